@@ -1,0 +1,2 @@
+//! The `ginnel` command.
+fn main() {}

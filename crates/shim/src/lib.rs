@@ -1,0 +1,3 @@
+//! The LD_PRELOAD library: [`hooks`] are thin C entry points over [`ops`].
+pub mod hooks;
+pub mod ops;

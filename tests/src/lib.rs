@@ -1,0 +1,1 @@
+//! Real programs under test: the framework that starts, watches and ends them.
