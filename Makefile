@@ -1,0 +1,41 @@
+# Ginnel's front door. Each target installs what it lacks (Debian, Ubuntu), builds and runs.
+#
+#   make demo    real servers and clients, plainly and through Ginnel, as one table
+#   make test    every test
+#   make bench   the speed targets of the design, as one table
+#
+# DEMO_ARGS and TEST_ARGS are handed on: make demo DEMO_ARGS=--quick
+
+CARGO  ?= cargo
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+
+.PHONY: help build demo test bench lint clean deps-demo deps-test deps-bench
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+deps-demo deps-test deps-bench: deps-%:
+	@scripts/install-deps.sh $*
+
+build:
+	$(CARGO) build --release --workspace
+
+demo: deps-demo
+	$(CARGO) build --release --workspace
+	$(TARGET)/release/ginnel-demo $(DEMO_ARGS)
+
+# The build comes first: the tests run the release binary and the library beside it.
+test: deps-test
+	$(CARGO) build --release --workspace
+	$(CARGO) test --workspace --release --no-fail-fast $(TEST_ARGS)
+
+bench: deps-bench
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+clean:
+	$(CARGO) clean

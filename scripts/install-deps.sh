@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Installs the Debian or Ubuntu packages that the demo, the tests or the bench need, and nothing that is there already.
+#
+#   scripts/install-deps.sh [demo|test|bench]      (no argument: all of them)
+#
+# Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
+# A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
+set -euo pipefail
+
+group=${1:-all}
+case $group in
+    demo|test|bench|all) ;;
+    *) echo "usage: $0 [demo|test|bench]" >&2; exit 2 ;;
+esac
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+export DEBIAN_FRONTEND=noninteractive
+
+# Each entry is package=what to look for: a command, an absolute path, or nothing (ask dpkg).
+build=(gcc=gcc libc6-dev=/usr/include/stdio.h)
+servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
+         memcached=memcached wrk=wrk iperf3=iperf3)
+tools=(iproute2=ip util-linux=taskset gdb=gdb)
+tests=(strace=strace netcat-openbsd=nc procps=ps)
+# Not in every release: without them the tests that need them say that they were skipped.
+optional=()
+
+case $group in
+    demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}") ;;
+    bench) wanted=("${build[@]}" util-linux=taskset) ;;
+    test|all)
+        wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${tests[@]}")
+        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
+esac
+
+installed() {  # package=probe
+    local package=${1%%=*} probe=${1#*=}
+    case $probe in
+        "") ;;
+        /*) [[ -e $probe ]] && return 0 ;;
+        *)  command -v "$probe" >/dev/null && return 0 ;;
+    esac
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]]
+}
+
+missing_of() {
+    local entry
+    for entry in "$@"; do
+        installed "$entry" || printf '%s\n' "${entry%%=*}"
+    done
+}
+
+if ! command -v "${CARGO:-cargo}" >/dev/null; then
+    echo "cargo is missing: install a Rust toolchain, 1.85 or later (https://rustup.rs)" >&2
+    [[ -z ${SUDO_USER:-} ]] || echo "(sudo may have hidden yours: try  sudo env \"PATH=\$PATH\" make …)" >&2
+    exit 1
+fi
+
+mapfile -t missing < <(missing_of "${wanted[@]}")
+mapfile -t missing_optional < <(missing_of ${optional[@]+"${optional[@]}"})
+[[ ${#missing[@]} -eq 0 && ${#missing_optional[@]} -eq 0 ]] && exit 0
+
+skip_optional() {  # reason
+    [[ ${#missing_optional[@]} -eq 0 ]] ||
+        echo "not installed ($1): ${missing_optional[*]}; the tests that need them will be skipped" >&2
+}
+
+if ! command -v apt-get >/dev/null; then
+    skip_optional "no apt-get here"
+    [[ ${#missing[@]} -eq 0 ]] && exit 0
+    echo "missing: ${missing[*]} (names of Debian packages); apt-get is not here, so please install them" >&2
+    exit 1
+fi
+
+if [[ $(id -u) -ne 0 ]]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        exec sudo -n env "PATH=$PATH" "CARGO=${CARGO:-cargo}" bash "$0" "$group"
+    fi
+    skip_optional "installing needs root"
+    [[ ${#missing[@]} -eq 0 ]] && exit 0
+    echo "missing: ${missing[*]}" >&2
+    echo "installing them needs root: run  sudo apt-get install ${missing[*]}  and start again" >&2
+    exit 1
+fi
+
+# One installer at a time; another may have installed everything meanwhile.
+exec 9>/run/lock/ginnel-install-deps.lock
+flock 9
+mapfile -t missing < <(missing_of "${wanted[@]}")
+mapfile -t missing_optional < <(missing_of ${optional[@]+"${optional[@]}"})
+
+# Somebody else's apt may hold the locks (the one of `update` knows no timeout), or a mirror may be slow to answer.
+apt() {
+    local attempt
+    for attempt in 1 2 3 4 5 6 7 8 9 10; do
+        apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 -qq -y "$@" </dev/null 9>&- && return 0
+        [[ $attempt -eq 10 ]] || { echo "apt-get $1 did not succeed (attempt $attempt); trying again in 5 s" >&2; sleep 5; }
+    done
+    return 1
+}
+
+has_candidate() {
+    [[ $(apt-cache policy "$1" 2>/dev/null) =~ "Candidate: "[^\(] ]]
+}
+
+all_known() {
+    local package
+    for package in "$@"; do has_candidate "$package" || return 1; done
+}
+
+# The package lists are fetched only where they are needed: a fresh container has none.
+all_known ${missing[@]+"${missing[@]}"} ${missing_optional[@]+"${missing_optional[@]}"} || apt update || {
+    echo "apt-get update failed: is there a network, and are the package sources right?" >&2
+    exit 1
+}
+
+install=()
+for package in ${missing[@]+"${missing[@]}"}; do
+    if ! has_candidate "$package"; then
+        echo "no package $package in this release (on Ubuntu, enable 'universe')" >&2
+        exit 1
+    fi
+    install+=("$package")
+done
+unknown=()
+for package in ${missing_optional[@]+"${missing_optional[@]}"}; do
+    if has_candidate "$package"; then install+=("$package"); else unknown+=("$package"); fi
+done
+missing_optional=(${unknown[@]+"${unknown[@]}"})
+skip_optional "not in this release"
+[[ ${#install[@]} -eq 0 ]] && exit 0
+
+# A package's server must not start. The rule is ours for the length of this installation only, and one that is
+# there already is left alone.
+policy=/usr/sbin/policy-rc.d
+if ( set -o noclobber; printf '#!/bin/sh\nexit 101\n' > "$policy" ) 2>/dev/null; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    chmod 755 "$policy"
+fi
+
+echo "installing: ${install[*]}"
+if ! apt install --no-install-recommends "${install[@]}"; then
+    echo "apt-get could not install: ${install[*]}; see its messages above" >&2
+    exit 1
+fi
+
+# Nor may it start at the next boot: the demo and the tests start their own, on their own ports.
+for package in "${install[@]}"; do
+    case $package in
+        nginx-light) service=nginx ;;
+        redis-server|memcached) service=$package ;;
+        *) continue ;;
+    esac
+    if command -v systemctl >/dev/null; then
+        systemctl --quiet disable "$service" </dev/null >/dev/null 2>&1 ||
+            echo "could not disable the service $service; it may start at the next boot" >&2
+    fi
+done
