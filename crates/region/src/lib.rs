@@ -1,1 +1,27 @@
-//! placeholder
+//! Shared memory: the segment file, its map in this process, the pages in it and who owns them.
+//!
+//! All raw access to memory that another party can write is in this crate. Its rules:
+//!
+//! - Never a reference (`&T`, `&[u8]`) into the segment, except to an atomic word: another party may write at any time.
+//! - A value that a peer wrote is copied once ([`Untrusted`]), checked, and only the copy is used.
+//! - Places are offsets from the segment's start. Every access checks its offset against the length that was mapped.
+//!
+//! ```no_run
+//! use ginnel_region::{Segment, Config};
+//! let segment = Segment::open_or_create("/dev/shm/example".as_ref(), &Config::default())?;
+//! let page = segment.claim(1, ginnel_region::Owner::new(0, ginnel_region::Use::Channel))?;
+//! segment.word(page.offset()).store(7, std::sync::atomic::Ordering::Release);
+//! segment.release(page);
+//! # Ok::<(), ginnel_region::Error>(())
+//! ```
+
+mod error;
+mod extent;
+mod segment;
+pub mod sys;
+mod untrusted;
+
+pub use error::Error;
+pub use extent::{Extent, Owner, PAGE, Use};
+pub use segment::{Config, MAGIC, Segment, VERSION};
+pub use untrusted::{Corrupt, Untrusted};

@@ -1,0 +1,56 @@
+use std::fmt;
+
+/// Why a segment could not be opened, created or used. Each says what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// A system call failed on the segment file.
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// The `errno`.
+        errno: i32,
+    },
+    /// The file is not a segment.
+    Foreign,
+    /// Written by another version of Ginnel.
+    Version {
+        /// The version in the file.
+        theirs: u32,
+        /// The version of this program.
+        ours: u32,
+    },
+    /// The file is shorter or longer than its header says.
+    Truncated {
+        /// Bytes that the header names.
+        expected: u64,
+        /// Bytes that are there.
+        actual: u64,
+    },
+    /// A size that no segment can have.
+    Size(u64),
+    /// All pages of the segment are taken.
+    Full,
+    /// The file system that holds the segment has no memory left (`/dev/shm` is full).
+    NoMemory,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { doing, errno } => write!(f, "{doing}: {}", std::io::Error::from_raw_os_error(*errno)),
+            Self::Foreign => write!(f, "not a Ginnel segment; remove the file or name another with --segment"),
+            Self::Version { theirs, ours } => write!(
+                f,
+                "segment has layout version {theirs}, this Ginnel speaks {ours}; end its users and remove it with `ginnel segment remove`"
+            ),
+            Self::Truncated { expected, actual } => {
+                write!(f, "segment file has {actual} bytes, its header says {expected}; remove it with `ginnel segment remove`")
+            }
+            Self::Size(size) => write!(f, "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"),
+            Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),
+            Self::NoMemory => write!(f, "no memory left in the file system of the segment"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,282 @@
+//! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
+
+use crate::{Error, PAGE, sys};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// First word of every segment: "GINNELSG" in memory order.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
+/// Layout version. A reader of another version refuses.
+pub const VERSION: u32 = 1;
+
+const MIN_SIZE: u64 = 16 << 20;
+const MAX_SIZE: u64 = 1 << 40;
+
+/// How a new segment is made.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Bytes, whole pages. Memory is taken only as it is used.
+    pub size: u64,
+    /// Permission bits of the file, subject to the umask.
+    pub mode: u32,
+    /// Wake-ups only by tokens over TCP.
+    pub tokens_only: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { size: 1 << 30, mode: 0o600, tokens_only: false }
+    }
+}
+
+/// The header, at offset 0. Written once, before anybody else can see the file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    magic: u64,
+    version: u32,
+    header_len: u32,
+    size: u64,
+    features: u64,
+    id: u64,
+}
+
+const _: () = assert!(size_of::<Header>() == 40);
+
+const FEATURE_TOKENS_ONLY: u64 = 1;
+
+/// Bytes of the rendezvous table, which begins at page 1.
+pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
+/// Bytes of the member table, behind the rendezvous table.
+pub(crate) const MEMBERS_BYTES: u64 = 64 << 10;
+
+/// A mapped segment. The map lives as long as the process: connections in it may outlive any one value.
+pub struct Segment {
+    base: *mut u8,
+    len: u64,
+    id: u64,
+    features: u64,
+    path: PathBuf,
+    hint: AtomicU32,
+}
+
+// SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+fn c_path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::System { doing: "segment path", errno: libc::EINVAL })
+}
+
+fn system(doing: &'static str) -> impl Fn(i32) -> Error {
+    move |errno| if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
+}
+
+/// Closes the descriptor when the scope ends.
+struct Fd(i32);
+impl Drop for Fd {
+    fn drop(&mut self) {
+        sys::close(self.0);
+    }
+}
+
+impl Segment {
+    /// Opens a segment, or makes it where there is none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open_or_create(path: &Path, config: &Config) -> Result<Self, Error> {
+        match Self::open(path) {
+            Err(Error::System { errno: libc::ENOENT, .. }) => match Self::create(path, config) {
+                Err(Error::System { errno: libc::EEXIST, .. }) => Self::open(path),
+                other => other,
+            },
+            other => other,
+        }
+    }
+
+    /// Makes a new segment, whole or not at all: the file gets its name when it is complete.
+    ///
+    /// # Errors
+    /// EEXIST (as [`Error::System`]) if the name is taken, [`Error::Size`], [`Error::NoMemory`].
+    pub fn create(path: &Path, config: &Config) -> Result<Self, Error> {
+        if config.size < MIN_SIZE || config.size > MAX_SIZE || config.size % PAGE != 0 {
+            return Err(Error::Size(config.size));
+        }
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(OsStr::new(&format!(".{:x}.new", sys::random_u64())));
+        let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);
+        let fd = sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, config.mode)
+            .map(Fd)
+            .map_err(system("create segment file"))?;
+        let made = Self::fill(&fd, config).and_then(|()| sys::link(&draft, &name).map_err(system("name segment file")));
+        let _ = sys::unlinkat(libc::AT_FDCWD, &draft);
+        made?;
+        Self::open(path)
+    }
+
+    fn fill(fd: &Fd, config: &Config) -> Result<(), Error> {
+        sys::ftruncate(fd.0, config.size).map_err(system("size segment file"))?;
+        // Everything but the claimable pages is made real at once, so that no later touch can raise SIGBUS.
+        sys::fallocate(fd.0, 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            header_len: 40,
+            size: config.size,
+            features: if config.tokens_only { FEATURE_TOKENS_ONLY } else { 0 },
+            id: sys::random_u64(),
+        };
+        // SAFETY: `Header` is plain numbers without padding.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<Header>()) };
+        match sys::write(fd.0, bytes) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Ok(_) => Err(Error::NoMemory),
+            Err(errno) => Err(system("write segment header")(errno)),
+        }
+    }
+
+    /// Opens a segment that is there.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let name = c_path(path)?;
+        let fd = sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0)
+            .map(Fd)
+            .map_err(system("open segment file"))?;
+        let stat = sys::fstat(fd.0).map_err(system("look at segment file"))?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(Error::Foreign);
+        }
+        let mut bytes = [0u8; size_of::<Header>()];
+        if sys::read(fd.0, &mut bytes).map_err(system("read segment header"))? != bytes.len() {
+            return Err(Error::Foreign);
+        }
+        // SAFETY: `Header` is plain numbers: any bytes are a valid one.
+        let header: Header = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        if header.magic != MAGIC {
+            return Err(Error::Foreign);
+        }
+        if header.version != VERSION {
+            return Err(Error::Version { theirs: header.version, ours: VERSION });
+        }
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
+        if header.size != actual || header.size < MIN_SIZE || header.size > MAX_SIZE || header.size % PAGE != 0 {
+            return Err(Error::Truncated { expected: header.size, actual });
+        }
+        let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
+        let first = u32::try_from(tables_end(actual) / PAGE).unwrap_or(u32::MAX);
+        Ok(Self { base, len: actual, id: header.id, features: header.features, path: path.to_owned(), hint: AtomicU32::new(first) })
+    }
+
+    /// Allocates pages in the file through a fresh descriptor: for kernels without `MADV_POPULATE_WRITE`.
+    pub(crate) fn allocate_in_file(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let fd = sys::openat(libc::AT_FDCWD, &c_path(&self.path)?, libc::O_RDWR, 0).map(Fd).map_err(system("open segment file"))?;
+        sys::fallocate(fd.0, offset, len).map_err(system("reserve pages"))
+    }
+
+    /// Where the segment begins in this process.
+    #[must_use]
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A random number that names this segment: two files are never one segment.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Are tokens the only wake-up in this segment?
+    #[must_use]
+    pub fn tokens_only(&self) -> bool {
+        self.features & FEATURE_TOKENS_ONLY != 0
+    }
+
+    /// The segment's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the rendezvous table lies: (offset, bytes).
+    #[must_use]
+    pub fn rendezvous(&self) -> (u64, u64) {
+        (PAGE, RENDEZVOUS_BYTES)
+    }
+
+    /// Where the member table lies: (offset, bytes).
+    #[must_use]
+    pub fn members(&self) -> (u64, u64) {
+        (PAGE + RENDEZVOUS_BYTES, MEMBERS_BYTES)
+    }
+
+    pub(crate) fn hint(&self) -> &AtomicU32 {
+        &self.hint
+    }
+
+    /// First page that can be claimed, and the page after the last.
+    pub(crate) fn page_range(&self) -> (u32, u32) {
+        let page = |bytes: u64| u32::try_from(bytes / PAGE).unwrap_or(u32::MAX);
+        (page(tables_end(self.len)), page(self.len))
+    }
+
+    pub(crate) fn owner_word(&self, page: u32) -> &AtomicU64 {
+        self.word(PAGE + RENDEZVOUS_BYTES + MEMBERS_BYTES + u64::from(page) * 8)
+    }
+
+    /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset outside (a bug, or a value that escaped
+    /// checking) gives the segment's last word: wrong, but inside.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        debug_assert!(offset % 8 == 0 && offset + 8 <= self.len, "word at {offset:#x}");
+        let offset = if offset <= self.len - 8 { offset & !7 } else { self.len - 8 };
+        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
+        unsafe { &*self.base.add(offset as usize).cast::<AtomicU64>() }
+    }
+
+    /// Is `len` bytes from `offset` on inside the pages that can be claimed?
+    #[must_use]
+    pub fn holds(&self, offset: u64, len: u64) -> bool {
+        offset >= tables_end(self.len) && offset.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// Zeroes a page before its first use.
+    pub fn clear(&self, page: u32) {
+        for word in 0..PAGE / 8 {
+            self.word(u64::from(page) * PAGE + word * 8).store(0, Relaxed);
+        }
+    }
+
+    /// Makes the pages of a range that a peer claimed present in this process: one call rather than a fault a page.
+    pub fn fault_in(&self, offset: u64, len: u64) {
+        if self.holds(offset, len) {
+            // SAFETY: inside the map.
+            let _ = unsafe { sys::populate(self.base.add(offset as usize), len as usize) };
+        }
+    }
+}
+
+/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page.
+fn tables_end(size: u64) -> u64 {
+    PAGE + RENDEZVOUS_BYTES + MEMBERS_BYTES + (size / PAGE * 8).next_multiple_of(PAGE)
+}

@@ -1,0 +1,257 @@
+//! System calls made directly, past any C library: the shim replaces the library's functions and must not call itself.
+//!
+//! Errors are `errno` values.
+
+use std::ffi::CStr;
+use syscalls::{Errno, Sysno, syscall};
+
+/// Result of a system call: a value or an `errno`.
+pub type Result<T> = std::result::Result<T, i32>;
+
+fn errno(e: Errno) -> i32 {
+    e.into_raw()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the kernel returns descriptors and flags in 32 bits")]
+#[expect(clippy::cast_possible_wrap, reason = "likewise")]
+fn int(value: usize) -> i32 {
+    value as i32
+}
+
+/// A system call with up to six word arguments.
+///
+/// # Safety
+/// As for the call: pointers among the arguments must be valid for what the kernel does with them.
+#[inline]
+pub unsafe fn raw(number: Sysno, args: [usize; 6]) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(number, args[0], args[1], args[2], args[3], args[4], args[5]) }.map_err(errno)
+}
+
+/// `openat(2)`. Use `libc::AT_FDCWD` for paths from the root.
+///
+/// # Errors
+/// The `errno`.
+pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
+    // SAFETY: `path` is a terminated string.
+    unsafe { raw(Sysno::openat, [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC) as usize, mode as usize, 0, 0]) }.map(int)
+}
+
+/// `close(2)`.
+pub fn close(fd: i32) {
+    // SAFETY: closing a descriptor touches no memory.
+    let _ = unsafe { raw(Sysno::close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows, close-on-exec.
+/// Where that fails the descriptor stays where it is.
+#[must_use]
+pub fn move_high(fd: i32) -> i32 {
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` has the shape of `struct rlimit64`.
+    let got = unsafe { raw(Sysno::prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    if got.is_err() || limit[0] < 64 {
+        return fd;
+    }
+    let top = usize::try_from(limit[0].min(65536)).unwrap_or(1024);
+    // Above half of the numbers: programs take the lowest free one.
+    match fcntl(fd, libc::F_DUPFD_CLOEXEC, top / 2 + top / 4) {
+        Ok(high) => {
+            close(fd);
+            int(high)
+        }
+        Err(_) => fd,
+    }
+}
+
+/// `fcntl(2)` with a number as its argument.
+///
+/// # Errors
+/// The `errno`.
+pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize> {
+    // SAFETY: used with commands whose argument is a number.
+    unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
+}
+
+/// `fstat(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn fstat(fd: i32) -> Result<libc::stat> {
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is writable and has the kernel's shape on 64-bit Linux.
+    unsafe { raw(Sysno::fstat, [fd as usize, &raw mut stat as usize, 0, 0, 0, 0]) }?;
+    Ok(stat)
+}
+
+/// `ftruncate(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
+    // SAFETY: no memory is passed.
+    unsafe { raw(Sysno::ftruncate, [fd as usize, len as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `fallocate(2)`: makes memory real, so that touching it later cannot fail.
+///
+/// # Errors
+/// The `errno`; ENOSPC where the file system is full.
+pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
+    // SAFETY: no memory is passed.
+    unsafe { raw(Sysno::fallocate, [fd as usize, 0, offset as usize, len as usize, 0, 0]) }.map(drop)
+}
+
+/// `mmap(2)` of a whole file, shared, anywhere.
+///
+/// # Errors
+/// The `errno`.
+pub fn map_shared(fd: i32, len: usize, writable: bool) -> Result<*mut u8> {
+    let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+    let at = unsafe { raw(Sysno::mmap, [0, len, protection as usize, (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize, fd as usize, 0]) }?;
+    Ok(at as *mut u8)
+}
+
+/// `mmap(2)` of private zeroed memory, taken only as it is touched.
+///
+/// # Errors
+/// The `errno`.
+pub fn map_private(len: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+    let at = unsafe { raw(Sysno::mmap, [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0]) }?;
+    Ok(at as *mut u8)
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+/// Nothing may use the range afterwards.
+pub unsafe fn unmap(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { raw(Sysno::munmap, [at as usize, len, 0, 0, 0, 0]) };
+}
+
+/// Makes pages of a map real (`MADV_POPULATE_WRITE`, Linux 5.14): fails where touching them would have raised SIGBUS.
+///
+/// # Errors
+/// The `errno`: EINVAL on an older kernel, EFAULT or ENOMEM where there is no memory.
+///
+/// # Safety
+/// The range must lie in a map of the caller's.
+pub unsafe fn populate(at: *mut u8, len: usize) -> Result<()> {
+    const MADV_POPULATE_WRITE: usize = 23;
+    // SAFETY: the caller's promise.
+    unsafe { raw(Sysno::madvise, [at as usize, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
+}
+
+/// `flock(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn flock(fd: i32, operation: i32) -> Result<()> {
+    // SAFETY: no memory is passed.
+    unsafe { raw(Sysno::flock, [fd as usize, operation as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `mkdirat(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn mkdir(path: &CStr, mode: u32) -> Result<()> {
+    // SAFETY: `path` is a terminated string.
+    unsafe { raw(Sysno::mkdirat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// `mknodat(2)` of a FIFO, relative to `dir`.
+///
+/// # Errors
+/// The `errno`.
+pub fn mkfifoat(dir: i32, path: &CStr, mode: u32) -> Result<()> {
+    // SAFETY: `path` is a terminated string.
+    unsafe { raw(Sysno::mknodat, [dir as usize, path.as_ptr() as usize, (libc::S_IFIFO | mode) as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// `unlinkat(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
+    // SAFETY: `path` is a terminated string.
+    unsafe { raw(Sysno::unlinkat, [dir as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `linkat(2)` of one path to another; fails with EEXIST rather than replacing.
+///
+/// # Errors
+/// The `errno`.
+pub fn link(old: &CStr, new: &CStr) -> Result<()> {
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: both are terminated strings.
+    unsafe { raw(Sysno::linkat, [here, old.as_ptr() as usize, here, new.as_ptr() as usize, 0, 0]) }.map(drop)
+}
+
+/// `read(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    unsafe { raw(Sysno::read, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// `write(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: `bytes` is readable for its length.
+    unsafe { raw(Sysno::write, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }
+}
+
+/// Fills `buffer` with random bytes (`getrandom(2)`); a poor substitute from the clock where the kernel refuses.
+pub fn random(buffer: &mut [u8]) {
+    // SAFETY: `buffer` is writable for its length.
+    let got = unsafe { raw(Sysno::getrandom, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) };
+    if got != Ok(buffer.len()) {
+        let mut seed = monotonic_ns() ^ u64::from(pid()) << 32;
+        for byte in buffer {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = seed.to_be_bytes()[0];
+        }
+    }
+}
+
+/// A random number other than zero.
+#[must_use]
+pub fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    random(&mut bytes);
+    u64::from_ne_bytes(bytes) | 1
+}
+
+/// `getpid(2)`, asked of the kernel each time (a vfork child shares our memory but not our number).
+#[must_use]
+pub fn pid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { raw(Sysno::getpid, [0; 6]) }.map_or(0, |pid| u32::try_from(pid).unwrap_or(0))
+}
+
+/// Nanoseconds of the monotonic clock, which all processes of a kernel share.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `clock_gettime` is not one of the functions that the shim replaces; `time` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Does a process with this number exist (in this pid namespace)?
+#[must_use]
+pub fn pid_exists(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { raw(Sysno::kill, [pid as usize, 0, 0, 0, 0, 0]) };
+    asked != Err(libc::ESRCH)
+}

@@ -1,0 +1,161 @@
+//! Publish and park: the two halves of one handshake.
+//!
+//! The publisher stores its index, fences, and looks whether the other side is armed. The sleeper arms, fences, and looks at the
+//! index again before it sleeps. With a full fence on both sides at least one of them sees the other (Dekker): either the publisher
+//! finds the sleeper armed and wakes it, or the sleeper finds the new index and does not sleep. `tests/loom.rs` checks it; the fences
+//! are explicit because loom treats SeqCst accesses as AcqRel.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// What a side that waits has asked to be woken by; the word it is stored in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Awake: no wake-up is needed.
+    Nothing,
+    /// One byte over the connection's own TCP socket.
+    Token,
+    /// The side has closed and will never look again.
+    Closed,
+    /// A waiter in the segment: page number, and the bit that names this channel to it.
+    Waiter {
+        /// Page of the waiter in the segment.
+        page: u32,
+        /// Which bit to set there.
+        bit: u16,
+    },
+}
+
+const TOKEN: u64 = 1;
+const CLOSED: u64 = 2;
+const WAITER: u64 = 1 << 63;
+
+impl Want {
+    /// The word that stands for it.
+    #[must_use]
+    #[inline]
+    pub fn word(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Token => TOKEN,
+            Self::Closed => CLOSED,
+            Self::Waiter { page, bit } => WAITER | u64::from(page) << 16 | u64::from(bit),
+        }
+    }
+
+    /// What a word stands for. Words that stand for nothing (a peer wrote them) read as [`Want::Nothing`]: whoever wrote one harms only its own sleep.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the word")]
+    pub fn of(word: u64) -> Self {
+        match word {
+            TOKEN => Self::Token,
+            CLOSED => Self::Closed,
+            waiter if waiter & WAITER != 0 => Self::Waiter { page: (waiter >> 16) as u32, bit: waiter as u16 },
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Publishes a new index and claims the other side's wish to be woken, if it has one. A claimed wish must be granted: nobody else will.
+/// [`Want::Closed`] is never taken away.
+#[inline]
+pub fn publish(index: &AtomicU64, value: u64, want: &AtomicU64) -> Want {
+    // Release pairs with the Acquire load by which the other side reads the index: the bytes before it are visible first.
+    index.store(value, Ordering::Release);
+    claim(want)
+}
+
+/// The second half of [`publish`]: for news that is not an index (an epoch, an end mark), stored before.
+#[inline]
+pub fn claim(want: &AtomicU64) -> Want {
+    fence(Ordering::SeqCst);
+    let seen = want.load(Ordering::Relaxed);
+    if seen == 0 || seen == CLOSED {
+        return Want::of(seen);
+    }
+    take(want)
+}
+
+#[cold]
+fn take(want: &AtomicU64) -> Want {
+    let mut seen = want.load(Ordering::Relaxed);
+    loop {
+        if seen == 0 || seen == CLOSED {
+            return Want::of(seen);
+        }
+        match want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return Want::of(seen),
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
+///
+/// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now.
+#[inline]
+pub fn arm(want: &AtomicU64, wish: Want) -> Want {
+    let mut seen = want.load(Ordering::Relaxed);
+    let armed = loop {
+        let next = match Want::of(seen) {
+            Want::Nothing => wish,
+            same if same == wish => break wish,
+            Want::Token => break Want::Token,
+            Want::Closed => break Want::Closed,
+            Want::Waiter { .. } => Want::Token,
+        };
+        match want.compare_exchange(seen, next.word(), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break next,
+            Err(now) => seen = now,
+        }
+    };
+    fence(Ordering::SeqCst);
+    armed
+}
+
+/// Takes back exactly `wish`, where nobody claimed or changed it. True if it was taken back.
+#[inline]
+pub fn disarm(want: &AtomicU64, wish: Want) -> bool {
+    want.load(Ordering::Relaxed) == wish.word()
+        && want.compare_exchange(wish.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Closes the word for good; returns what it said.
+pub fn close(want: &AtomicU64) -> Want {
+    Want::of(want.swap(CLOSED, Ordering::AcqRel))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_round_trip() {
+        for want in [Want::Nothing, Want::Token, Want::Closed, Want::Waiter { page: u32::MAX, bit: u16::MAX }, Want::Waiter { page: 0, bit: 0 }] {
+            assert_eq!(Want::of(want.word()), want);
+        }
+        assert_eq!(Want::of(77), Want::Nothing);
+    }
+
+    #[test]
+    fn a_second_sleeper_makes_it_a_token() {
+        let word = AtomicU64::new(0);
+        let (a, b) = (Want::Waiter { page: 1, bit: 0 }, Want::Waiter { page: 2, bit: 0 });
+        assert_eq!(arm(&word, a), a);
+        assert_eq!(arm(&word, a), a);
+        assert_eq!(arm(&word, b), Want::Token);
+        assert!(!disarm(&word, a));
+        assert_eq!(claim(&word), Want::Token);
+        assert_eq!(claim(&word), Want::Nothing);
+    }
+
+    #[test]
+    fn closed_stays() {
+        let word = AtomicU64::new(0);
+        assert_eq!(arm(&word, Want::Token), Want::Token);
+        assert_eq!(close(&word), Want::Token);
+        assert_eq!(claim(&word), Want::Closed);
+        assert_eq!(arm(&word, Want::Token), Want::Closed);
+        assert_eq!(claim(&word), Want::Closed);
+    }
+}
