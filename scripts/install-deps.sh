@@ -19,7 +19,7 @@ export DEBIAN_FRONTEND=noninteractive
 # Each entry is package=what to look for: a command, an absolute path, or nothing (ask dpkg).
 build=(gcc=gcc libc6-dev=/usr/include/stdio.h)
 servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
-         memcached=memcached wrk=wrk iperf3=iperf3)
+         memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 tests=(strace=strace netcat-openbsd=nc procps=ps)
 # Not in every release: without them the tests that need them say that they were skipped.

@@ -1,0 +1,73 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::programs::Name;
+
+/// Runs real servers and clients plainly and under `ginnel run`, and prints one table.
+///
+/// As root, servers and clients live in network namespaces of their own, made for the occasion, with a bridge between
+/// them. Without root they use the loopback interface. Nothing is left behind.
+#[derive(Debug, Parser)]
+#[command(name = "ginnel-demo", version)]
+pub struct Args {
+    /// Measure each setting so many times each way; the table shows medians
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Length of one measurement, in seconds
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+
+    /// One round of one second each: a look, not a measurement
+    #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
+    quick: bool,
+
+    /// Only these programs
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<Name>,
+
+    /// Use the loopback interface even where namespaces could be made
+    #[arg(long)]
+    pub loopback: bool,
+
+    /// Measure plain TCP alone
+    #[arg(long)]
+    pub plain_only: bool,
+
+    /// Where the results go
+    #[arg(long, value_name = "FILE", default_value = "target/demo/results.json")]
+    pub json: PathBuf,
+}
+
+impl Args {
+    /// Measurements of each setting, each way.
+    pub fn rounds(&self) -> usize {
+        if self.quick { 1 } else { self.rounds as usize }
+    }
+
+    /// Length of one measurement, in seconds.
+    pub fn seconds(&self) -> u32 {
+        if self.quick { 1 } else { self.seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn quick_is_one_second_once() {
+        let args = Args::parse_from(["ginnel-demo", "--quick", "--only", "nginx,redis"]);
+        assert_eq!((args.rounds(), args.seconds()), (1, 1));
+        assert_eq!(args.only, [Name::Nginx, Name::Redis]);
+    }
+}

@@ -1,0 +1,117 @@
+//! `ginnel-demo`: what Ginnel does for programs that know nothing of it, on the machine at hand.
+//!
+//! Debian's own servers (nginx, redis, memcached, iperf3) run in one network namespace and their own clients in
+//! another, with a bridge between them in a third: the shape of two machines on a software bridge. Each pair runs
+//! plainly and under `ginnel run`, in turn, and one table at the end compares the medians.
+//!
+//! ```text
+//! make demo                          # installs what is missing, builds, runs everything
+//! target/release/ginnel-demo --quick --only nginx,redis
+//! ```
+//!
+//! The way through the files: [`args`] → [`place`] (where things run) → [`programs`] (what runs) → [`pair`] (the
+//! rounds, over [`child`]) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
+//! the end, at Ctrl-C, at SIGTERM and in a panic.
+#![forbid(unsafe_code)]
+
+mod args;
+mod child;
+mod cpus;
+mod diagnose;
+mod interrupt;
+mod pair;
+mod place;
+mod programs;
+mod progress;
+mod report;
+mod share;
+mod tools;
+mod undo;
+mod workdir;
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::args::Args;
+use crate::pair::{Bench, Carrier};
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::report::{Results, Row};
+use crate::tools::Ginnel;
+use crate::workdir::WorkDir;
+
+fn main() -> ExitCode {
+    undo::at_panic();
+    let args = Args::parse();
+    let outcome = interrupt::watch().and_then(|()| demo(&args));
+    undo::everything();
+    if let Some(code) = interrupt::exit_code() {
+        eprintln!("interrupted; everything that was started has been taken back");
+        return ExitCode::from(code);
+    }
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("ginnel-demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `println!`, but a reader that has gone (`| head`) is an error to return and no panic.
+macro_rules! say {
+    ($($text:tt)*) => { writeln!(stdout(), $($text)*).context("cannot write to standard output")? };
+}
+
+/// Runs everything that was asked for; says whether all of it worked.
+fn demo(args: &Args) -> Result<bool> {
+    place::sweep();
+    let ginnel = if args.plain_only {
+        None
+    } else {
+        Some(Ginnel::find()?)
+    };
+    let carriers = Carrier::all(ginnel.is_some());
+    let workdir = WorkDir::create()?;
+    let (place, note) = Place::choose(args.loopback)?;
+    if let Some(note) = note {
+        say!("{note}");
+    }
+    let cpus = cpus::pick();
+    say!("{}; {}", place.describe(), cpus.describe());
+
+    let programs = programs::selected(&args.only);
+    let settings: usize = programs
+        .iter()
+        .map(|program| program.settings().len())
+        .sum();
+    let progress = Progress::new(settings * args.rounds() * carriers.len());
+    let bench = Bench {
+        args,
+        ginnel: ginnel.as_ref(),
+        carriers,
+        place: &place,
+        cpus: &cpus,
+        workdir: &workdir,
+        progress: &progress,
+    };
+
+    let mut rows: Vec<Row> = Vec::new();
+    for program in &programs {
+        rows.extend(pair::run(&bench, program.as_ref())?);
+    }
+    progress.finish();
+
+    let results = Results { rows };
+    say!("{}", report::table(&results));
+    for line in report::remarks(&results, ginnel.is_some()) {
+        say!("{line}");
+    }
+    report::write_json(&results, &args.json)?;
+    say!("the same as JSON: {}", args.json.display());
+    Ok(results.rows.iter().all(|row| row.failure.is_none()))
+}

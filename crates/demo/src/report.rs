@@ -1,0 +1,202 @@
+//! The results: a table for people, JSON for programs.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+
+/// All results.
+#[derive(Debug, Serialize)]
+pub struct Results {
+    /// One for each setting of each program.
+    pub rows: Vec<Row>,
+}
+
+/// One setting. What could not be measured is `null` in the JSON.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Program and setting.
+    pub program: String,
+    /// `namespaces` or `loopback`.
+    #[serde(rename = "where")]
+    pub place: &'static str,
+    /// Median of the plain rounds.
+    pub plain: Option<f64>,
+    /// Median of the rounds under `ginnel run`.
+    pub ginnel: Option<f64>,
+    /// What the two are counted in.
+    pub unit: &'static str,
+    /// Above 1: Ginnel is better.
+    pub ratio: Option<f64>,
+    /// Part of the client's bytes that went through shared memory, 0 to 1.
+    pub share: Option<f64>,
+    /// Why something is missing.
+    #[serde(skip)]
+    pub failure: Option<String>,
+}
+
+/// The table.
+pub fn table(results: &Results) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "program",
+        "where",
+        "plain",
+        "Ginnel",
+        "unit",
+        "ratio",
+        "through shared memory",
+    ]);
+    for row in &results.rows {
+        let missing = if row.failure.is_some() {
+            "failed"
+        } else {
+            "–"
+        };
+        let cell = |text: Option<String>| {
+            Cell::new(text.unwrap_or_else(|| missing.to_owned()))
+                .set_alignment(CellAlignment::Right)
+        };
+        table.add_row([
+            Cell::new(&row.program),
+            Cell::new(row.place),
+            cell(row.plain.map(figure)),
+            cell(row.ginnel.map(figure)),
+            Cell::new(row.unit),
+            cell(row.ratio.map(|ratio| format!("{ratio:.2}"))),
+            cell(row.share.map(|share| format!("{:.1} %", share * 100.0))),
+        ]);
+    }
+    table
+}
+
+/// What the table alone does not say.
+pub fn remarks(results: &Results, ginnel: bool) -> Vec<String> {
+    let mut lines: Vec<String> = results
+        .rows
+        .iter()
+        .filter_map(|row| {
+            row.failure
+                .as_ref()
+                .map(|failure| format!("failed: {}: {failure}", row.program))
+        })
+        .collect();
+    if ginnel
+        && results
+            .rows
+            .iter()
+            .any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5))
+    {
+        lines.push(
+            "Some traffic stayed on TCP; `ginnel status` says why while such a program runs."
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+/// Writes the JSON; whoever reads it meanwhile sees the old file or the new one.
+pub fn write_json(results: &Results, path: &Path) -> Result<()> {
+    let write = || -> Result<()> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+        let text = serde_json::to_string_pretty(results)? + "\n";
+        fs::write(&beside, text)
+            .and_then(|()| fs::rename(&beside, path))
+            .inspect_err(|_| {
+                let _ = fs::remove_file(&beside);
+            })?;
+        Ok(())
+    };
+    write().with_context(|| {
+        format!(
+            "cannot write the results to {} (another place: --json FILE)",
+            path.display()
+        )
+    })
+}
+
+/// A figure with one decimal where it is small, and groups of three digits where it is large.
+fn figure(value: f64) -> String {
+    if value < 1000.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            program: "nginx, 16 connections".to_owned(),
+            place: "namespaces",
+            plain: Some(50_000.0),
+            ginnel: Some(125_000.0),
+            unit: "requests/s",
+            ratio: Some(2.5),
+            share: Some(0.998),
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn the_json_has_exactly_these_fields() {
+        let failed = Row {
+            ginnel: None,
+            ratio: None,
+            share: None,
+            failure: Some("gone".to_owned()),
+            ..row()
+        };
+        let json = serde_json::to_value(Results {
+            rows: vec![row(), failed],
+        })
+        .unwrap();
+        let expected = serde_json::json!({"rows": [
+            {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": 125_000.0,
+             "unit": "requests/s", "ratio": 2.5, "share": 0.998},
+            {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": null,
+             "unit": "requests/s", "ratio": null, "share": null},
+        ]});
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn the_table_says_what_failed() {
+        let failed = Row {
+            ginnel: None,
+            failure: Some("gone".to_owned()),
+            ..row()
+        };
+        let results = Results { rows: vec![failed] };
+        assert!(table(&results).to_string().contains("failed"));
+        assert_eq!(
+            remarks(&results, true),
+            ["failed: nginx, 16 connections: gone"]
+        );
+    }
+
+    #[test]
+    fn figures_are_grouped() {
+        assert_eq!(figure(9.46), "9.5");
+        assert_eq!(figure(1_234_567.8), "1,234,568");
+        assert_eq!(figure(123_456.0), "123,456");
+    }
+}

@@ -1,0 +1,61 @@
+//! The directory that holds configurations, pages and logs while the demo runs.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::undo::{self, Undo};
+
+/// A private directory, removed with all in it at the end.
+#[derive(Debug)]
+pub struct WorkDir {
+    path: PathBuf,
+    _guard: undo::Guard,
+}
+
+impl WorkDir {
+    /// Makes the directory, named for this process; a leftover of a process that is no more is replaced.
+    pub fn create() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("ginnel-demo-{}", std::process::id()));
+        let make = || DirBuilder::new().mode(0o700).create(&path);
+        // Our own process id: whoever made it before is dead. A symbolic link there makes this fail, as it should.
+        make()
+            .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))
+            .with_context(|| {
+                format!(
+                    "cannot make {} (is TMPDIR a directory that you may write to?)",
+                    path.display()
+                )
+            })?;
+        Ok(Self {
+            _guard: undo::enter(Undo::Dir(path.clone())),
+            path,
+        })
+    }
+
+    /// A new directory inside.
+    pub fn subdir(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The path of a file inside.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// The last lines of a file, for messages; empty if it cannot be read.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
+    let all: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
