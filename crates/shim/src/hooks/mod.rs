@@ -1,1 +1,109 @@
-//! The C entry points.
+//! The C entry points: the functions that the loader gives to the program instead of the C library's.
+//!
+//! Each is a few lines: it puts the call into the form that [`ops`](crate::ops) takes, and does what the [`Outcome`] says. What a call
+//! means is decided there; here live only the shapes of the C calls. `docs/shim-coverage.md` lists every function of the C library
+//! that takes or makes a descriptor, and what is done about it; `tests/coverage.rs` compares that page with both libraries.
+//!
+//! ```ignore
+//! #[unsafe(no_mangle)]
+//! pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+//!     let outcome = if bypass() { Libc } else { ops::sock::shutdown(fd, how) };
+//!     // SAFETY: the program's own arguments.
+//!     outcome.or(|| unsafe { next::shutdown(fd, how) })
+//! }
+//! ```
+//!
+//! Rules: no hook allocates, logs or panics; each keeps `errno` as the C library's own function would leave it; each takes pointers as
+//! that function does, and passes a call that it would refuse (a null buffer, a bad count) on to it for the right refusal.
+//!
+//! Where a SAFETY line says "the program's own arguments": the program calls us believing that we are the function of that name, so its
+//! arguments satisfy that function's contract, and they go there as they came.
+#![allow(clippy::missing_safety_doc, reason = "the contract of each is the manual page of the C function it stands for")]
+
+mod alias;
+mod fd;
+mod io;
+mod make;
+mod message;
+mod process;
+mod raw;
+mod ready;
+mod sock;
+mod stdio;
+mod uring;
+mod variadic;
+mod vfork;
+
+use crate::next::{errno, set_errno};
+use crate::ops::{self, Outcome};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Why hooks pass everything straight through at the moment: [`NOT_STARTED`], and the number of vfork children that are using this
+/// memory. 0 nearly always, so that the common path costs one load.
+static ASIDE: AtomicU32 = AtomicU32::new(NOT_STARTED);
+
+/// The constructor has not run yet.
+const NOT_STARTED: u32 = 1 << 31;
+
+/// Is this call none of ours: made before the library was set up, or by a vfork child, whose descriptors are not those that this
+/// memory speaks of?
+#[inline]
+fn bypass() -> bool {
+    // Relaxed: the thread that must see a change made it itself (a vfork child runs on its parent's thread); others take either path.
+    let aside = ASIDE.load(Ordering::Relaxed);
+    aside != 0 && (aside & NOT_STARTED != 0 || vfork::in_child())
+}
+
+/// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.
+fn bypass_process() -> bool {
+    bypass() || !ops::process::is_own_memory()
+}
+
+/// Runs `after`, which must not disturb the program's `errno`.
+#[inline]
+fn keeping_errno(after: impl FnOnce()) {
+    let saved = errno();
+    after();
+    set_errno(saved);
+}
+
+/// A C type in which -1 says "see `errno`".
+pub trait Status: Copy {
+    /// That -1.
+    const FAILED: Self;
+}
+impl Status for libc::c_int {
+    const FAILED: Self = -1;
+}
+impl Status for isize {
+    const FAILED: Self = -1;
+}
+
+impl<T: Status> Outcome<T> {
+    /// Turns the outcome into what the C function returns, with `libc` to make the call where it is not ours.
+    #[inline]
+    fn or(self, libc: impl FnOnce() -> T) -> T {
+        match self {
+            Outcome::Done(value) => value,
+            Outcome::Failed(error) => {
+                set_errno(error);
+                T::FAILED
+            }
+            Outcome::Libc => libc(),
+        }
+    }
+}
+
+/// Run by the loader before the program starts.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    let saved = errno();
+    crate::next::resolve_all();
+    ops::process::started();
+    process::watch_forks();
+    ASIDE.fetch_and(!NOT_STARTED, Ordering::Relaxed);
+    set_errno(saved);
+}

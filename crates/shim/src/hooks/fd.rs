@@ -1,0 +1,145 @@
+//! Descriptors: copied, replaced, closed, and their flags.
+use super::{Outcome, bypass, bypass_process, keeping_errno};
+use crate::{next, ops};
+use core::ptr;
+use libc::{c_int, c_uint, c_ulong, c_void};
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let outcome = if bypass_process() { Outcome::Libc } else { ops::fd::close(fd) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::close(fd) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    // With CLOSE_RANGE_UNSHARE the thread leaves the table that the shim knows: whatever follows is between it and the kernel.
+    let outcome = if first > last || flags & !CLOEXEC != 0 || bypass_process() {
+        Outcome::Libc
+    } else {
+        ops::fd::close_range(first, last, flags & CLOEXEC != 0)
+    };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::close_range(first, last, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn closefrom(low: c_int) {
+    if bypass_process() || ops::fd::close_range(low.max(0).unsigned_abs(), c_uint::MAX, false) == Outcome::Libc {
+        // SAFETY: the program's own arguments.
+        unsafe { next::closefrom(low) }
+    }
+}
+
+/// A copy of `old` was made.
+fn copied(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && !bypass_process() {
+        keeping_errno(|| ops::fd::duplicated(old, new));
+    }
+    new
+}
+
+/// Before a copy of `old` replaces `new`: unless the kernel will refuse to.
+fn replacing(old: c_int, new: c_int) {
+    // SAFETY: takes numbers only.
+    if old != new && new >= 0 && !bypass_process() && unsafe { next::fcntl(old, libc::F_GETFD, ptr::null_mut()) } >= 0 {
+        ops::fd::replacing(new);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    copied(fd, unsafe { next::dup(fd) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    replacing(old, new);
+    // SAFETY: the program's own arguments.
+    let result = unsafe { next::dup2(old, new) };
+    if old == new { result } else { copied(old, result) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if flags & !libc::O_CLOEXEC == 0 {
+        replacing(old, new);
+    }
+    // SAFETY: the program's own arguments.
+    copied(old, unsafe { next::dup3(old, new, flags) })
+}
+
+/// The flags of `fd` may have changed: tells what they are.
+fn flags_changed(fd: c_int) {
+    keeping_errno(|| {
+        // SAFETY: takes numbers only.
+        let flags = unsafe { next::fcntl(fd, libc::F_GETFL, ptr::null_mut()) };
+        if flags >= 0 {
+            ops::fd::flags_changed(fd, flags & libc::O_NONBLOCK != 0, flags & libc::O_ASYNC != 0);
+        }
+    });
+}
+
+/// Variadic in C. Its one optional argument is passed as a named one would be (x86-64 and aarch64 Linux), and goes on as it came.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { next::fcntl(fd, command, argument) };
+    if result < 0 || bypass() {
+        return result;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, result),
+        libc::F_SETFL => {
+            // The kernel takes these bits as they are given.
+            let flags = argument.addr() as c_int;
+            keeping_errno(|| ops::fd::flags_changed(fd, flags & libc::O_NONBLOCK != 0, flags & libc::O_ASYNC != 0));
+            result
+        }
+        libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
+            flags_changed(fd);
+            result
+        }
+        _ => result,
+    }
+}
+
+/// `asm-generic/fcntl.h`; signals are then sent to someone in particular.
+const F_SETSIG: c_int = 10;
+/// As above.
+const F_SETOWN_EX: c_int = 15;
+
+/// `linux/sockios.h`: bytes that were never sent.
+const SIOCOUTQNSD: c_ulong = 0x894b;
+/// `asm-generic/sockios.h`: who is sent SIGIO.
+const FIOSETOWN: c_ulong = 0x8901;
+/// As above, by its other name.
+const SIOCSPGRP: c_ulong = 0x8902;
+
+/// Variadic in C; see [`fcntl`].
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let outcome = match request {
+        _ if bypass() => Outcome::Libc,
+        libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD => match ops::fd::ioctl_count(fd, request) {
+            Outcome::Done(_) if argument.is_null() => Outcome::Failed(libc::EFAULT),
+            Outcome::Done(count) => {
+                // SAFETY: for these requests the argument is where an int goes.
+                unsafe { argument.cast::<c_int>().write_unaligned(count) };
+                Outcome::Done(0)
+            }
+            other => other,
+        },
+        _ => Outcome::Libc,
+    };
+    outcome.or(|| {
+        // SAFETY: the program's own arguments.
+        let result = unsafe { next::ioctl(fd, request, argument) };
+        if result >= 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) && !bypass() {
+            flags_changed(fd);
+        }
+        result
+    })
+}

@@ -1,0 +1,235 @@
+//! Reading and writing bytes, without addresses or control data.
+use super::{Outcome, bypass};
+use crate::{next, ops};
+use core::mem::MaybeUninit;
+use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t};
+
+/// The kernel moves no more than this many bytes in one call (`MAX_RW_COUNT`).
+const MOST_BYTES: usize = 0x7fff_f000;
+/// The kernel takes no more than this many pieces in one call (`UIO_MAXIOV`).
+pub(super) const MOST_PIECES: usize = 1024;
+
+/// A buffer as one piece; `None` where the kernel must refuse it.
+#[inline]
+fn piece(buf: *const c_void, n: usize) -> Option<[iovec; 1]> {
+    let valid = n <= isize::MAX.unsigned_abs() && (n == 0 || !buf.is_null());
+    valid.then_some([iovec { iov_base: buf.cast_mut(), iov_len: n.min(MOST_BYTES) }])
+}
+
+/// Calls `run` with the program's pieces and their total, cut where the kernel would cut them; `Libc` where it must refuse them.
+///
+/// # Safety
+/// `iov` is null or points to `count` pieces.
+pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcome {
+    if count == 0 {
+        return run(&[], 0);
+    }
+    if iov.is_null() || count > MOST_PIECES {
+        return Outcome::Libc;
+    }
+    // SAFETY: not null, and `count` pieces by the caller's promise; the program may not change them during the call.
+    let pieces = unsafe { core::slice::from_raw_parts(iov, count) };
+    let mut total = 0_usize;
+    let mut plain = true;
+    for piece in pieces {
+        if piece.iov_len > isize::MAX.unsigned_abs() {
+            return Outcome::Libc;
+        }
+        plain &= piece.iov_len == 0 || !piece.iov_base.is_null();
+        total = total.saturating_add(piece.iov_len);
+    }
+    if plain && total <= MOST_BYTES { run(pieces, total) } else { cut(pieces, run) }
+}
+
+/// The rare case of [`with_pieces`]: more bytes than one call moves, or a null piece, before which the kernel stops.
+#[cold]
+#[inline(never)]
+fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcome {
+    let mut room = [const { MaybeUninit::<iovec>::uninit() }; MOST_PIECES];
+    let (mut total, mut kept) = (0, 0);
+    for (place, piece) in room.iter_mut().zip(pieces) {
+        if piece.iov_base.is_null() && piece.iov_len != 0 {
+            break;
+        }
+        let len = piece.iov_len.min(MOST_BYTES - total);
+        place.write(iovec { iov_base: piece.iov_base, iov_len: len });
+        total += len;
+        kept += 1;
+    }
+    if total == 0 {
+        return Outcome::Libc;
+    }
+    // SAFETY: the loop wrote the first `kept` places.
+    run(unsafe { core::slice::from_raw_parts(room.as_ptr().cast(), kept) }, total)
+}
+
+/// A receive into one buffer.
+///
+/// # Safety
+/// As for `recv(2)`.
+#[inline]
+pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
+    match piece(buf, n) {
+        // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than that.
+        Some(pieces) if !bypass() => unsafe { ops::io::recv(fd, &pieces, flags) },
+        _ => Outcome::Libc,
+    }
+}
+
+/// A send from one buffer.
+///
+/// # Safety
+/// As for `send(2)`.
+#[inline]
+pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> Outcome {
+    match piece(buf, n) {
+        // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than that.
+        Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send(fd, &pieces, flags) },
+        // Nothing to send: only the kernel's checks remain.
+        _ => Outcome::Libc,
+    }
+}
+
+/// `readv` and its kin.
+///
+/// # Safety
+/// As for `readv(2)`.
+unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
+    match usize::try_from(count) {
+        // SAFETY: the caller promises `count` pieces of writable memory, and `with_pieces` hands on no others.
+        Ok(count @ 1..) if !bypass() => unsafe {
+            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::recv(fd, pieces, flags) })
+        },
+        _ => Outcome::Libc,
+    }
+}
+
+/// `writev` and its kin.
+///
+/// # Safety
+/// As for `writev(2)`.
+unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
+    match usize::try_from(count) {
+        // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on no others.
+        Ok(count @ 1..) if !bypass() => unsafe {
+            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send(fd, pieces, flags) })
+        },
+        _ => Outcome::Libc,
+    }
+}
+
+/// The flags of `recv` that those of `preadv2` amount to on a socket; `None` where the kernel must judge them.
+fn message_flags(flags: c_int) -> Option<c_int> {
+    const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
+    let wait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
+    (flags & !KNOWN == 0).then_some(wait)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+    // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
+    // SAFETY: the program's own arguments.
+    let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::read(fd, buf, n) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize) -> isize {
+    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for, the C library's function ends the program.
+    if n <= room { unsafe { read(fd, buf, n) } } else { unsafe { next::__read_chk(fd, buf, n, room) } }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::readv(fd, iov, count) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize {
+    let outcome = match message_flags(flags) {
+        // SAFETY: the program's own arguments. With an offset of -1 this is `readv`.
+        Some(flags) if offset == -1 => unsafe { receive_pieces(fd, iov, count, flags) },
+        _ => Outcome::Libc,
+    };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::preadv2(fd, iov, count, offset, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { transmit(fd, buf, n, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::write(fd, buf, n) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::writev(fd, iov, count) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize {
+    let outcome = match message_flags(flags) {
+        // SAFETY: the program's own arguments. With an offset of -1 this is `writev`.
+        Some(flags) if offset == -1 => unsafe { transmit_pieces(fd, iov, count, flags) },
+        _ => Outcome::Libc,
+    };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::pwritev2(fd, iov, count, offset, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { receive(fd, buf, n, flags) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::recv(fd, buf, n, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize, flags: c_int) -> isize {
+    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for, the C library's function ends the program.
+    if n <= room { unsafe { recv(fd, buf, n, flags) } } else { unsafe { next::__recv_chk(fd, buf, n, room, flags) } }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { transmit(fd, buf, n, flags) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::send(fd, buf, n, flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
+}
+
+/// Bytes that the kernel moves between a socket and a pipe never pass through here.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut off64_t,
+    to: c_int,
+    to_offset: *mut off64_t,
+    n: usize,
+    flags: c_uint,
+) -> isize {
+    if !bypass() {
+        ops::io::hand_over(from);
+        ops::io::hand_over(to);
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { next::splice(from, from_offset, to, to_offset, n, flags) }
+}

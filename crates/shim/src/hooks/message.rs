@@ -1,0 +1,355 @@
+//! Messages: sends and receives with an address or control data, and several at once.
+//!
+//! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
+//! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
+use super::io::{MOST_PIECES, receive, transmit, with_pieces};
+use super::{Outcome, bypass, errno, keeping_errno, set_errno};
+use crate::{next, ops};
+use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
+
+/// The kernel passes no more descriptors than this in one message (`SCM_MAX_FD`).
+const MOST_DESCRIPTORS: usize = 253;
+
+/// Calls `each` with the descriptors in every `SCM_RIGHTS` of a message's control data.
+///
+/// # Safety
+/// `message` has its control data where it says.
+unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
+    const HEADER: usize = size_of::<cmsghdr>();
+    // SAFETY: the caller promises a message.
+    let (control, len) = unsafe { ((*message).msg_control.cast::<u8>(), (*message).msg_controllen) };
+    if control.is_null() {
+        return;
+    }
+    let mut at = 0_usize;
+    while len.saturating_sub(at) >= HEADER {
+        // SAFETY: a header fits between `at` and the end; the program's buffer need not be aligned.
+        let header = unsafe { control.add(at).cast::<cmsghdr>().read_unaligned() };
+        let room = len - at;
+        if header.cmsg_len < HEADER || header.cmsg_len > room {
+            return;
+        }
+        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+            let count = ((header.cmsg_len - HEADER) / size_of::<c_int>()).min(MOST_DESCRIPTORS);
+            let mut fds = [-1; MOST_DESCRIPTORS];
+            // SAFETY: `count` whole descriptors lie between this header and its end, and fit the array.
+            unsafe { control.add(at + HEADER).copy_to_nonoverlapping(fds.as_mut_ptr().cast(), count * size_of::<c_int>()) };
+            each(fds.get(..count).unwrap_or_default());
+        }
+        at = at.saturating_add(header.cmsg_len.next_multiple_of(align_of::<cmsghdr>()));
+    }
+}
+
+/// Before a message with control data goes to the kernel: descriptors in it are announced, and the socket's bytes go by TCP from here.
+///
+/// # Safety
+/// As for [`each_rights`].
+unsafe fn control_follows(fd: c_int, message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    unsafe { each_rights(message, |fds| ops::process::sending_fds(fd, fds)) };
+    ops::io::hand_over(fd);
+}
+
+/// After the kernel received a message: descriptors may have come with it.
+///
+/// # Safety
+/// As for [`each_rights`].
+unsafe fn descriptors_came(message: *const msghdr) {
+    // SAFETY: the caller's promise; the kernel wrote the control data and its length.
+    keeping_errno(|| unsafe { each_rights(message, ops::process::received_fds) });
+}
+
+/// One message's send, and its size.
+///
+/// # Safety
+/// As for `sendmsg(2)`.
+unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome, usize) {
+    if bypass() || message.is_null() {
+        return (Outcome::Libc, 0);
+    }
+    // SAFETY: not null, so a message by the caller's promise.
+    let header = unsafe { &*message };
+    if header.msg_controllen != 0 {
+        // SAFETY: as above.
+        unsafe { control_follows(fd, message) };
+        return (Outcome::Libc, 0);
+    }
+    let mut size = 0;
+    // SAFETY: the message's pieces describe readable memory of the program.
+    let outcome = unsafe {
+        with_pieces(header.msg_iov, header.msg_iovlen, |pieces, total| {
+            size = total;
+            if total == 0 || flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { ops::io::send(fd, pieces, flags) }
+        })
+    };
+    (outcome, size)
+}
+
+/// One message's receive.
+///
+/// # Safety
+/// As for `recvmsg(2)`.
+unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
+    if bypass() || message.is_null() {
+        return Outcome::Libc;
+    }
+    // SAFETY: not null, so a message by the caller's promise, and its pieces describe writable memory of the program.
+    let outcome = unsafe {
+        with_pieces((*message).msg_iov, (*message).msg_iovlen, |pieces, _| ops::io::recv(fd, pieces, flags))
+    };
+    if matches!(outcome, Outcome::Done(_)) {
+        // SAFETY: as above; the kernel writes the same fields.
+        unsafe {
+            if !(*message).msg_name.is_null() {
+                (*message).msg_namelen = 0;
+            }
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        }
+    }
+    outcome
+}
+
+/// A send with MSG_FASTOPEN is also a connect.
+fn fast_open(fd: c_int, flags: c_int, sent: isize) {
+    if flags & libc::MSG_FASTOPEN != 0 && !bypass() && (sent >= 0 || errno() == libc::EINPROGRESS) {
+        keeping_errno(|| ops::sock::connected(fd));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = match unsafe { receive(fd, buf, n, flags) } {
+        // The kernel looks at the length only once it has the bytes.
+        Outcome::Done(_) if !from.is_null() && len.is_null() => Outcome::Failed(libc::EFAULT),
+        Outcome::Done(n) if !from.is_null() => {
+            // SAFETY: not null, so the program's length of its address.
+            unsafe { *len = 0 };
+            Outcome::Done(n)
+        }
+        other => other,
+    };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::recvfrom(fd, buf, n, flags, from, len) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    n: usize,
+    room: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+) -> isize {
+    if n <= room {
+        // SAFETY: the program's own arguments.
+        unsafe { recvfrom(fd, buf, n, flags, from, len) }
+    } else {
+        // SAFETY: the program's own arguments; the C library's function ends the program.
+        unsafe { next::__recvfrom_chk(fd, buf, n, room, flags, from, len) }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { receive_one(fd, message, flags) };
+    outcome.or(|| {
+        // SAFETY: the program's own arguments.
+        let received = unsafe { next::recvmsg(fd, message, flags) };
+        if received >= 0 && !bypass() {
+            // SAFETY: the kernel took the message, so it is one.
+            unsafe { descriptors_came(message) };
+        }
+        received
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sendto(
+    fd: c_int,
+    buf: *const c_void,
+    n: usize,
+    flags: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> isize {
+    // TCP ignores an address, except to open a connection with the first bytes.
+    // SAFETY: the program's own arguments.
+    let outcome = if flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { unsafe { transmit(fd, buf, n, flags) } };
+    outcome.or(|| {
+        // SAFETY: the program's own arguments.
+        let sent = unsafe { next::sendto(fd, buf, n, flags, to, len) };
+        fast_open(fd, flags, sent);
+        sent
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: the program's own arguments.
+    let (outcome, _) = unsafe { send_one(fd, message, flags) };
+    outcome.or(|| {
+        // SAFETY: the program's own arguments.
+        let sent = unsafe { next::sendmsg(fd, message, flags) };
+        fast_open(fd, flags, sent);
+        sent
+    })
+}
+
+/// What a call that stopped at message `done` returns: how many went before, or `result` where none did.
+fn so_far(done: c_uint, result: c_int) -> c_int {
+    // At most 1024, so it fits.
+    let done = done as c_int;
+    if result >= 0 { done + result } else if done > 0 { done } else { result }
+}
+
+/// As the kernel's: stops at the first message that fails or goes in part, and an error after the first message is not told.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if bypass() || messages.is_null() {
+        // SAFETY: the program's own arguments.
+        return unsafe { next::sendmmsg(fd, messages, count, flags) };
+    }
+    let count = count.min(MOST_PIECES as c_uint);
+    let mut done = 0;
+    while done < count {
+        // SAFETY: `done` is below the program's count of messages.
+        let entry = unsafe { messages.add(done as usize) };
+        // SAFETY: one of the program's messages.
+        let (outcome, size) = unsafe { send_one(fd, &raw const (*entry).msg_hdr, flags) };
+        let all = match outcome {
+            Outcome::Done(sent) => {
+                // SAFETY: as above. The kernel moves less than 2^31 bytes, so it fits.
+                unsafe { (*entry).msg_len = sent as c_uint };
+                sent.unsigned_abs() == size
+            }
+            Outcome::Failed(error) => {
+                set_errno(error);
+                return so_far(done, -1);
+            }
+            // An empty message says nothing of those after it.
+            // SAFETY: as above.
+            Outcome::Libc if size == 0 && unsafe { (*entry).msg_hdr.msg_controllen } == 0 => {
+                // SAFETY: as above.
+                if unsafe { next::sendmmsg(fd, entry, 1, flags) } < 0 {
+                    return so_far(done, -1);
+                }
+                true
+            }
+            Outcome::Libc => {
+                for later in done + 1..count {
+                    // SAFETY: one of the program's messages.
+                    let message = unsafe { &raw const (*messages.add(later as usize)).msg_hdr };
+                    // SAFETY: as above.
+                    if unsafe { (*message).msg_controllen } != 0 {
+                        // SAFETY: as above.
+                        unsafe { control_follows(fd, message) };
+                    }
+                }
+                // SAFETY: the rest of the program's messages.
+                let sent = unsafe { next::sendmmsg(fd, entry, count - done, flags) };
+                fast_open(fd, flags, sent as isize);
+                return so_far(done, sent);
+            }
+        };
+        done += 1;
+        if !all {
+            break;
+        }
+    }
+    // At most 1024, so it fits.
+    done as c_int
+}
+
+/// `CLOCK_MONOTONIC`.
+pub(super) fn now() -> timespec {
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is writable, and the clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now
+}
+
+/// What is left at `now` of a `timeout` that began at `start`; never below zero.
+pub(super) fn remaining(timeout: timespec, start: timespec, now: timespec) -> timespec {
+    const SECOND: i64 = 1_000_000_000;
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut seconds = timeout.tv_sec.saturating_sub(now.tv_sec.saturating_sub(start.tv_sec));
+    let mut nanoseconds = timeout.tv_nsec - (now.tv_nsec - start.tv_nsec);
+    if nanoseconds < 0 {
+        (seconds, nanoseconds) = (seconds - 1, nanoseconds + SECOND);
+    } else if nanoseconds >= SECOND {
+        (seconds, nanoseconds) = (seconds + 1, nanoseconds - SECOND);
+    }
+    if seconds < 0 { zero } else { timespec { tv_sec: seconds, tv_nsec: nanoseconds } }
+}
+
+/// As the kernel's: the time is looked at after each message only, MSG_WAITFORONE makes all but the first non-blocking, and an error
+/// after the first message is not told.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: null or the program's own.
+    let limit = unsafe { timeout.as_ref() }.copied();
+    let usable = limit.is_none_or(|limit| limit.tv_sec >= 0 && (0..1_000_000_000).contains(&limit.tv_nsec));
+    if bypass() || messages.is_null() || !usable {
+        // SAFETY: the program's own arguments.
+        return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
+    }
+    let start = if limit.is_some() { now() } else { timespec { tv_sec: 0, tv_nsec: 0 } };
+    let count = count.min(MOST_PIECES as c_uint);
+    let mut each_flags = flags & !libc::MSG_WAITFORONE;
+    let mut done = 0;
+    while done < count {
+        // SAFETY: `done` is below the program's count of messages.
+        let entry = unsafe { messages.add(done as usize) };
+        // SAFETY: one of the program's messages.
+        match unsafe { receive_one(fd, &raw mut (*entry).msg_hdr, each_flags) } {
+            // SAFETY: as above. The kernel moves less than 2^31 bytes, so it fits.
+            Outcome::Done(received) => unsafe { (*entry).msg_len = received as c_uint },
+            Outcome::Failed(error) => {
+                set_errno(error);
+                return so_far(done, -1);
+            }
+            Outcome::Libc => {
+                let rest_flags = if done == 0 { flags } else { each_flags };
+                // SAFETY: the rest of the program's messages.
+                let received = unsafe { next::recvmmsg(fd, entry, count - done, rest_flags, timeout) };
+                for index in 0..received.max(0).unsigned_abs() as usize {
+                    // SAFETY: the kernel filled this one.
+                    unsafe { descriptors_came(&raw const (*entry.add(index)).msg_hdr) };
+                }
+                return so_far(done, received);
+            }
+        }
+        done += 1;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            each_flags |= libc::MSG_DONTWAIT;
+        }
+        if let Some(limit) = limit {
+            let left = remaining(limit, start, now());
+            // SAFETY: not null, since there is a limit.
+            unsafe { *timeout = left };
+            if left.tv_sec == 0 && left.tv_nsec == 0 {
+                break;
+            }
+        }
+    }
+    // At most 1024, so it fits.
+    done as c_int
+}

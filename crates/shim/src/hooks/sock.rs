@@ -1,0 +1,92 @@
+//! The life of a connection: connect, accept, shutdown, options.
+use super::{Outcome, bypass, bypass_process, errno, keeping_errno};
+use crate::{next, ops};
+use libc::{c_int, c_void, sockaddr, socklen_t};
+
+/// `accept` returned `fd`.
+fn accepted(listener: c_int, fd: c_int, nonblocking: bool) -> c_int {
+    if fd >= 0 && !bypass() {
+        keeping_errno(|| {
+            ops::fd::created(fd, ops::fd::Kind::Socket);
+            ops::sock::accepted(listener, fd, nonblocking);
+        });
+    }
+    fd
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    accepted(fd, unsafe { next::accept(fd, address, len) }, false)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the program's own arguments.
+    accepted(fd, unsafe { next::accept4(fd, address, len, flags) }, flags & libc::SOCK_NONBLOCK != 0)
+}
+
+/// A connect to no address undoes a connection: the socket begins anew.
+///
+/// # Safety
+/// As for `connect(2)`.
+unsafe fn disconnects(address: *const sockaddr, len: socklen_t) -> bool {
+    // SAFETY: not null and long enough for the family, by the caller's promise.
+    len as usize >= size_of::<libc::sa_family_t>()
+        && !address.is_null()
+        && unsafe { (&raw const (*address).sa_family).read_unaligned() } == libc::AF_UNSPEC as libc::sa_family_t
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if bypass_process() {
+        // SAFETY: the program's own arguments.
+        return unsafe { next::connect(fd, address, len) };
+    }
+    // SAFETY: the program's own arguments.
+    let disconnects = unsafe { disconnects(address, len) };
+    if disconnects {
+        ops::fd::replacing(fd);
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { next::connect(fd, address, len) };
+    if disconnects {
+        keeping_errno(|| ops::fd::created(fd, ops::fd::Kind::Socket));
+    } else if result == 0 || matches!(errno(), libc::EINPROGRESS | libc::EINTR) {
+        // An interrupted connect goes on by itself.
+        keeping_errno(|| ops::sock::connected(fd));
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let outcome = if bypass_process() { Outcome::Libc } else { ops::sock::shutdown(fd, how) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::shutdown(fd, how) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { next::getsockopt(fd, level, name, value, len) };
+    if result == 0 && !value.is_null() && !len.is_null() && !bypass() {
+        // SAFETY: the kernel wrote `*len` bytes to `value`.
+        keeping_errno(|| unsafe { ops::sock::option_read(fd, level, name, value, *len) });
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+    let ours = !bypass_process();
+    if ours {
+        ops::sock::setting_option(fd, level, name, value, len);
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { next::setsockopt(fd, level, name, value, len) };
+    if ours && result == 0 {
+        keeping_errno(|| ops::sock::option_set(fd, level, name));
+    }
+    result
+}
