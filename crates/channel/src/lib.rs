@@ -1,1 +1,33 @@
-//! placeholder
+//! What two endpoints of one TCP connection share: finding each other, switching each direction between TCP and a ring at an
+//! exact byte, waking each other, and giving the memory back.
+//!
+//! `docs/protocol.md` is the protocol; here is where each part of it lives:
+//!
+//! | module | part |
+//! |---|---|
+//! | [`layout`] | where every shared word of a channel lies |
+//! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
+//! | [`attach`] | a process's hold on ledger and segment |
+//! | [`rendezvous`] | the table in which two endpoints meet |
+//! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
+//! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
+//! | [`rx`] | the reader's side: classify, receive, freeze |
+//! | [`waiter`] | sleeping and being woken |
+//! | [`finish`] | shutdown, close, death |
+//! | [`reclaim`] | memory of the dead |
+//! | [`kernel`] | the system calls on the underlying socket |
+
+pub mod attach;
+pub mod finish;
+pub mod kernel;
+pub mod layout;
+pub mod ledger;
+pub mod reclaim;
+pub mod rendezvous;
+pub mod rx;
+pub mod settle;
+pub mod tx;
+pub mod waiter;
+
+pub use attach::Attachment;
+pub use ledger::{Reason, Slot, Stage};

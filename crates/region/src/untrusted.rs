@@ -14,6 +14,14 @@ impl<T> Untrusted<T> {
     pub fn new(value: T) -> Self {
         Self(value)
     }
+
+    /// The value, once `check` approves of it.
+    ///
+    /// # Errors
+    /// [`Corrupt`] if it does not.
+    pub fn checked(self, check: impl FnOnce(&T) -> bool) -> Result<T, Corrupt> {
+        if check(&self.0) { Ok(self.0) } else { Err(Corrupt) }
+    }
 }
 
 impl Untrusted<u64> {

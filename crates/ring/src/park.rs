@@ -92,20 +92,21 @@ fn take(want: &AtomicU64) -> Want {
 
 /// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
 ///
-/// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now.
+/// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now,
+/// and whether this call made it say so.
 #[inline]
-pub fn arm(want: &AtomicU64, wish: Want) -> Want {
+pub fn arm(want: &AtomicU64, wish: Want) -> (Want, bool) {
     let mut seen = want.load(Ordering::Relaxed);
     let armed = loop {
         let next = match Want::of(seen) {
             Want::Nothing => wish,
-            same if same == wish => break wish,
-            Want::Token => break Want::Token,
-            Want::Closed => break Want::Closed,
+            same if same == wish => break (wish, false),
+            Want::Token => break (Want::Token, false),
+            Want::Closed => break (Want::Closed, false),
             Want::Waiter { .. } => Want::Token,
         };
         match want.compare_exchange(seen, next.word(), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break next,
+            Ok(_) => break (next, true),
             Err(now) => seen = now,
         }
     };
@@ -141,9 +142,9 @@ mod tests {
     fn a_second_sleeper_makes_it_a_token() {
         let word = AtomicU64::new(0);
         let (a, b) = (Want::Waiter { page: 1, bit: 0 }, Want::Waiter { page: 2, bit: 0 });
-        assert_eq!(arm(&word, a), a);
-        assert_eq!(arm(&word, a), a);
-        assert_eq!(arm(&word, b), Want::Token);
+        assert_eq!(arm(&word, a), (a, true));
+        assert_eq!(arm(&word, a), (a, false));
+        assert_eq!(arm(&word, b), (Want::Token, true));
         assert!(!disarm(&word, a));
         assert_eq!(claim(&word), Want::Token);
         assert_eq!(claim(&word), Want::Nothing);
@@ -152,10 +153,10 @@ mod tests {
     #[test]
     fn closed_stays() {
         let word = AtomicU64::new(0);
-        assert_eq!(arm(&word, Want::Token), Want::Token);
+        assert_eq!(arm(&word, Want::Token), (Want::Token, true));
         assert_eq!(close(&word), Want::Token);
         assert_eq!(claim(&word), Want::Closed);
-        assert_eq!(arm(&word, Want::Token), Want::Closed);
+        assert_eq!(arm(&word, Want::Token), (Want::Closed, false));
         assert_eq!(claim(&word), Want::Closed);
     }
 }

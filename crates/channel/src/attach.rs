@@ -1,0 +1,310 @@
+//! A process's hold on the ledger and on its segment.
+//!
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets` (the ledger), `NAME` (a segment,
+//! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
+
+use crate::ledger::{Ledger, Reason};
+use ginnel_region::{Config, Error, Segment, sys};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+/// Name of the segment that is used where none is named.
+pub const DEFAULT_SEGMENT: &str = "default";
+/// Name of the ledger in its directory.
+pub const LEDGER: &str = "sockets";
+
+/// Bytes of one entry of a segment's member table: state (0 free, 1 used), random id.
+const MEMBER_BYTES: u64 = 64;
+
+/// Settings, from the environment or the command line.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directory of the ledger and of segments given by name.
+    pub directory: PathBuf,
+    /// The segment's file.
+    pub segment: PathBuf,
+    /// How a segment is made where there is none.
+    pub config: Config,
+    /// Data operations on a connection before it becomes a candidate.
+    pub after: u32,
+    /// Use tokens even where FIFOs could be had.
+    pub tokens: bool,
+    /// How long to spin before sleeping, nanoseconds.
+    pub spin_ns: u64,
+    /// First size of a ring, bytes.
+    pub ring: u64,
+    /// Largest size of a ring, bytes.
+    pub ring_max: u64,
+    /// Testing: (seed, period) of random switches.
+    pub chaos: Option<(u64, u64)>,
+    /// Say on standard error what happens.
+    pub verbose: bool,
+}
+
+/// The directory for a user's files: `GINNEL_DIR`, else in `/dev/shm`, else in `XDG_RUNTIME_DIR`, else in `/tmp`.
+#[must_use]
+pub fn default_directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os("GINNEL_DIR") {
+        return directory.into();
+    }
+    // SAFETY: no arguments, cannot fail.
+    let name = format!("ginnel-{}", unsafe { libc::geteuid() });
+    if Path::new("/dev/shm").is_dir() {
+        return Path::new("/dev/shm").join(name);
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join(name)
+}
+
+impl Settings {
+    /// From `GINNEL_*` (see `ginnel run --help`).
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let directory = default_directory();
+        let text = |name: &str| std::env::var(name).ok();
+        let number = |name: &str| text(name).and_then(|value| value.trim().parse::<u64>().ok());
+        let segment = text("GINNEL_SEGMENT").unwrap_or_else(|| DEFAULT_SEGMENT.into());
+        let segment = if segment.contains('/') { PathBuf::from(segment) } else { directory.join(segment) };
+        let power = |value: u64| value.next_power_of_two().clamp(4096, 1 << 26);
+        let ring = power(number("GINNEL_RING").unwrap_or(32 << 10));
+        let mut config = Config::default();
+        if let Some(size) = number("GINNEL_SIZE") {
+            config.size = size;
+        }
+        Self {
+            segment,
+            config,
+            after: u32::try_from(number("GINNEL_AFTER").unwrap_or(3)).unwrap_or(u32::MAX),
+            tokens: number("GINNEL_TOKENS").is_some_and(|value| value != 0),
+            spin_ns: if number("GINNEL_SPIN") == Some(0) { 0 } else { number("GINNEL_SPIN").filter(|&n| n > 1).unwrap_or(30) * 1000 },
+            ring,
+            ring_max: power(number("GINNEL_RING_MAX").unwrap_or(1 << 20)).max(ring),
+            chaos: text("GINNEL_CHAOS").and_then(|value| {
+                let (seed, period) = value.split_once(':').unwrap_or((&value, "16"));
+                Some((seed.parse().ok()?, period.parse::<u64>().ok()?.max(1)))
+            }),
+            verbose: number("GINNEL_VERBOSE").is_some_and(|value| value != 0),
+            directory,
+        }
+    }
+}
+
+/// Everything a process needs to carry connections.
+pub struct Attachment {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The segment.
+    pub segment: Segment,
+    /// Settings.
+    pub settings: Settings,
+    /// As which member the ledger's processes appear in the segment.
+    pub member: u16,
+    /// Wake-ups by FIFO are to be had.
+    pub fifos: bool,
+    me: AtomicU32,
+    wake_dir: AtomicI32,
+    lock_fd: AtomicI32,
+    pub(crate) service_page: AtomicU32,
+    pub(crate) peers: crate::waiter::PeerFifos,
+    /// Told of each descriptor that is made (true) or closed (false), so that the program's calls spare it.
+    pub(crate) on_descriptor: fn(i32, bool),
+    chaos: AtomicU64,
+}
+
+/// Why a process cannot accelerate anything.
+#[derive(Debug)]
+pub struct Unattached {
+    /// The reason, for status.
+    pub reason: Reason,
+    /// In words.
+    pub message: String,
+}
+
+impl Unattached {
+    fn new(what: &Path, error: &Error) -> Self {
+        let reason = if *error == Error::NoMemory { Reason::NoMemory } else { Reason::NoSegment };
+        Self { reason, message: format!("{}: {error}", what.display()) }
+    }
+}
+
+impl Attachment {
+    /// Opens (or makes) ledger and segment and enters this process.
+    ///
+    /// # Errors
+    /// Why not, in words; the program goes on over TCP.
+    pub fn new(settings: Settings, on_descriptor: fn(i32, bool)) -> Result<Self, Unattached> {
+        make_directory(&settings.directory)?;
+        let path = settings.directory.join(LEDGER);
+        let ledger = Ledger::open_or_create(&path).map_err(|error| Unattached::new(&path, &error))?;
+        let me = ledger
+            .enter()
+            .ok_or_else(|| Unattached { reason: Reason::NoSegment, message: format!("{}: too many processes", path.display()) })?;
+        let refuse = |error: Error| {
+            let unattached = Unattached::new(&settings.segment, &error);
+            ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
+            unattached
+        };
+        let segment = Segment::open_or_create(&settings.segment, &settings.config).map_err(refuse)?;
+        ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
+        let member = ledger.member_of(segment.id(), me, || choose_member(&segment)).ok_or_else(|| refuse(Error::Full))?;
+        let wake_dir = open_wake_directory(&settings.segment);
+        let fifos = wake_dir.is_ok() && !settings.tokens && !segment.tokens_only();
+        let attachment = Self {
+            ledger,
+            segment,
+            member,
+            fifos,
+            me: AtomicU32::new(me),
+            wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
+            lock_fd: AtomicI32::new(-1),
+            service_page: AtomicU32::new(0),
+            peers: crate::waiter::PeerFifos::new(),
+            on_descriptor,
+            chaos: AtomicU64::new(settings.chaos.map_or(0, |(seed, _)| seed ^ u64::from(sys::pid()) << 20 | 1)),
+            settings,
+        };
+        attachment.own(attachment.wake_dir());
+        attachment.lock_member();
+        Ok(attachment)
+    }
+
+    /// This process's entry in the ledger.
+    #[must_use]
+    #[inline]
+    pub fn me(&self) -> u32 {
+        self.me.load(Ordering::Relaxed)
+    }
+
+    /// The directory of FIFOs, -1 where there is none.
+    #[must_use]
+    pub fn wake_dir(&self) -> i32 {
+        self.wake_dir.load(Ordering::Relaxed)
+    }
+
+    /// Page of the service thread's waiter, 0 where there is none.
+    #[must_use]
+    pub fn service_page(&self) -> u32 {
+        self.service_page.load(Ordering::Relaxed)
+    }
+
+    /// Names the service thread's waiter: it is written into each channel from now on.
+    pub fn set_service_page(&self, page: u32) {
+        self.service_page.store(page, Ordering::Relaxed);
+    }
+
+    /// Remembers a descriptor as the shim's own.
+    pub fn own(&self, fd: i32) {
+        if fd >= 0 {
+            (self.on_descriptor)(fd, true);
+        }
+    }
+
+    /// Closes one of the shim's own descriptors.
+    pub fn disown(&self, fd: i32) {
+        if fd >= 0 {
+            (self.on_descriptor)(fd, false);
+            sys::close(fd);
+        }
+    }
+
+    /// In a fork child: enters the new process. `false`: the ledger has no room, and nothing may be carried.
+    pub fn reenter(&self) -> bool {
+        self.peers.forget_lock();
+        self.service_page.store(0, Ordering::Relaxed);
+        match self.ledger.enter() {
+            Some(me) => {
+                self.me.store(me, Ordering::Relaxed);
+                self.ledger.process(me).segment.store(self.segment.id(), Ordering::Relaxed);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is.
+    fn lock_member(&self) {
+        let Ok(name) = CString::new(format!("m{}", self.member)) else { return };
+        if let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR | libc::O_CREAT, 0o666) {
+            let fd = sys::move_high(fd);
+            if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
+                self.own(fd);
+                self.lock_fd.store(fd, Ordering::Relaxed);
+            } else {
+                sys::close(fd);
+            }
+        }
+    }
+
+    /// Does any process of `member` live? Unknown counts as yes.
+    #[must_use]
+    pub fn member_lives(&self, member: u16) -> bool {
+        if member == self.member {
+            return true;
+        }
+        let Ok(name) = CString::new(format!("m{member}")) else { return true };
+        let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR, 0) else { return true };
+        let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
+        sys::close(fd);
+        lives
+    }
+
+    /// Testing: is it time for a random switch? Which (0 … 7), if so.
+    #[must_use]
+    pub fn chaos(&self) -> Option<u64> {
+        let (_, period) = self.settings.chaos?;
+        // xorshift64*, shared by the process's threads: a lost update only repeats a number.
+        let mut x = self.chaos.load(Ordering::Relaxed);
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.chaos.store(x, Ordering::Relaxed);
+        let random = x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+        (random % period == 0).then_some((random / period) & 7)
+    }
+}
+
+fn choose_member(segment: &Segment) -> Option<u16> {
+    let (offset, bytes) = segment.members();
+    let count = u16::try_from(bytes / MEMBER_BYTES).unwrap_or(u16::MAX);
+    (0..count).find(|&member| {
+        let word: &AtomicU64 = segment.word(offset + u64::from(member) * MEMBER_BYTES);
+        word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+fn make_directory(directory: &Path) -> Result<(), Unattached> {
+    let unattached = |errno| Unattached::new(directory, &Error::System { doing: "make directory", errno });
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| unattached(libc::EINVAL))?;
+    match sys::mkdir(&path, 0o700) {
+        Ok(()) | Err(libc::EEXIST) => Ok(()),
+        Err(errno) => Err(unattached(errno)),
+    }?;
+    // In a world-writable directory somebody else may have been there first.
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0).map_err(unattached)?;
+    let stat = sys::fstat(fd).map_err(unattached);
+    sys::close(fd);
+    // SAFETY: no arguments, cannot fail.
+    let me = unsafe { libc::geteuid() };
+    if stat?.st_uid != me && me != 0 {
+        return Err(unattached(libc::EPERM));
+    }
+    Ok(())
+}
+
+/// `SEGMENT.wake`.
+#[must_use]
+pub fn wake_directory(segment: &Path) -> PathBuf {
+    let mut name = segment.as_os_str().to_owned();
+    name.push(".wake");
+    name.into()
+}
+
+fn open_wake_directory(segment: &Path) -> Result<i32, i32> {
+    let path = CString::new(wake_directory(segment).as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+    match sys::mkdir(&path, 0o700) {
+        Ok(()) | Err(libc::EEXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0).map(sys::move_high)
+}

@@ -1,0 +1,229 @@
+//! The end of a direction and of a connection: shutdown, close, and letting go of the channel.
+
+use crate::attach::Attachment;
+use crate::kernel;
+use crate::layout::{Channel, NO_EOF};
+use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::rendezvous::{Entry, state};
+use crate::settle::Endpoint;
+use ginnel_region::{PAGE, Use, sys};
+use ginnel_ring::park::{self, Want};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+/// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes to be taken by the kernel, nanoseconds.
+const PATIENCE: u64 = 500_000_000;
+
+impl Endpoint<'_> {
+    /// Before the kernel's `shutdown(SHUT_WR)`: no byte follows.
+    pub fn finish_writing(self) {
+        let slot = self.slot;
+        self.flush();
+        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        self.mark_end();
+    }
+
+    /// Under the send lock.
+    fn mark_end(self) {
+        let slot = self.slot;
+        if slot.has(flag::TX_SHUT) {
+            return;
+        }
+        slot.set(flag::TX_SHUT, true);
+        if slot.stage() == Stage::Active && self.tx_in_ring() {
+            let direction = self.outgoing();
+            direction.eof().store(slot.tx.tail.load(Relaxed), SeqCst);
+            let want = park::claim(direction.want_data());
+            self.grant(want);
+        }
+    }
+
+    /// Gives what is still to be re-sent, and tokens that are owed, to the kernel; waits for it, bounded.
+    fn flush(self) {
+        let end = sys::monotonic_ns() + PATIENCE;
+        while self.slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) != 0 && sys::monotonic_ns() < end {
+            self.serve_tx();
+            if kernel::poll(self.fd, libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
+                break;
+            }
+        }
+    }
+
+    /// Before the kernel's close of the last descriptor.
+    pub fn finish(self) {
+        let slot = self.slot;
+        match slot.stage() {
+            Stage::Active => self.finish_active(),
+            Stage::Published => {
+                let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+                let _ = entry.step(state::PUBLISHED, state::FREE);
+            }
+            _ => {}
+        }
+    }
+
+    fn finish_active(self) {
+        let slot = self.slot;
+        self.flush();
+        let something = self.tidy();
+        let unread = something && self.pending_bytes() > 0;
+        let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+        let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
+        let abort = unread || (linger.l_onoff != 0 && linger.l_linger == 0);
+        {
+            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+            if abort {
+                slot.set(flag::TX_SHUT, true);
+            } else {
+                self.mark_end();
+            }
+        }
+        self.close_wishes(abort);
+        if unread && linger.l_onoff == 0 {
+            let reset = libc::linger { l_onoff: 1, l_linger: 0 };
+            let _ = kernel::setsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &reset);
+        }
+    }
+
+    /// No more tokens, please: closes the wish for data and takes back the wish for room; waits for tokens that are on their way.
+    fn close_wishes(self, abort: bool) {
+        let slot = self.slot;
+        let (incoming, outgoing) = (self.incoming(), self.outgoing());
+        let mut unclaimed = 0;
+        if park::close(incoming.want_data()) == Want::Token {
+            unclaimed += 1;
+        }
+        if Want::of(outgoing.want_space().swap(0, SeqCst)) == Want::Token {
+            unclaimed += 1;
+        }
+        if abort {
+            return;
+        }
+        let end = sys::monotonic_ns() + PATIENCE;
+        loop {
+            let _ = self.tidy();
+            let rx = &slot.rx;
+            // In a channel that was never left by the reader the first wish for a token was the creator's.
+            let wished = rx.armed.load(Relaxed) + 1;
+            let missing = wished.saturating_sub(unclaimed + rx.tokens.load(Relaxed));
+            let boundary = incoming.epoch().load(Acquire) != rx.phase.load(Relaxed);
+            if (missing == 0 && !boundary) || !self.rx_in_ring() || sys::monotonic_ns() > end {
+                return;
+            }
+            let reported = kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 5);
+            if reported & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0 {
+                // The other end is closing too: what it sent before its FIN is here.
+                let _ = self.tidy();
+                return;
+            }
+        }
+    }
+}
+
+/// After the kernel's close of the last descriptor: the slot and this side of the channel are free.
+pub fn forget(attachment: &Attachment, slot: &Slot) {
+    if slot.channel.load(Relaxed) != 0 {
+        release_channel(attachment, slot);
+    }
+    slot.set_stage(Stage::Closed);
+    slot.free();
+}
+
+/// Lets go of this side of the slot's channel. Whoever is second frees it.
+pub fn release_channel(attachment: &Attachment, slot: &Slot) {
+    let page = slot.channel.swap(0, AcqRel);
+    if page != 0 {
+        release_side(attachment, page, slot.side());
+    }
+}
+
+/// Marks one side of a channel as released; frees the channel if both are.
+pub(crate) fn release_side(attachment: &Attachment, page: u32, side: u8) {
+    let channel = Channel::at(&attachment.segment, page);
+    let bit = 1 << side;
+    let before = channel.released().fetch_or(bit, AcqRel);
+    if before & bit == 0 && before | bit == 3 {
+        free_channel(attachment, page);
+    }
+}
+
+/// Frees a channel's pages. The rings' places were written by peers: only pages that carry the channel's tag are freed.
+pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
+    let segment = &attachment.segment;
+    if !segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel) {
+        return;
+    }
+    let channel = Channel::at(segment, page);
+    for side in [0, 1] {
+        for grown in [0, 1] {
+            let (_, offset, size) = channel.direction(side).ring(grown);
+            let place = size.power_of_two(PAGE, 1 << 26).and_then(|size| Ok((offset.checked(|&offset| segment.holds(offset, size))?, size)));
+            if let Ok((offset, size)) = place {
+                segment.release_if_tagged(u32::try_from(offset / PAGE).unwrap_or(u32::MAX), u32::try_from(size / PAGE).unwrap_or(0), page);
+            }
+        }
+    }
+    channel.magic().store(0, Relaxed);
+    segment.release_if_tagged(page, 1, page);
+}
+
+/// Says why a connection that had a channel stays on TCP from now on, and lets the peer know.
+pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
+    let slot = endpoint.slot;
+    slot.set(flag::HOLD, true);
+    slot.set_reason(reason);
+    match slot.stage() {
+        Stage::Candidate => slot.set_stage(Stage::Plain),
+        Stage::Published => {
+            let entry = Entry::at(&endpoint.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            if entry.step(state::PUBLISHED, state::FREE) {
+                slot.set_stage(Stage::Plain);
+            }
+        }
+        Stage::Offered | Stage::Settling | Stage::Active => {
+            // The peer's writer reads this before it upgrades and at every send.
+            endpoint.incoming().hold().store(1, SeqCst);
+        }
+        Stage::Plain | Stage::Broken | Stage::Closed => {}
+    }
+}
+
+impl Endpoint<'_> {
+    /// Brings both directions back to TCP and keeps them there. True once the kernel's socket holds the whole truth; false where the peer did not answer
+    /// within `patience_ns`.
+    #[must_use]
+    pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
+        let slot = self.slot;
+        hold(self, reason);
+        if slot.stage() != Stage::Active {
+            return true;
+        }
+        let end = sys::monotonic_ns() + patience_ns;
+        loop {
+            self.serve_tx();
+            let _ = self.tidy();
+            self.request_downgrade();
+            let settled = self.on_tcp();
+            if settled {
+                return true;
+            }
+            if sys::monotonic_ns() > end {
+                return false;
+            }
+            self.poke_service();
+            let _ = kernel::poll(self.fd, 0, 1);
+        }
+    }
+
+    /// Are both directions on TCP, with nothing left in a ring or to be re-sent?
+    #[must_use]
+    pub fn on_tcp(self) -> bool {
+        let slot = self.slot;
+        let incoming = self.incoming();
+        let out = !self.tx_in_ring() || slot.has(flag::TX_SHUT);
+        let clear = slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) == 0;
+        let phase = slot.rx.phase.load(Relaxed);
+        let into = phase & 1 == 0 && incoming.epoch().load(Acquire) == phase;
+        let ended = incoming.eof().load(Acquire) != NO_EOF && incoming.eof().load(Acquire) == slot.rx.head.load(Relaxed);
+        out && clear && (into || ended)
+    }
+}

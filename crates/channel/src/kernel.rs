@@ -1,0 +1,216 @@
+//! System calls on the TCP socket beneath a channel. None of them blocks.
+
+use ginnel_region::sys::{self, Result};
+use libc::{c_int, iovec};
+use syscalls::Sysno;
+
+fn word(fd: c_int) -> usize {
+    fd as usize
+}
+
+/// Receives into `iov` without blocking. `Ok(0)`: end-of-file (or no room in `iov`).
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// The iovecs describe writable memory.
+pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len();
+    // SAFETY: the caller's promise.
+    unsafe { sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, (flags | libc::MSG_DONTWAIT) as usize, 0, 0, 0]) }
+}
+
+/// Sends from `iov` without blocking and without SIGPIPE.
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// The iovecs describe readable memory.
+pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len();
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller's promise.
+    unsafe { sys::raw(Sysno::sendmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
+}
+
+/// Throws away up to `n` bytes (`MSG_TRUNC`, which on TCP discards without copying).
+///
+/// # Errors
+/// The `errno`.
+pub fn discard(fd: c_int, n: usize) -> Result<usize> {
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC the kernel writes nothing.
+    unsafe { sys::raw(Sysno::recvfrom, [word(fd), 0, n, flags as usize, 0, 0]) }
+}
+
+/// Looks at the next byte: `Ok(1)` there is one, `Ok(0)` end-of-file, EAGAIN nothing yet, else the connection's error.
+///
+/// # Errors
+/// The `errno`; the kernel forgets a pending error once it was told.
+pub fn look(fd: c_int) -> Result<usize> {
+    let mut byte = 0u8;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: `byte` is writable.
+    unsafe { sys::raw(Sysno::recvfrom, [word(fd), &raw mut byte as usize, 1, flags as usize, 0, 0]) }
+}
+
+/// Sends one byte that means nothing: a token.
+///
+/// # Errors
+/// The `errno`; EAGAIN where the send buffer is full.
+pub fn token(fd: c_int) -> Result<()> {
+    let byte = 0u8;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `byte` is readable.
+    unsafe { sys::raw(Sysno::sendto, [word(fd), &raw const byte as usize, 1, flags as usize, 0, 0]) }.map(drop)
+}
+
+fn ioctl_int(fd: c_int, request: libc::c_ulong) -> Result<u64> {
+    let mut value: c_int = 0;
+    // SAFETY: these requests store one int.
+    unsafe { sys::raw(Sysno::ioctl, [word(fd), request as usize, &raw mut value as usize, 0, 0, 0]) }?;
+    Ok(u64::try_from(value).unwrap_or(0))
+}
+
+const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+
+/// Bytes that can be received now (`FIONREAD`).
+#[must_use]
+pub fn readable(fd: c_int) -> u64 {
+    ioctl_int(fd, libc::FIONREAD).unwrap_or(0)
+}
+
+/// Bytes given to the kernel and not yet acknowledged by the peer's (`SIOCOUTQ`).
+#[must_use]
+pub fn unacknowledged(fd: c_int) -> u64 {
+    ioctl_int(fd, libc::TIOCOUTQ).unwrap_or(0)
+}
+
+/// Bytes given to the kernel and not yet sent (`SIOCOUTQNSD`).
+#[must_use]
+pub fn unsent(fd: c_int) -> u64 {
+    ioctl_int(fd, SIOCOUTQNSD).unwrap_or(0)
+}
+
+/// What the kernel knows of a connection, as far as it is needed here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes of data given to the kernel since the connection began (a SYN is not counted).
+    pub sent: u64,
+    /// Bytes of data that arrived, whether they were received by the program or not.
+    pub arrived: u64,
+    /// Bytes of data that the program received.
+    pub received: u64,
+    /// Window scales: what this side announced, what the other announced.
+    pub scales: (u8, u8),
+    /// The TCP state (1 = established).
+    pub state: u8,
+}
+
+/// The head of `struct tcp_info` (linux/tcp.h); the kernel fills as much as is asked for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TcpInfo {
+    state: u8,
+    _bytes: [u8; 5],
+    scales: u8,
+    _limits: u8,
+    _words: [u32; 24],
+    _rates: [u64; 2],
+    bytes_acked: u64,
+    bytes_received: u64,
+}
+
+const _: () = assert!(std::mem::offset_of!(TcpInfo, bytes_acked) == 120);
+
+fn tcp_info(fd: c_int) -> Result<TcpInfo> {
+    // SAFETY: plain numbers.
+    let mut info: TcpInfo = unsafe { std::mem::zeroed() };
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    Ok(info)
+}
+
+/// `getsockopt(2)` into a plain value. Returns the length that the kernel stored.
+///
+/// # Errors
+/// The `errno`.
+pub fn getsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &mut T) -> Result<u32> {
+    let mut len = u32::try_from(size_of::<T>()).unwrap_or(0);
+    // SAFETY: `value` is writable for `len` bytes; the kernel stores plain numbers.
+    unsafe {
+        sys::raw(Sysno::getsockopt, [word(fd), level as usize, name as usize, std::ptr::from_mut(value) as usize, &raw mut len as usize, 0])
+    }?;
+    Ok(len)
+}
+
+/// `setsockopt(2)` from a plain value.
+///
+/// # Errors
+/// The `errno`.
+pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> Result<()> {
+    // SAFETY: `value` is readable for its size.
+    unsafe {
+        sys::raw(Sysno::setsockopt, [word(fd), level as usize, name as usize, std::ptr::from_ref(value) as usize, size_of::<T>(), 0])
+    }
+    .map(drop)
+}
+
+/// Reads the connection's counters: TCP_INFO, the queues, TCP_INFO again until both agree (apart, under traffic, one reading in 500 is torn).
+/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes.
+///
+/// # Errors
+/// The `errno`, or EAGAIN where traffic never paused long enough.
+pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
+    for _ in 0..16 {
+        let before = tcp_info(fd)?;
+        let (queued, out) = (readable(fd), unacknowledged(fd));
+        let after = tcp_info(fd)?;
+        if before.bytes_acked == after.bytes_acked && before.bytes_received == after.bytes_received {
+            return Ok(Facts {
+                sent: (after.bytes_acked + out).saturating_sub(u64::from(connected)),
+                arrived: after.bytes_received,
+                received: after.bytes_received.saturating_sub(queued),
+                scales: (after.scales >> 4, after.scales & 15),
+                state: after.state,
+            });
+        }
+    }
+    Err(libc::EAGAIN)
+}
+
+/// `SO_COOKIE`: the socket's number, the same in every process that has it.
+///
+/// # Errors
+/// ENOTSOCK and the like.
+pub fn cookie(fd: c_int) -> Result<u64> {
+    let mut cookie = 0u64;
+    getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut cookie)?;
+    Ok(cookie)
+}
+
+/// Waits for `events` on the socket, at most `ms` milliseconds (0: only looks). Returns what is reported.
+#[must_use]
+pub fn poll(fd: c_int, events: i16, ms: c_int) -> i16 {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    let timeout = libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
+    // SAFETY: one pollfd; the kernel may write the remaining time into our copy.
+    let done = unsafe { sys::raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0]) };
+    if done == Ok(1) { poll.revents } else { 0 }
+}
+
+/// Aborts the connection: RST to the peer, at once (`connect` to AF_UNSPEC).
+pub fn abort(fd: c_int) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let _ = setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
+    let unspecified = [0u8; 16];
+    // SAFETY: a sockaddr of family AF_UNSPEC (0).
+    let _ = unsafe { sys::raw(Sysno::connect, [word(fd), unspecified.as_ptr() as usize, 16, 0, 0, 0]) };
+}

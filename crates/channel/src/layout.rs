@@ -1,0 +1,204 @@
+//! Where every shared word of a channel lies. Offsets in bytes from the channel's page; 64 bytes are a cache line.
+//!
+//! Side 0 created the channel, side 1 joined it. Direction 0 carries side 0's bytes to side 1, direction 1 the other way: a side's writing direction
+//! has its own number.
+//!
+//! | offset | bytes | what | written by |
+//! |---|---|---|---|
+//! | 0x000 | 8 | magic | creator |
+//! | 0x008 | 8 | which sides have released it (bit 0, bit 1) | both |
+//! | 0x010 | 2 × 8 | owner of each side: member << 32 \| ledger slot | each its own |
+//! | 0x020 | 2 × 8 | generation of that slot | each its own |
+//! | 0x030 | 2 × 8 | nonce of each side | creator (both) |
+//! | 0x040 | 2 × 8 | echo: the other side's nonce, repeated | each its own |
+//! | 0x050 | 2 × 8 | agreed: 1 once this side saw that both count the same bytes | each its own |
+//! | 0x060 | 2 × 8 | service waiter: page of the side's service thread's waiter, 0 none | each its own |
+//! | 0x100 | 2 × 64 | snapshot of each side: sequence, sent, arrived, scales | each its own |
+//! | 0x200 | 512 | direction 0 | |
+//! | 0x400 | 512 | direction 1 | |
+//!
+//! In a direction:
+//!
+//! | offset | what | written by |
+//! |---|---|---|
+//! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu | writer |
+//! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
+//! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
+//! | 0x0c0 | `want_space` | writer arms, reader claims |
+//! | 0x100 | reader's line: `head`, cpu | reader |
+//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `hold`, `grown_ack` | reader (writer claims `want_data`) |
+
+use ginnel_region::{Segment, Untrusted};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// First word of a channel's page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"GINCHAN1");
+/// No end-of-file yet.
+pub const NO_EOF: u64 = u64::MAX;
+
+/// A channel in a segment: its page, seen from one process.
+#[derive(Clone, Copy)]
+pub struct Channel<'a> {
+    segment: &'a Segment,
+    page: u32,
+    base: u64,
+}
+
+/// One direction of a channel.
+#[derive(Clone, Copy)]
+pub struct Direction<'a> {
+    segment: &'a Segment,
+    base: u64,
+}
+
+/// Where a switch happens, in all three counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Number of the switch.
+    pub epoch: u64,
+    /// Bytes sent over TCP before it, tokens included.
+    pub tcp: u64,
+    /// Bytes put into the ring before it.
+    pub ring: u64,
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident = $offset:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        #[inline]
+        pub fn $name(self) -> &'a AtomicU64 {
+            self.segment.word(self.base + $offset)
+        }
+    )*};
+}
+
+macro_rules! side_words {
+    ($($(#[$doc:meta])* $name:ident = $offset:expr, $stride:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        #[inline]
+        pub fn $name(self, side: u8) -> &'a AtomicU64 {
+            self.segment.word(self.base + $offset + u64::from(side & 1) * $stride)
+        }
+    )*};
+}
+
+impl<'a> Channel<'a> {
+    /// The channel whose page is `page`.
+    #[must_use]
+    #[inline]
+    pub fn at(segment: &'a Segment, page: u32) -> Self {
+        Self { segment, page, base: u64::from(page) * ginnel_region::PAGE }
+    }
+
+    /// The channel's page number, which tags everything that belongs to it.
+    #[must_use]
+    pub fn page(self) -> u32 {
+        self.page
+    }
+
+    /// The direction that `side` writes.
+    #[must_use]
+    #[inline]
+    pub fn direction(self, side: u8) -> Direction<'a> {
+        Direction { segment: self.segment, base: self.base + 0x200 + u64::from(side & 1) * 0x200 }
+    }
+
+    words! {
+        /// [`MAGIC`].
+        magic = 0x000;
+        /// Bit per side that has let go.
+        released = 0x008;
+    }
+    side_words! {
+        /// Member and ledger slot of a side.
+        owner = 0x010, 8;
+        /// Generation of that slot.
+        generation = 0x020, 8;
+        /// A side's nonce.
+        nonce = 0x030, 8;
+        /// The other side's nonce, repeated.
+        echo = 0x040, 8;
+        /// 1 once a side saw that both count the same bytes.
+        agreed = 0x050, 8;
+        /// Page of a side's service waiter.
+        service = 0x060, 8;
+        /// Sequence of a side's snapshot: odd while it is written.
+        snapshot_sequence = 0x100, 64;
+        /// Bytes that a side sent over TCP.
+        snapshot_sent = 0x108, 64;
+        /// Bytes that arrived at a side over TCP.
+        snapshot_arrived = 0x110, 64;
+        /// A side's window scales: own << 8 | other's.
+        snapshot_scales = 0x118, 64;
+    }
+}
+
+impl<'a> Direction<'a> {
+    words! {
+        /// Ring offset after the last published byte.
+        tail = 0x000;
+        /// Number of switches.
+        epoch = 0x008;
+        /// How often the ring was replaced by another size.
+        grown = 0x010;
+        /// Processor on which the writer last published.
+        writer_cpu = 0x018;
+        /// End of the ring part, once there is one.
+        eof = 0x070;
+        /// How the writer wants to be woken when there is room.
+        want_space = 0x0c0;
+        /// Ring offset up to which the reader has consumed.
+        head = 0x100;
+        /// Processor on which the reader last consumed.
+        reader_cpu = 0x108;
+        /// How the reader wants to be woken when there is data.
+        want_data = 0x140;
+        /// The last switch that the reader entered.
+        ack = 0x148;
+        /// Which ring phase the reader froze.
+        freeze_epoch = 0x150;
+        /// Where.
+        freeze_ring = 0x158;
+        /// Non-zero: no upgrade, please.
+        hold = 0x160;
+        /// The last ring that the reader moved to.
+        grown_ack = 0x168;
+    }
+
+    fn record(self, at: u64) -> Record {
+        let word = |i: u64| self.segment.word(self.base + at + i * 8).load(Ordering::Relaxed);
+        Record { epoch: word(0), tcp: word(1), ring: word(2) }
+    }
+
+    fn set_record(self, at: u64, record: Record) {
+        for (i, value) in [record.epoch, record.tcp, record.ring].into_iter().enumerate() {
+            self.segment.word(self.base + at + i as u64 * 8).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The record of switch `epoch`: an upgrade if odd. What a peer wrote, unchecked.
+    pub fn switch(self, epoch: u64) -> Untrusted<Record> {
+        Untrusted::new(self.record(if epoch & 1 == 1 { 0x040 } else { 0x058 }))
+    }
+
+    /// Writes the record of a switch. Made visible by storing `epoch` with Release.
+    pub fn set_switch(self, record: Record) {
+        self.set_record(if record.epoch & 1 == 1 { 0x040 } else { 0x058 }, record);
+    }
+
+    /// (start, offset, size) of ring number `grown`. What a peer wrote, unchecked.
+    #[must_use]
+    pub fn ring(self, grown: u64) -> (Untrusted<u64>, Untrusted<u64>, Untrusted<u64>) {
+        let record = self.record(0x080 + (grown & 1) * 24);
+        (Untrusted::new(record.epoch), Untrusted::new(record.tcp), Untrusted::new(record.ring))
+    }
+
+    /// Describes ring number `grown`: positions from `start` on lie in `size` bytes at `offset` of the segment.
+    pub fn set_ring(self, grown: u64, start: u64, offset: u64, size: u64) {
+        self.set_record(0x080 + (grown & 1) * 24, Record { epoch: start, tcp: offset, ring: size });
+    }
+}
+
+const _: () = assert!(0x058 + 24 <= 0x070 && 0x080 + 48 <= 0x0c0);

@@ -1,0 +1,217 @@
+//! The ledger: what the processes of one user on one kernel share about their own sockets. A file beside the default segment,
+//! never in a segment: a peer must not be able to forge it. Its readers trust each other as threads of one program do.
+//!
+//! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS.
+
+mod lock;
+mod process;
+mod slot;
+
+pub use lock::Lock;
+pub use process::{Process, ProcessFlags};
+pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
+
+use ginnel_region::{Error, sys};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
+const VERSION: u64 = 1;
+
+/// How many sockets a ledger holds.
+pub const SLOTS: u32 = 16384;
+/// How many processes a ledger holds.
+pub const PROCESSES: u32 = 4096;
+/// How far from its hashed place a slot may lie.
+const REACH: u32 = 64;
+
+const PROCESSES_AT: usize = 4096;
+const SLOTS_AT: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
+const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
+
+const STRIPES: usize = 64;
+
+#[repr(C, align(4096))]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU64,
+    generation: AtomicU64,
+    _pad: [u64; 5],
+    stripes: [Lock; STRIPES],
+    /// (segment id, member + 1) pairs: as which member of a segment this ledger's processes appear.
+    members: [(AtomicU64, AtomicU64); 64],
+    members_lock: Lock,
+}
+
+const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
+
+/// The mapped ledger.
+pub struct Ledger {
+    base: *mut u8,
+}
+
+// SAFETY: everything in the map is atomic; `base` never changes.
+unsafe impl std::marker::Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+impl Ledger {
+    /// Opens the ledger at `path`, or makes it where there is none.
+    ///
+    /// # Errors
+    /// As for a segment: a file of another version, foreign, or no memory.
+    pub fn open_or_create(path: &Path) -> Result<Self, Error> {
+        match Self::open(path, true) {
+            Err(Error::System { errno: libc::ENOENT, .. }) => {
+                match Self::create(path) {
+                    Ok(()) | Err(Error::System { errno: libc::EEXIST, .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                Self::open(path, true)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens a ledger that is there.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open(path: &Path, writable: bool) -> Result<Self, Error> {
+        let name = c_path(path)?;
+        let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let fd = sys::openat(libc::AT_FDCWD, &name, access | libc::O_NONBLOCK, 0).map_err(|errno| system("open ledger", errno))?;
+        let opened = Self::map(fd, writable);
+        sys::close(fd);
+        opened
+    }
+
+    fn map(fd: i32, writable: bool) -> Result<Self, Error> {
+        let stat = sys::fstat(fd).map_err(|errno| system("look at ledger", errno))?;
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
+        let mut head = [0u8; 16];
+        if sys::read(fd, &mut head).map_err(|errno| system("read ledger", errno))? != 16 || head[..8] != MAGIC.to_le_bytes() {
+            return Err(Error::Foreign);
+        }
+        let theirs = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        if u64::from(theirs) != VERSION {
+            return Err(Error::Version { theirs, ours: VERSION as u32 });
+        }
+        if actual != SIZE as u64 {
+            return Err(Error::Truncated { expected: SIZE as u64, actual });
+        }
+        let base = sys::map_shared(fd, SIZE, writable).map_err(|errno| system("map ledger", errno))?;
+        Ok(Self { base })
+    }
+
+    fn create(path: &Path) -> Result<(), Error> {
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(format!(".{:x}.new", sys::random_u64()));
+        let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);
+        let fd = sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
+            .map_err(|errno| system("create ledger", errno))?;
+        let made = sys::ftruncate(fd, SIZE as u64)
+            .and_then(|()| sys::fallocate(fd, 0, SIZE as u64))
+            .and_then(|()| sys::write(fd, &[MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat()))
+            .and_then(|_| sys::link(&draft, &name));
+        sys::close(fd);
+        let _ = sys::unlinkat(libc::AT_FDCWD, &draft);
+        made.map_err(|errno| system("create ledger", errno))
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the map begins with a header, all atomics.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// The process entry `index`.
+    #[must_use]
+    pub fn process(&self, index: u32) -> &Process {
+        // SAFETY: the remainder keeps it inside the map; all fields are atomics.
+        unsafe { &*self.base.add(PROCESSES_AT).cast::<Process>().add((index % PROCESSES) as usize) }
+    }
+
+    /// The slot `index`.
+    #[must_use]
+    #[inline]
+    pub fn slot(&self, index: u32) -> &Slot {
+        // SAFETY: the remainder keeps it inside the map; all fields are atomics.
+        unsafe { &*self.base.add(SLOTS_AT).cast::<Slot>().add((index % SLOTS) as usize) }
+    }
+
+    /// The number of a slot of this ledger.
+    #[must_use]
+    pub fn index(&self, slot: &Slot) -> u32 {
+        let at = std::ptr::from_ref(slot) as usize - (self.base as usize + SLOTS_AT);
+        (at / size_of::<Slot>()) as u32
+    }
+
+    /// Every slot in use.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        (0..SLOTS).map(|index| self.slot(index)).filter(|slot| slot.cookie.load(Ordering::Acquire) != 0)
+    }
+
+    /// Finds the slot of a socket.
+    #[must_use]
+    pub fn find(&self, cookie: u64) -> Option<&Slot> {
+        let start = hash(cookie);
+        (0..REACH).map(|step| self.slot(start.wrapping_add(step))).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
+    }
+
+    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's entry.
+    #[must_use]
+    pub fn find_or_claim(&self, cookie: u64, me: u32) -> Option<(&Slot, bool)> {
+        if let Some(slot) = self.find(cookie) {
+            return Some((slot, false));
+        }
+        let start = hash(cookie);
+        let stripe = self.header().stripes.get(start as usize % STRIPES)?;
+        let _held = stripe.lock(self, me);
+        if let Some(slot) = self.find(cookie) {
+            return Some((slot, false));
+        }
+        for step in 0..REACH {
+            let slot = self.slot(start.wrapping_add(step));
+            // A slot is freed with Release after it was cleared.
+            if slot.cookie.load(Ordering::Acquire) == 0 && slot.take(cookie, self.next_generation()) {
+                return Some((slot, true));
+            }
+        }
+        None
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.header().generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// As which member of a segment this ledger's processes appear, if that was settled; else settles it with `choose`.
+    pub fn member_of(&self, segment: u64, me: u32, choose: impl FnOnce() -> Option<u16>) -> Option<u16> {
+        let header = self.header();
+        let _held = header.members_lock.lock(self, me);
+        let known = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == segment);
+        if let Some((_, member)) = known {
+            return u16::try_from(member.load(Ordering::Relaxed)).ok();
+        }
+        // Segments that are gone are forgotten when the table is full: their number only matters while they are mapped.
+        let (id, member) = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == 0).or_else(|| header.members.first())?;
+        let chosen = choose()?;
+        member.store(u64::from(chosen), Ordering::Relaxed);
+        id.store(segment, Ordering::Relaxed);
+        Some(chosen)
+    }
+}
+
+fn hash(cookie: u64) -> u32 {
+    // Cookies count up: spread them.
+    ((cookie.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 40) as u32 % SLOTS
+}
+
+fn c_path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| system("ledger path", libc::EINVAL))
+}
+
+fn system(doing: &'static str, errno: i32) -> Error {
+    if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
+}

@@ -1,0 +1,82 @@
+//! A lock in shared memory whose holder may die: it is taken over from the dead. It guards work of microseconds and is never held
+//! across a sleep, so waiting is spinning, then yielding.
+
+use super::Ledger;
+use ginnel_region::sys;
+use std::sync::atomic::{AtomicU64, Ordering};
+use syscalls::Sysno;
+
+/// The lock word: 0 free, else 1 + the holder's process entry, with the entry's generation above.
+#[repr(transparent)]
+pub struct Lock(AtomicU64);
+
+/// A held lock; released when dropped.
+#[must_use]
+pub struct Held<'a> {
+    lock: &'a Lock,
+    /// Taken over from a process that died in the middle: what the lock guards may be half done.
+    pub taken_over: bool,
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire of the next holder.
+        self.lock.0.store(0, Ordering::Release);
+    }
+}
+
+impl Lock {
+    /// Takes the lock if nobody has it. `me`: this process's entry.
+    #[inline]
+    pub fn try_lock(&self, me: u32) -> Option<Held<'_>> {
+        let mine = u64::from(me) + 1;
+        self.0.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Held { lock: self, taken_over: false })
+    }
+
+    /// Takes the lock, waiting while another thread or process works under it.
+    #[inline]
+    pub fn lock(&self, ledger: &Ledger, me: u32) -> Held<'_> {
+        match self.try_lock(me) {
+            Some(held) => held,
+            None => self.lock_contended(ledger, me),
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self, ledger: &Ledger, me: u32) -> Held<'_> {
+        let mut round = 0u32;
+        loop {
+            for _ in 0..50 {
+                std::hint::spin_loop();
+                if self.0.load(Ordering::Relaxed) == 0 {
+                    if let Some(held) = self.try_lock(me) {
+                        return held;
+                    }
+                }
+            }
+            round = round.saturating_add(1);
+            if round > 20 && round % 16 == 0 {
+                let seen = self.0.load(Ordering::Relaxed);
+                let holder = u32::try_from(seen.wrapping_sub(1)).unwrap_or(u32::MAX);
+                let dead = seen != 0 && holder != me && !ledger.process(holder).alive();
+                if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Held { lock: self, taken_over: true };
+                }
+            }
+            pause(round);
+        }
+    }
+}
+
+/// Gives the processor away; for longer, the longer it has taken.
+fn pause(round: u32) {
+    if round < 64 {
+        // SAFETY: no arguments.
+        let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+    } else {
+        let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        // SAFETY: `time` is readable.
+        let _ = unsafe { sys::raw(Sysno::nanosleep, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,178 @@
+//! The processes that use a ledger.
+
+use super::{Ledger, PROCESSES};
+use ginnel_region::sys;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What is known of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ProcessFlags {
+    /// It set up an io_uring: its sockets stay on TCP.
+    IoUring = 1,
+}
+
+/// One process's entry.
+#[repr(C, align(128))]
+pub struct Process {
+    /// Process number; 0: the entry is free.
+    pub pid: AtomicU32,
+    /// See [`ProcessFlags`].
+    pub flags: AtomicU32,
+    /// When it started, in the kernel's ticks (field 22 of `/proc/PID/stat`); 0 unknown. Pid and start time together never come twice.
+    pub started: AtomicU64,
+    /// Inode of its pid namespace: numbers of another namespace say nothing here.
+    pub namespace: AtomicU64,
+    /// Segment that it uses (id), 0 none.
+    pub segment: AtomicU64,
+    /// Its name (`/proc/PID/comm`), zero-padded.
+    pub name: [AtomicU64; 2],
+    /// Why it cannot accelerate anything (a [`super::Reason`]), 0: it can.
+    pub reason: AtomicU32,
+    _pad: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Process>() == 128);
+
+impl Process {
+    /// Is the process that made this entry still there? Processes of another pid namespace are taken to be.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        let pid = self.pid.load(Ordering::Acquire);
+        if pid == 0 {
+            return false;
+        }
+        if self.namespace.load(Ordering::Relaxed) != pid_namespace() {
+            return true;
+        }
+        if !sys::pid_exists(pid) {
+            return false;
+        }
+        let recorded = self.started.load(Ordering::Relaxed);
+        match stat_of(pid) {
+            Some((started, zombie)) => !zombie && (recorded == 0 || started == 0 || started == recorded),
+            None => sys::pid_exists(pid),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let bytes: Vec<u8> = self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take_while(|&b| b != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Ledger {
+    /// Enters this process (again after fork; the same entry again after exec). `None`: the ledger has no room.
+    #[must_use]
+    pub fn enter(&self) -> Option<u32> {
+        let (pid, namespace) = (sys::pid(), pid_namespace());
+        let started = stat_of(pid).map_or(0, |(started, _)| started);
+        let own = |entry: &Process| {
+            entry.pid.load(Ordering::Acquire) == pid
+                && entry.namespace.load(Ordering::Relaxed) == namespace
+                && entry.started.load(Ordering::Relaxed) == started
+        };
+        let start = pid % PROCESSES;
+        let order = || (0..PROCESSES).map(move |step| (start + step) % PROCESSES);
+        let index = order().take(64).find(|&index| own(self.process(index))).or_else(|| {
+            order().find(|&index| {
+                let entry = self.process(index);
+                let seen = entry.pid.load(Ordering::Acquire);
+                // Entries are not given up at death: slots may still name them. They are taken over when nothing is alive behind them.
+                let free = seen == 0 || (!entry.alive() && !self.names_holder(index));
+                free && entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+        })?;
+        let entry = self.process(index);
+        entry.namespace.store(namespace, Ordering::Relaxed);
+        entry.started.store(started, Ordering::Relaxed);
+        entry.flags.store(0, Ordering::Relaxed);
+        entry.reason.store(0, Ordering::Relaxed);
+        let name = comm();
+        for (word, bytes) in entry.name.iter().zip(name.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])), Ordering::Relaxed);
+        }
+        Some(index)
+    }
+
+    fn names_holder(&self, index: u32) -> bool {
+        self.slots().any(|slot| slot.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == index + 1))
+    }
+}
+
+fn pid_namespace() -> u64 {
+    use std::sync::atomic::AtomicU64;
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let fd = sys::openat(libc::AT_FDCWD, c"/proc/self/ns/pid", libc::O_RDONLY, 0);
+    let inode = fd.ok().and_then(|fd| {
+        let stat = sys::fstat(fd);
+        sys::close(fd);
+        stat.ok()
+    });
+    let inode = inode.map_or(1, |stat| stat.st_ino);
+    KNOWN.store(inode, Ordering::Relaxed);
+    inode
+}
+
+fn read_file(path: &std::ffi::CStr, buffer: &mut [u8]) -> Option<usize> {
+    let fd = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY, 0).ok()?;
+    let n = sys::read(fd, buffer).ok();
+    sys::close(fd);
+    n
+}
+
+fn comm() -> [u8; 16] {
+    let mut name = [0u8; 16];
+    let n = read_file(c"/proc/self/comm", &mut name).unwrap_or(0);
+    for byte in name.iter_mut().skip(n.saturating_sub(1)) {
+        *byte = 0;
+    }
+    name
+}
+
+/// (start time, is a zombie) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
+fn stat_of(pid: u32) -> Option<(u64, bool)> {
+    // Written by hand: this runs in a fork child, where allocating is not safe.
+    let mut path = [0u8; 32];
+    let mut digits = [0u8; 10];
+    let mut count = 0;
+    let mut rest = pid;
+    while count < digits.len() {
+        digits[count] = b'0' + u8::try_from(rest % 10).ok()?;
+        count += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let parts = b"/proc/".iter().copied().chain(digits[..count].iter().rev().copied()).chain(*b"/stat\0");
+    for (place, byte) in path.iter_mut().zip(parts) {
+        *place = byte;
+    }
+    let mut text = [0u8; 512];
+    let n = read_file(std::ffi::CStr::from_bytes_until_nul(&path).ok()?, &mut text)?;
+    // The name (field 2) may hold anything: count from the last parenthesis.
+    let end = text[..n].iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text[end + 1..n].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    let state = fields.next()?.first().copied()?;
+    let started = fields.nth(18)?.iter().try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
+    Some((started, state == b'Z' || state == b'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_start_time_and_lives() {
+        let (started, zombie) = stat_of(sys::pid()).expect("own stat");
+        assert!(started > 0 && !zombie);
+        assert!(stat_of(u32::MAX / 2).is_none());
+    }
+}

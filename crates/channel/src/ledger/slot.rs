@@ -1,0 +1,458 @@
+//! One socket's slot in the ledger.
+
+use super::Lock;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How far a socket has come towards a ring. Only grows, but for [`Stage::Candidate`] again after a detach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Stage {
+    /// Counted, not yet published.
+    Candidate = 0,
+    /// In the rendezvous table; nobody came yet.
+    Published = 1,
+    /// This side made the channel and waits for the other to confirm it.
+    Offered = 2,
+    /// Both know the channel. Receives are careful from here on; waiting for calls that began before.
+    Settling = 3,
+    /// Both count the same bytes: each writer may upgrade.
+    Active = 4,
+    /// Stays on TCP, for the reason given.
+    Plain = 5,
+    /// A peer wrote nonsense, or the program's bytes went past the shim: ECONNRESET.
+    Broken = 6,
+    /// The last descriptor was closed.
+    Closed = 7,
+}
+
+impl Stage {
+    fn of(value: u32) -> Self {
+        match value {
+            0 => Self::Candidate,
+            1 => Self::Published,
+            2 => Self::Offered,
+            3 => Self::Settling,
+            4 => Self::Active,
+            5 => Self::Plain,
+            6 => Self::Broken,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// Why a connection is not accelerated (or no longer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    /// No reason: it is, or may yet be.
+    None = 0,
+    /// Too few exchanges so far.
+    Young = 1,
+    /// Published, and the other end was not met: no shim there, or another segment.
+    NoPeer = 2,
+    /// Both ends of the connection are one socket.
+    SelfConnected = 3,
+    /// Its address was published more than twice: two connections look the same.
+    Duplicate = 4,
+    /// The rendezvous table has no room.
+    TableFull = 5,
+    /// The segment has no free pages.
+    SegmentFull = 6,
+    /// The file system of the segment has no memory.
+    NoMemory = 7,
+    /// The two ends never agreed on the bytes so far (traffic never paused, or not one connection).
+    Disagree = 8,
+    /// The program uses io_uring.
+    IoUring = 9,
+    /// Handed over: passed to a program without the shim, spliced, used through stdio.
+    HandedOver = 10,
+    /// Urgent data was used.
+    Urgent = 11,
+    /// A socket option that only the kernel can honour (TLS, timestamps, zero-copy, signals).
+    Option = 12,
+    /// A peer wrote nonsense into the segment.
+    Corrupt = 13,
+    /// Bytes went past the shim (raw system call, stdio): the counts do not explain them.
+    Bypassed = 14,
+    /// No ledger, no segment, or no room for the process: see the process's reason.
+    NoSegment = 15,
+    /// The peer asked to stay on TCP.
+    Held = 16,
+    /// Detached by the user.
+    Detached = 17,
+}
+
+impl Reason {
+    /// From the stored number.
+    #[must_use]
+    pub fn of(value: u32) -> Self {
+        const ALL: [Reason; 18] = [
+            Reason::None,
+            Reason::Young,
+            Reason::NoPeer,
+            Reason::SelfConnected,
+            Reason::Duplicate,
+            Reason::TableFull,
+            Reason::SegmentFull,
+            Reason::NoMemory,
+            Reason::Disagree,
+            Reason::IoUring,
+            Reason::HandedOver,
+            Reason::Urgent,
+            Reason::Option,
+            Reason::Corrupt,
+            Reason::Bypassed,
+            Reason::NoSegment,
+            Reason::Held,
+            Reason::Detached,
+        ];
+        ALL.get(value as usize).copied().unwrap_or(Reason::None)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "",
+            Self::Young => "too few exchanges so far",
+            Self::NoPeer => "peer has no shim or uses another segment",
+            Self::SelfConnected => "connected to itself",
+            Self::Duplicate => "address published more than twice",
+            Self::TableFull => "rendezvous table full",
+            Self::SegmentFull => "segment full",
+            Self::NoMemory => "no memory left for the segment",
+            Self::Disagree => "the ends never agreed on the bytes so far",
+            Self::IoUring => "io_uring in use",
+            Self::HandedOver => "handed over to code without the shim",
+            Self::Urgent => "urgent data",
+            Self::Option => "socket option that only the kernel honours",
+            Self::Corrupt => "peer wrote nonsense",
+            Self::Bypassed => "bytes went past the shim",
+            Self::NoSegment => "no segment",
+            Self::Held => "peer asked for TCP",
+            Self::Detached => "detached",
+        })
+    }
+}
+
+/// Bits of [`Slot::flags`].
+pub mod flag {
+    /// This side called connect.
+    pub const CONNECTED: u32 = 1;
+    /// O_NONBLOCK is set.
+    pub const NONBLOCKING: u32 = 2;
+    /// The writing direction was shut down.
+    pub const TX_SHUT: u32 = 4;
+    /// The reading direction was shut down by this side.
+    pub const RX_SHUT: u32 = 8;
+    /// Keep to TCP: ask the peer's writer, and do not upgrade.
+    pub const HOLD: u32 = 16;
+    /// Side number in the channel.
+    pub const SIDE_ONE: u32 = 32;
+    /// Offsets were taken; from now on they are counted.
+    pub const COUNTED: u32 = 64;
+    /// Several processes or several epoll sets wait on this socket: wake-ups by token, which reach all.
+    pub const SHARED: u32 = 128;
+    /// SO_RCVLOWAT is more than one.
+    pub const LOW_WATER: u32 = 256;
+    /// The hold is a wish of the peer's that was seen.
+    pub const PEER_HOLD: u32 = 512;
+}
+
+/// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
+pub mod attention {
+    /// The kernel reported something about the socket: look before saying "nothing yet".
+    pub const KERNEL: u32 = 1;
+    /// The peer asked for something (freeze, hold).
+    pub const REQUEST: u32 = 2;
+    /// A token was refused by the kernel and is owed.
+    pub const TOKEN_OWED: u32 = 4;
+    /// This direction was frozen and is to be re-sent.
+    pub const RESEND: u32 = 8;
+}
+
+/// (label of the address space, local address and port, remote address and port); IPv4 as mapped IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuple {
+    /// Which address space: 0 the segment's, else a network namespace's cookie (loopback).
+    pub label: u64,
+    /// This end: 16 bytes of address.
+    pub local: [u8; 16],
+    /// This end's port.
+    pub local_port: u16,
+    /// The other end.
+    pub remote: [u8; 16],
+    /// The other end's port.
+    pub remote_port: u16,
+}
+
+/// The writer's private state, under its lock.
+#[repr(C, align(64))]
+pub struct Send {
+    /// The send lock.
+    pub lock: Lock,
+    /// Switches so far; what the channel's word should say.
+    pub epoch: AtomicU64,
+    /// Ring offset after the last byte.
+    pub tail: AtomicU64,
+    /// The reader's head when last looked at (checked).
+    pub head_seen: AtomicU64,
+    /// The ring: first position, offset in the segment, size.
+    pub ring_start: AtomicU64,
+    /// Offset of the ring's bytes.
+    pub ring_offset: AtomicU64,
+    /// Bytes in the ring.
+    pub ring_size: AtomicU64,
+    /// TCP offset: bytes given to the kernel, tokens included.
+    pub sent: AtomicU64,
+    /// The ring before this one, while the reader may still be in it: start, offset, size (0: none).
+    pub old_start: AtomicU64,
+    /// Offset of the old ring's bytes.
+    pub old_offset: AtomicU64,
+    /// Bytes in the old ring.
+    pub old_size: AtomicU64,
+    /// Rings so far.
+    pub grown: AtomicU64,
+    /// Frozen ring bytes still to be re-sent over TCP: from here …
+    pub resend_from: AtomicU64,
+    /// … to here.
+    pub resend_to: AtomicU64,
+    /// Tokens that the kernel refused and that are owed.
+    pub owed: AtomicU64,
+    /// How often the ring was found full since the last growth.
+    pub full: AtomicU64,
+}
+
+/// The reader's private state, under its lock.
+#[repr(C, align(64))]
+pub struct Receive {
+    /// The receive lock.
+    pub lock: Lock,
+    /// The epoch the reader is in.
+    pub phase: AtomicU64,
+    /// Ring offset consumed.
+    pub head: AtomicU64,
+    /// The ring: first position.
+    pub ring_start: AtomicU64,
+    /// Offset of the ring's bytes (checked).
+    pub ring_offset: AtomicU64,
+    /// Bytes in the ring (checked).
+    pub ring_size: AtomicU64,
+    /// Rings so far.
+    pub grown: AtomicU64,
+    /// Non-zero: frozen in this epoch; nothing is read from the ring.
+    pub frozen: AtomicU64,
+    /// TCP offset: bytes taken from the kernel, tokens included.
+    pub received: AtomicU64,
+    /// How often a token was armed, for data or for room.
+    pub armed: AtomicU64,
+    /// Tokens that arrived.
+    pub tokens: AtomicU64,
+    /// An `errno` that the kernel told while ring bytes were unread; 0 none.
+    pub error: AtomicU64,
+    _pad: [AtomicU64; 4],
+}
+
+const _: () = assert!(size_of::<Send>() == 128 && size_of::<Receive>() == 128);
+
+/// Everything that the processes sharing a socket have in common.
+#[repr(C, align(1024))]
+pub struct Slot {
+    /// `SO_COOKIE`; 0: free.
+    pub cookie: AtomicU64,
+    /// Counts the uses of this slot.
+    pub generation: AtomicU64,
+    stage: AtomicU32,
+    reason: AtomicU32,
+    /// See [`flag`].
+    pub flags: AtomicU32,
+    /// See [`attention`].
+    pub attention: AtomicU32,
+    /// Calls inside the kernel that the shim does not bound: receives …
+    pub busy_rx: AtomicU32,
+    /// … and sends.
+    pub busy_tx: AtomicU32,
+    /// Data operations so far.
+    pub operations: AtomicU32,
+    /// The channel's page; 0 none.
+    pub channel: AtomicU32,
+    /// Rendezvous entry + 1; 0 none.
+    pub entry: AtomicU32,
+    /// Attempts at settling.
+    pub attempts: AtomicU32,
+    /// This endpoint's nonce.
+    pub nonce: AtomicU64,
+    /// Segment id of the channel.
+    pub segment: AtomicU64,
+    /// Holders: process entries + 1; 0 free.
+    pub holders: [AtomicU32; 16],
+    /// The tuple, packed by [`Slot::set_tuple`].
+    tuple: [AtomicU64; 6],
+    /// Monotonic milliseconds at which all holders were first seen dead; 0 not.
+    pub dead_since: AtomicU64,
+    /// Writer's side.
+    pub tx: Send,
+    /// Reader's side.
+    pub rx: Receive,
+    /// Bytes received over TCP (data only).
+    pub in_tcp: AtomicU64,
+    /// Bytes received from the ring.
+    pub in_ring: AtomicU64,
+    /// Bytes sent over TCP (data only).
+    pub out_tcp: AtomicU64,
+    /// Bytes sent into the ring.
+    pub out_ring: AtomicU64,
+    /// Wake-ups sent through waiters.
+    pub wakes: AtomicU64,
+    /// Tokens sent.
+    pub tokens: AtomicU64,
+    /// Upgrades of the writing direction.
+    pub upgrades: AtomicU64,
+    /// Downgrades of the writing direction.
+    pub downgrades: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Slot>() == 1024);
+
+impl Slot {
+    /// Takes a free slot, with everything in it cleared. Called under the stripe's lock.
+    pub(super) fn take(&self, cookie: u64, generation: u64) -> bool {
+        let words = std::ptr::from_ref(self).cast::<AtomicU64>();
+        for word in 0..size_of::<Self>() / 8 {
+            // SAFETY: the slot is made of atomics only, 1024 bytes, aligned.
+            unsafe { &*words.add(word) }.store(0, Ordering::Relaxed);
+        }
+        self.generation.store(generation, Ordering::Relaxed);
+        self.cookie.store(cookie, Ordering::Release);
+        true
+    }
+
+    /// Gives the slot back.
+    pub fn free(&self) {
+        self.generation.store(0, Ordering::Relaxed);
+        self.cookie.store(0, Ordering::Release);
+    }
+
+    /// How far it has come.
+    #[inline]
+    pub fn stage(&self) -> Stage {
+        Stage::of(self.stage.load(Ordering::Acquire))
+    }
+
+    /// Moves on.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u32, Ordering::SeqCst);
+    }
+
+    /// Moves on from `from`, unless somebody else did.
+    pub fn advance(&self, from: Stage, to: Stage) -> bool {
+        self.stage.compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Why it is on TCP.
+    pub fn reason(&self) -> Reason {
+        Reason::of(self.reason.load(Ordering::Relaxed))
+    }
+
+    /// Says why it is on TCP.
+    pub fn set_reason(&self, reason: Reason) {
+        self.reason.store(reason as u32, Ordering::Relaxed);
+    }
+
+    /// Stays on TCP for good.
+    pub fn make_plain(&self, reason: Reason) {
+        self.set_reason(reason);
+        self.set_stage(Stage::Plain);
+    }
+
+    /// Is a flag set?
+    #[inline]
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    pub fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+
+    /// This side's number in its channel.
+    #[inline]
+    pub fn side(&self) -> u8 {
+        u8::from(self.has(flag::SIDE_ONE))
+    }
+
+    /// Adds a holder; `false` where there is no room.
+    pub fn hold(&self, process: u32) -> bool {
+        if self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1) {
+            return true;
+        }
+        self.holders.iter().any(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    /// Takes a holder off; returns how many remain.
+    pub fn let_go(&self, process: u32) -> usize {
+        for holder in &self.holders {
+            let _ = holder.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        self.holder_count()
+    }
+
+    /// How many processes hold it.
+    pub fn holder_count(&self) -> usize {
+        self.holders.iter().filter(|holder| holder.load(Ordering::Acquire) != 0).count()
+    }
+
+    /// Remembers the tuple.
+    pub fn set_tuple(&self, tuple: &Tuple) {
+        let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
+        let words = [
+            tuple.label,
+            half(&tuple.local, 0),
+            half(&tuple.local, 8),
+            half(&tuple.remote, 0),
+            half(&tuple.remote, 8),
+            u64::from(tuple.local_port) << 16 | u64::from(tuple.remote_port),
+        ];
+        for (place, word) in self.tuple.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The tuple that was remembered; all zeroes before.
+    pub fn tuple(&self) -> Tuple {
+        let word = |i: usize| self.tuple.get(i).map_or(0, |word| word.load(Ordering::Relaxed));
+        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        Tuple {
+            label: word(0),
+            local: address(word(1), word(2)),
+            remote: address(word(3), word(4)),
+            local_port: (word(5) >> 16) as u16,
+            remote_port: word(5) as u16,
+        }
+    }
+
+    /// Adds to a counter that only one thread at a time writes (under the direction's lock): cheaper than an atomic addition.
+    #[inline]
+    pub fn count(counter: &AtomicU64, n: u64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_round_trip() {
+        for value in 0..18 {
+            assert_eq!(Reason::of(value) as u32, value);
+        }
+        assert_eq!(Reason::of(99), Reason::None);
+    }
+}

@@ -1,0 +1,149 @@
+//! Memory of the dead: slots, channels, waiters and rendezvous entries whose owners are gone.
+
+use crate::attach::Attachment;
+use crate::finish;
+use crate::layout::{Channel, MAGIC};
+use crate::ledger::{Slot, Stage};
+use crate::rendezvous::{self, Entry, state};
+use crate::waiter;
+use ginnel_region::{PAGE, Use, sys};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
+const GRACE: u64 = 1000;
+
+/// Frees what the dead held. Returns how many slots and channels were freed.
+pub fn reclaim(attachment: &Attachment) -> usize {
+    let mut freed = 0;
+    for slot in attachment.ledger.slots() {
+        if dead(attachment, slot) {
+            bury(attachment, slot);
+            freed += 1;
+        }
+    }
+    let mut lives = Members::default();
+    for entry in rendezvous::entries(&attachment.segment) {
+        let (member, index, generation) = entry.owner();
+        let gone = if member == attachment.member {
+            attachment.ledger.slot(index).generation.load(Relaxed) != generation
+        } else {
+            !lives.of(attachment, member)
+        };
+        if gone && entry.state() != state::WRITING {
+            entry.free();
+        }
+    }
+    let pages = u32::try_from(attachment.segment.len() / PAGE).unwrap_or(0);
+    for page in 0..pages {
+        match attachment.segment.owner(page) {
+            Some(owner) if owner.kind == Use::Channel => freed += usize::from(reclaim_channel(attachment, &mut lives, page, owner.member)),
+            Some(owner) if owner.kind == Use::Waiter => {
+                let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
+                let gone = if owner.member == attachment.member {
+                    process != 0 && !attachment.ledger.process(u32::try_from(process - 1).unwrap_or(0)).alive()
+                } else {
+                    !lives.of(attachment, owner.member)
+                };
+                if gone {
+                    waiter::discard(attachment, page);
+                }
+            }
+            _ => {}
+        }
+    }
+    freed
+}
+
+/// Answers about other members, asked once each.
+#[derive(Default)]
+struct Members(Vec<(u16, bool)>);
+
+impl Members {
+    fn of(&mut self, attachment: &Attachment, member: u16) -> bool {
+        if let Some((_, lives)) = self.0.iter().find(|(known, _)| *known == member) {
+            return *lives;
+        }
+        let lives = attachment.member_lives(member);
+        self.0.push((member, lives));
+        lives
+    }
+}
+
+/// Have all holders of a slot been dead for a while?
+fn dead(attachment: &Attachment, slot: &Slot) -> bool {
+    let alive = slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.process(holder - 1).alive());
+    if alive {
+        slot.dead_since.store(0, Relaxed);
+        return false;
+    }
+    let now = sys::monotonic_ns() / 1_000_000;
+    match slot.dead_since.load(Relaxed) {
+        0 => {
+            slot.dead_since.store(now.max(1), Relaxed);
+            false
+        }
+        since => now.saturating_sub(since) >= GRACE,
+    }
+}
+
+fn bury(attachment: &Attachment, slot: &Slot) {
+    if slot.stage() == Stage::Published {
+        let entry = Entry::at(&attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let _ = entry.step(state::PUBLISHED, state::FREE);
+    }
+    if slot.segment.load(Relaxed) == attachment.segment.id() {
+        finish::forget(attachment, slot);
+    } else {
+        slot.free();
+    }
+}
+
+/// Releases the sides of a channel whose endpoints are gone. True if that freed it.
+fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, maker: u16) -> bool {
+    let channel = Channel::at(&attachment.segment, page);
+    if channel.magic().load(Acquire) != MAGIC {
+        // Half made. Its maker is at it, or died: only a ledger that knows its own slots can tell after a while.
+        return maker == attachment.member && abandoned(attachment, page);
+    }
+    if channel.released().load(Relaxed) & 3 == 3 {
+        finish::free_channel(attachment, page);
+        return true;
+    }
+    for side in [0u8, 1] {
+        let owner = channel.owner(side).load(Relaxed);
+        let (member, index) = ((owner >> 32) as u16, owner as u32);
+        let generation = channel.generation(side).load(Relaxed);
+        // A side that nobody signed yet is as alive as the other one.
+        let (member, index, generation) = if generation == 0 {
+            let other = channel.owner(1 - side).load(Relaxed);
+            ((other >> 32) as u16, other as u32, channel.generation(1 - side).load(Relaxed))
+        } else {
+            (member, index, generation)
+        };
+        let gone = if member == attachment.member {
+            attachment.ledger.slot(index).generation.load(Relaxed) != generation
+        } else {
+            !lives.of(attachment, member)
+        };
+        if gone {
+            finish::release_side(attachment, page, side);
+        }
+    }
+    !attachment.segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)
+}
+
+/// Was a half-made channel seen half made for a while? Remembered in the page itself.
+fn abandoned(attachment: &Attachment, page: u32) -> bool {
+    let seen = attachment.segment.word(u64::from(page) * PAGE + 0x1f8);
+    let now = sys::monotonic_ns() / 1_000_000;
+    let since = seen.load(Relaxed);
+    if since == 0 || since > now {
+        seen.store(now.max(1), Relaxed);
+        return false;
+    }
+    if now - since < 5 * GRACE {
+        return false;
+    }
+    attachment.segment.release_group(page);
+    true
+}

@@ -1,0 +1,833 @@
+//! The reader's side of a direction: everything here happens under the receive lock.
+
+use crate::kernel;
+use crate::layout::{Direction, NO_EOF, Record};
+use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::settle::Endpoint;
+use crate::waiter;
+use ginnel_region::{Corrupt, PAGE, Untrusted};
+use ginnel_ring::park::{self, Want};
+use ginnel_ring::span::{self, Span};
+use libc::{c_int, iovec};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+/// How a non-blocking receive ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Take {
+    /// So many bytes were received.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// End of the stream.
+    End,
+    /// The connection's error.
+    Error(c_int),
+}
+
+/// A place in the program's buffers. Moves on as bytes are put there.
+pub struct Sink<'a> {
+    iov: &'a [iovec],
+    index: usize,
+    offset: usize,
+    filled: usize,
+    room: usize,
+    discard: bool,
+}
+
+impl<'a> Sink<'a> {
+    /// The buffers of a call. `discard`: MSG_TRUNC: count the bytes, do not store them.
+    #[must_use]
+    #[inline]
+    pub fn new(iov: &'a [iovec], discard: bool) -> Self {
+        let room = iov.iter().map(|piece| piece.iov_len).sum();
+        Self { iov, index: 0, offset: 0, filled: 0, room, discard }
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    #[inline]
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Bytes that still fit.
+    #[must_use]
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.room - self.filled
+    }
+
+    /// The next place: (address, bytes); never an empty one.
+    fn next(&mut self) -> Option<(*mut u8, usize)> {
+        self.moved(0);
+        let piece = self.iov.get(self.index)?;
+        // SAFETY: `offset` lies inside the piece.
+        Some((unsafe { piece.iov_base.cast::<u8>().add(self.offset) }, piece.iov_len - self.offset))
+    }
+
+    fn moved(&mut self, mut n: usize) {
+        self.filled += n;
+        while let Some(piece) = self.iov.get(self.index) {
+            let left = piece.iov_len - self.offset;
+            if n < left {
+                self.offset += n;
+                return;
+            }
+            n -= left;
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+impl<'a> Endpoint<'a> {
+    /// Is the ring the carrier, as far as this reader has come?
+    #[inline]
+    pub fn rx_in_ring(self) -> bool {
+        self.slot.rx.phase.load(Relaxed) & 1 == 1
+    }
+
+    /// Receives without blocking. Only in [`Stage::Settling`] and later. `peek`: leaves the bytes where they are.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    pub unsafe fn take(self, sink: &mut Sink<'_>, peek: bool) -> Take {
+        let slot = self.slot;
+        let wake;
+        let take = {
+            let held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+            if held.taken_over {
+                self.recount_rx();
+            }
+            if slot.stage() == Stage::Broken {
+                return Take::Error(libc::ECONNRESET);
+            }
+            let before = sink.filled();
+            let head = slot.rx.head.load(Relaxed);
+            // SAFETY: the caller's promise.
+            let result = unsafe { if peek { self.peek(sink) } else { self.receive(sink) } };
+            wake = if slot.rx.head.load(Relaxed) == head { Want::Nothing } else { self.publish_head() };
+            match result {
+                Ok(_) if sink.filled() > before => Take::Bytes(sink.filled() - before),
+                Ok(take) => take,
+                Err(Corrupt) => {
+                    self.break_off(Reason::Corrupt);
+                    Take::Error(libc::ECONNRESET)
+                }
+            }
+        };
+        if wake != Want::Nothing {
+            self.grant_space(wake);
+        }
+        take
+    }
+
+    #[inline]
+    fn publish_head(self) -> Want {
+        let direction = self.incoming();
+        park::publish(direction.head(), self.slot.rx.head.load(Relaxed), direction.want_space())
+    }
+
+    #[cold]
+    fn recount_rx(self) {
+        let slot = self.slot;
+        if slot.has(flag::COUNTED) {
+            if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
+                slot.rx.received.store(facts.received, Relaxed);
+            }
+        }
+        if slot.stage() == Stage::Active {
+            let direction = self.incoming();
+            direction.head().store(slot.rx.head.load(Relaxed), Release);
+            direction.ack().store(slot.rx.phase.load(Relaxed), Release);
+        }
+    }
+
+    /// Receives until the sink is full or nothing more is there. The answer counts only where nothing was received.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    #[inline]
+    unsafe fn receive(self, sink: &mut Sink<'_>) -> Result<Take, Corrupt> {
+        loop {
+            let step = if self.rx_in_ring() {
+                // SAFETY: the caller's promise.
+                unsafe { self.from_ring(sink)? }
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { self.from_kernel(sink)? }
+            };
+            match step {
+                Step::Again if sink.room() > 0 => {}
+                Step::Again => return Ok(Take::Nothing),
+                Step::Done(take) => return Ok(take),
+            }
+        }
+    }
+
+    /// The writer's epoch, checked against the phase: at most one switch ahead in the ring, two on TCP.
+    #[inline]
+    fn epoch(self, direction: Direction<'_>) -> Result<u64, Corrupt> {
+        let phase = self.slot.rx.phase.load(Relaxed);
+        // Acquire pairs with the writer's store of `epoch`: the record is visible first.
+        let epoch = Untrusted::new(direction.epoch().load(Acquire));
+        epoch.within(phase, phase + if phase & 1 == 1 { 1 } else { 2 })
+    }
+
+    fn record(self, direction: Direction<'_>, number: u64) -> Result<Record, Corrupt> {
+        let received = self.slot.rx.received.load(Relaxed);
+        direction.switch(number).checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
+    }
+
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    #[inline]
+    unsafe fn from_ring(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
+        let slot = self.slot;
+        let rx = &slot.rx;
+        let direction = self.incoming();
+        let head = rx.head.load(Relaxed);
+        let phase = rx.phase.load(Relaxed);
+        // `tail` first: the epoch that is read after it covers at least the bytes before it.
+        let tail = Untrusted::new(direction.tail().load(Acquire));
+        let epoch = self.epoch(direction)?;
+        let size = rx.ring_size.load(Relaxed);
+        let grown = direction.grown().load(Acquire);
+        let mut reach = size;
+        let mut end_of_ring = None;
+        if grown != rx.grown.load(Relaxed) {
+            let (start, _, larger) = self.next_ring(direction, grown)?;
+            reach += larger;
+            end_of_ring = Some(start);
+        }
+        if rx.frozen.load(Relaxed) != 0 {
+            if epoch == phase && !self.writer_is_gone(direction) {
+                return Ok(Step::Done(Take::Nothing));
+            }
+            rx.frozen.store(0, Relaxed);
+            return Ok(Step::Again);
+        }
+        let mut available = span::available(tail, head, reach)?;
+        let mut down = None;
+        if epoch > phase {
+            let record = self.record(direction, epoch)?;
+            available = Untrusted::new(record.ring).ahead_of(head, reach)?;
+            down = Some(record);
+        }
+        if let Some(start) = end_of_ring {
+            let left = start.wrapping_sub(head);
+            if left == 0 && down.is_none_or(|record| record.ring != head) {
+                self.move_to_next_ring(direction, grown)?;
+                return Ok(Step::Again);
+            }
+            available = available.min(left);
+        }
+        if available == 0 {
+            return self.ring_is_empty(direction, down);
+        }
+        // SAFETY: the ring's place was checked when it was stored.
+        let span = unsafe {
+            let base = self.attachment.segment.base().add(rx.ring_offset.load(Relaxed) as usize);
+            Span::new(base, size, rx.ring_start.load(Relaxed))
+        };
+        let mut head = head;
+        let mut unpublished = 0u64;
+        while available > 0 && sink.room() > 0 {
+            let Some((at, len)) = sink.next() else { break };
+            let n = (len as u64).min(available).min(64 << 10);
+            if !sink.discard {
+                // SAFETY: `at` is writable for `len` ≥ n bytes; n ≤ available ≤ size.
+                unsafe { span.copy_out(head, at, n as usize) };
+            }
+            sink.moved(n as usize);
+            head = head.wrapping_add(n);
+            available -= n;
+            unpublished += n;
+            rx.head.store(head, Relaxed);
+            if unpublished >= 64 << 10 && available > 0 && sink.room() > 0 {
+                // A long copy: let the writer have the room meanwhile. Its wish, if it has one, is granted at the end.
+                direction.head().store(head, Release);
+                unpublished = 0;
+            }
+            Slot::count(&slot.in_ring, n);
+        }
+        Ok(Step::Again)
+    }
+
+    /// Frozen: is there no writer any more that could answer?
+    #[cold]
+    fn writer_is_gone(self, direction: Direction<'_>) -> bool {
+        direction.eof().load(Acquire) != NO_EOF
+            || kernel::poll(self.fd, libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+    }
+
+    /// Where the ring after the present one begins: (first position, offset, size), checked.
+    fn next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(u64, u64, u64), Corrupt> {
+        let rx = &self.slot.rx;
+        if grown != rx.grown.load(Relaxed) + 1 {
+            return Err(Corrupt);
+        }
+        let (start, offset, size) = direction.ring(grown);
+        let segment = &self.attachment.segment;
+        let size = size.power_of_two(PAGE, 1 << 26)?;
+        let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
+        let head = rx.head.load(Relaxed);
+        let start = head.wrapping_add(start.ahead_of(head, rx.ring_size.load(Relaxed))?);
+        Ok((start, offset, size))
+    }
+
+    #[cold]
+    fn move_to_next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(), Corrupt> {
+        let rx = &self.slot.rx;
+        let (start, offset, size) = self.next_ring(direction, grown)?;
+        rx.ring_start.store(start, Relaxed);
+        rx.ring_offset.store(offset, Relaxed);
+        rx.ring_size.store(size, Relaxed);
+        rx.grown.store(grown, Relaxed);
+        direction.grown_ack().store(grown, Release);
+        Ok(())
+    }
+
+    /// The ring holds nothing more (for now, or up to the downgrade).
+    #[cold]
+    fn ring_is_empty(self, direction: Direction<'_>, down: Option<Record>) -> Result<Step, Corrupt> {
+        let slot = self.slot;
+        let rx = &slot.rx;
+        if let Some(record) = down {
+            let missing = record.tcp - rx.received.load(Relaxed);
+            self.discard_tokens(missing);
+            if rx.received.load(Relaxed) < record.tcp {
+                // The last tokens are on their way, unless the connection ended.
+                return Ok(match kernel::look(self.fd) {
+                    Ok(1) => Step::Again,
+                    Ok(_) => Step::Done(Take::End),
+                    Err(libc::EAGAIN) => Step::Done(Take::Nothing),
+                    Err(errno) => Step::Done(self.failed(errno)),
+                });
+            }
+            self.enter_tcp(direction, record.epoch);
+            return Ok(Step::Again);
+        }
+        let eof = direction.eof().load(Acquire);
+        if eof != NO_EOF {
+            // The mark may have come after the bytes were looked for.
+            let tail = direction.tail().load(Acquire);
+            if tail == rx.head.load(Relaxed) && direction.epoch().load(Acquire) == rx.phase.load(Relaxed) {
+                return if eof == tail { Ok(Step::Done(Take::End)) } else { Err(Corrupt) };
+            }
+            return Ok(Step::Again);
+        }
+        if slot.attention.load(Relaxed) & attention::KERNEL != 0 {
+            return self.ask_kernel();
+        }
+        Ok(Step::Done(Take::Nothing))
+    }
+
+    /// The ring is empty and the kernel reported something: a token, FIN, or an error.
+    #[cold]
+    fn ask_kernel(self) -> Result<Step, Corrupt> {
+        self.slot.attention.fetch_and(!attention::KERNEL, SeqCst);
+        let direction = self.incoming();
+        let kept = self.slot.rx.error.swap(0, Relaxed);
+        let looked = if kept == 0 { kernel::look(self.fd) } else { Err(i32::try_from(kept).unwrap_or(libc::ECONNRESET)) };
+        match looked {
+            // A token, or bytes of what comes after a switch that was published meanwhile.
+            Ok(1) => {
+                fence(SeqCst);
+                if self.has_news(direction) {
+                    return Ok(Step::Again);
+                }
+                Ok(Step::Done(Take::Nothing))
+            }
+            Ok(_) => {
+                // FIN. Whatever was published before it is visible now.
+                fence(SeqCst);
+                if self.has_news(direction) {
+                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    return Ok(Step::Again);
+                }
+                self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                Ok(Step::Done(self.ended_without_mark()))
+            }
+            Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
+            Err(errno) => {
+                fence(SeqCst);
+                if self.has_news(direction) {
+                    // The kernel tells an error once, and told it to us: it is kept until the ring's bytes are read.
+                    self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    return Ok(Step::Again);
+                }
+                Ok(Step::Done(self.failed(errno)))
+            }
+        }
+    }
+
+    /// Has the writer published anything that this reader has not taken?
+    fn has_news(self, direction: Direction<'_>) -> bool {
+        let rx = &self.slot.rx;
+        direction.tail().load(Acquire) != rx.head.load(Relaxed)
+            || direction.epoch().load(Acquire) != rx.phase.load(Relaxed)
+            || direction.eof().load(Acquire) != NO_EOF
+    }
+
+    /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP would say: end-of-file if it had read
+    /// everything, else a reset.
+    #[cold]
+    fn ended_without_mark(self) -> Take {
+        let outgoing = self.outgoing();
+        let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot.tx.tail.load(Relaxed);
+        if !unread || self.slot.has(flag::TX_SHUT) {
+            return Take::End;
+        }
+        // A token asks whether anybody is there: the kernel of a closed socket answers RST.
+        {
+            let Some(_held) = self.slot.tx.lock.try_lock(self.me()) else { return Take::End };
+            Slot::count(&self.slot.tx.owed, 1);
+            self.pay_tokens();
+        }
+        let reported = kernel::poll(self.fd, 0, 20);
+        if reported & (libc::POLLERR | libc::POLLHUP) != 0 { self.failed(libc::ECONNRESET) } else { Take::End }
+    }
+
+    /// An error from the kernel: after a clean close it is the end of the stream.
+    fn failed(self, errno: c_int) -> Take {
+        if errno == libc::ECONNRESET && self.slot.stage() == Stage::Active {
+            let direction = self.incoming();
+            let clean = direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot.rx.head.load(Relaxed);
+            if clean {
+                return Take::End;
+            }
+        }
+        Take::Error(errno)
+    }
+
+    /// Throws away up to `n` bytes that are tokens.
+    fn discard_tokens(self, n: u64) -> u64 {
+        let rx = &self.slot.rx;
+        let there = kernel::readable(self.fd).min(n);
+        if there == 0 {
+            return 0;
+        }
+        let got = kernel::discard(self.fd, there as usize).unwrap_or(0) as u64;
+        Slot::count(&rx.received, got);
+        Slot::count(&rx.tokens, got);
+        got
+    }
+
+    fn enter_tcp(self, direction: Direction<'_>, epoch: u64) {
+        let rx = &self.slot.rx;
+        rx.phase.store(epoch, Relaxed);
+        // From the next upgrade on, until it is entered, this reader sleeps on TCP.
+        if Want::of(direction.want_data().swap(Want::Token.word(), SeqCst)) != Want::Token {
+            rx.armed.fetch_add(1, Relaxed);
+        }
+        // The token that came with the downgrade.
+        rx.armed.fetch_add(1, Relaxed);
+        direction.ack().store(epoch, SeqCst);
+    }
+
+    fn enter_ring(self, direction: Direction<'_>, record: Record) -> Result<(), Corrupt> {
+        let rx = &self.slot.rx;
+        let head = rx.head.load(Relaxed);
+        let reach = rx.ring_size.load(Relaxed);
+        // Frozen bytes were re-sent over TCP: the ring goes on behind them. A ring that was replaced meanwhile is taken up at its present place.
+        let grown = direction.grown().load(Acquire);
+        if grown != rx.grown.load(Relaxed) {
+            let (_, _, larger) = self.next_ring(direction, grown)?;
+            let skipped = Untrusted::new(record.ring).ahead_of(head, reach + larger)?;
+            let (start, ..) = self.next_ring(direction, grown)?;
+            if record.ring.wrapping_sub(start) as i64 >= 0 {
+                self.move_to_next_ring(direction, grown)?;
+            }
+            rx.head.store(head.wrapping_add(skipped), Relaxed);
+        } else {
+            let skipped = Untrusted::new(record.ring).ahead_of(head, reach)?;
+            rx.head.store(head.wrapping_add(skipped), Relaxed);
+        }
+        rx.frozen.store(0, Relaxed);
+        direction.head().store(rx.head.load(Relaxed), Release);
+        rx.phase.store(record.epoch, Relaxed);
+        direction.ack().store(record.epoch, SeqCst);
+        Ok(())
+    }
+
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn from_kernel(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
+        let slot = self.slot;
+        let rx = &slot.rx;
+        let active = slot.stage() == Stage::Active || slot.has(flag::COUNTED);
+        // The bytes that are there first, the records after: every upgrade that these bytes could lie behind is then known.
+        let there = kernel::readable(self.fd);
+        fence(SeqCst);
+        let mut limit = u64::MAX;
+        if active {
+            let direction = self.incoming();
+            let phase = rx.phase.load(Relaxed);
+            if self.epoch(direction)? > phase {
+                let record = self.record(direction, phase + 1)?;
+                limit = record.tcp - rx.received.load(Relaxed);
+                if limit == 0 {
+                    self.enter_ring(direction, record)?;
+                    return Ok(Step::Again);
+                }
+            }
+        }
+        let n = there.min(limit).min(sink.room() as u64) as usize;
+        if n == 0 {
+            return Ok(match kernel::look(self.fd) {
+                Ok(1) => Step::Again,
+                Ok(_) if sink.room() == 0 => Step::Done(Take::Nothing),
+                Ok(_) => Step::Done(Take::End),
+                Err(libc::EAGAIN) => Step::Done(Take::Nothing),
+                Err(errno) => Step::Done(self.failed(errno)),
+            });
+        }
+        let got = if sink.discard {
+            kernel::discard(self.fd, n)
+        } else {
+            let Some((at, len)) = sink.next() else { return Ok(Step::Done(Take::Nothing)) };
+            let piece = [iovec { iov_base: at.cast(), iov_len: n.min(len) }];
+            // SAFETY: the sink's place is writable for `len` bytes.
+            unsafe { kernel::recv(self.fd, &piece, 0) }
+        };
+        match got {
+            Ok(got) => {
+                sink.moved(got);
+                Slot::count(&rx.received, got as u64);
+                Slot::count(&slot.in_tcp, got as u64);
+                // Look for more only where a switch is at hand: another round costs three calls.
+                let more = limit != u64::MAX || sink.next().is_some_and(|(_, len)| len > 0) && there > got as u64;
+                Ok(if more && got > 0 { Step::Again } else { Step::Done(Take::Nothing) })
+            }
+            Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
+            Err(errno) => Ok(Step::Done(self.failed(errno))),
+        }
+    }
+
+    /// Looks at the next bytes and leaves them, across one switch in either direction: a program may wait for a whole message by peeking.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn peek(self, sink: &mut Sink<'_>) -> Result<Take, Corrupt> {
+        let slot = self.slot;
+        let rx = &slot.rx;
+        // Settle at the present phase: an empty receive enters whatever switch is due.
+        let nowhere = [];
+        let mut none = Sink::new(&nowhere, false);
+        // SAFETY: nothing is stored.
+        let mut answer = unsafe { if self.rx_in_ring() { self.from_ring(&mut none)? } else { self.from_kernel(&mut none)? } };
+        for _ in 0..4 {
+            let Step::Again = answer else { break };
+            if self.peekable()? {
+                break;
+            }
+            // SAFETY: as above.
+            answer = unsafe { if self.rx_in_ring() { self.from_ring(&mut none)? } else { self.from_kernel(&mut none)? } };
+        }
+        if slot.stage() != Stage::Active {
+            // SAFETY: the caller's promise.
+            return Ok(unsafe { self.peek_kernel(sink, u64::MAX) });
+        }
+        let direction = self.incoming();
+        if !self.rx_in_ring() {
+            let there = kernel::readable(self.fd);
+            fence(SeqCst);
+            let phase = rx.phase.load(Relaxed);
+            let mut limit = u64::MAX;
+            let mut ring = None;
+            if self.epoch(direction)? > phase {
+                let record = self.record(direction, phase + 1)?;
+                limit = record.tcp - rx.received.load(Relaxed);
+                ring = Some(record.ring);
+            }
+            // SAFETY: the caller's promise.
+            let first = unsafe { self.peek_kernel(sink, there.min(limit)) };
+            if let (Some(ring), true) = (ring, there >= limit) {
+                // SAFETY: the caller's promise.
+                unsafe { self.peek_ring(sink, direction, ring)? };
+            }
+            return Ok(first);
+        }
+        let head = rx.head.load(Relaxed);
+        // SAFETY: the caller's promise.
+        let drained = unsafe { self.peek_ring(sink, direction, head)? };
+        if let (true, true) = (drained, sink.room() > 0) {
+            let phase = rx.phase.load(Relaxed);
+            if self.epoch(direction)? > phase && rx.frozen.load(Relaxed) == 0 {
+                // TCP bytes behind the tokens of this phase keep the kernel's readiness: the tokens may go.
+                let record = self.record(direction, phase + 1)?;
+                self.discard_tokens(record.tcp - rx.received.load(Relaxed));
+                if rx.received.load(Relaxed) == record.tcp {
+                    let there = kernel::readable(self.fd);
+                    // SAFETY: the caller's promise.
+                    unsafe { self.peek_kernel(sink, there) };
+                }
+            }
+        }
+        if sink.filled() > 0 {
+            return Ok(Take::Nothing);
+        }
+        Ok(match answer {
+            Step::Done(take) => take,
+            Step::Again => Take::Nothing,
+        })
+    }
+
+    /// Is there a byte to look at in the present phase?
+    fn peekable(self) -> Result<bool, Corrupt> {
+        let direction = self.incoming();
+        if self.rx_in_ring() {
+            Ok(direction.tail().load(Acquire) != self.slot.rx.head.load(Relaxed))
+        } else {
+            Ok(kernel::readable(self.fd) > 0)
+        }
+    }
+
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn peek_kernel(self, sink: &mut Sink<'_>, limit: u64) -> Take {
+        let Some((at, len)) = sink.next() else { return Take::Nothing };
+        let len = (len as u64).min(limit) as usize;
+        if len == 0 {
+            return Take::Nothing;
+        }
+        let piece = [iovec { iov_base: at.cast(), iov_len: len }];
+        // SAFETY: the sink's place is writable for `len` bytes.
+        match unsafe { kernel::recv(self.fd, &piece, libc::MSG_PEEK) } {
+            Ok(0) => Take::End,
+            Ok(got) => {
+                sink.moved(got);
+                Take::Nothing
+            }
+            Err(libc::EAGAIN) => Take::Nothing,
+            Err(errno) => self.failed(errno),
+        }
+    }
+
+    /// Copies ring bytes from `from` on without taking them. True if nothing lies behind them in the ring.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    unsafe fn peek_ring(self, sink: &mut Sink<'_>, direction: Direction<'_>, from: u64) -> Result<bool, Corrupt> {
+        let rx = &self.slot.rx;
+        if rx.frozen.load(Relaxed) != 0 {
+            return Ok(false);
+        }
+        let size = rx.ring_size.load(Relaxed);
+        let tail = Untrusted::new(direction.tail().load(Acquire));
+        let mut end = tail;
+        let phase = rx.phase.load(Relaxed);
+        let epoch = self.epoch(direction)?;
+        if epoch & 1 == 0 && epoch > phase {
+            end = Untrusted::new(self.record(direction, epoch)?.ring);
+        }
+        let mut position = from;
+        let grown = direction.grown().load(Acquire);
+        let base = self.attachment.segment.base();
+        let (mut start, mut offset, mut size_here) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size);
+        let mut next = None;
+        let mut reach = size;
+        if grown != rx.grown.load(Relaxed) {
+            let ring = self.next_ring(direction, grown)?;
+            reach += ring.2;
+            next = Some(ring);
+        }
+        let mut available = end.ahead_of(position, reach)?;
+        while available > 0 {
+            if let Some((next_start, next_offset, next_size)) = next {
+                if position == next_start {
+                    (start, offset, size_here) = (next_start, next_offset, next_size);
+                    next = None;
+                }
+            }
+            let until = next.map_or(available, |(next_start, ..)| next_start.wrapping_sub(position).min(available));
+            let Some((at, len)) = sink.next() else { return Ok(false) };
+            if len == 0 {
+                return Ok(false);
+            }
+            let n = (len as u64).min(until).min(size_here);
+            // SAFETY: the ring's place was checked; `at` is writable for `len` ≥ n bytes.
+            unsafe { Span::new(base.add(offset as usize), size_here, start).copy_out(position, at, n as usize) };
+            sink.moved(n as usize);
+            position = position.wrapping_add(n);
+            available -= n;
+        }
+        Ok(true)
+    }
+
+    /// Would a receive return at once, as far as shared memory tells? (POLLIN, where the ring is the carrier.)
+    #[must_use]
+    #[inline]
+    pub fn readable(self) -> bool {
+        let direction = self.incoming();
+        let rx = &self.slot.rx;
+        let ring = direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0;
+        ring || direction.eof().load(Relaxed) != NO_EOF
+    }
+
+    /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens
+    /// of an empty ring. Afterwards a readable kernel socket means readable bytes, end-of-file or an error. True if there is something to receive.
+    #[must_use]
+    pub fn tidy(self) -> bool {
+        let slot = self.slot;
+        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        let nowhere = [];
+        let mut none = Sink::new(&nowhere, false);
+        for _ in 0..8 {
+            // SAFETY: nothing is stored.
+            let step = unsafe { if self.rx_in_ring() { self.from_ring(&mut none) } else { self.from_kernel(&mut none) } };
+            match step {
+                Err(Corrupt) => {
+                    self.break_off(Reason::Corrupt);
+                    return true;
+                }
+                Ok(Step::Done(Take::Nothing)) => {
+                    if !self.rx_in_ring() {
+                        return kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0) != 0;
+                    }
+                    if slot.rx.frozen.load(Relaxed) == 0 {
+                        self.discard_tokens(self.tokens_until(self.incoming()));
+                        if self.has_news(self.incoming()) {
+                            continue;
+                        }
+                    }
+                    return false;
+                }
+                Ok(Step::Done(_)) => return true,
+                Ok(Step::Again) => {
+                    if self.rx_in_ring() && self.readable() || !self.rx_in_ring() && kernel::readable(self.fd) > 0 && self.switch_is_far() {
+                        return true;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// On TCP: is the next byte data?
+    fn switch_is_far(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let phase = rx.phase.load(Relaxed);
+        if self.slot.stage() != Stage::Active || direction.epoch().load(Acquire) <= phase {
+            return true;
+        }
+        self.record(direction, phase + 1).is_ok_and(|record| record.tcp > rx.received.load(Relaxed))
+    }
+
+    /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at once.
+    #[must_use]
+    pub fn arm_data(self, want: Want) -> Option<Want> {
+        let slot = self.slot;
+        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        if slot.stage() != Stage::Active || !self.rx_in_ring() {
+            // On TCP the kernel wakes.
+            return Some(Want::Token);
+        }
+        let direction = self.incoming();
+        if self.has_news(direction) && slot.rx.frozen.load(Relaxed) == 0 {
+            return None;
+        }
+        if want == Want::Token || Want::of(direction.want_data().load(Relaxed)) == Want::Token || slot.rx.armed.load(Relaxed) != slot.rx.tokens.load(Relaxed) {
+            // Tokens of an empty ring only keep the kernel's sets busy.
+            self.discard_tokens(self.tokens_until(direction));
+        }
+        let (armed, fresh) = park::arm(direction.want_data(), want);
+        if armed == Want::Token {
+            slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+        }
+        (!self.has_news(direction) || slot.rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == slot.rx.phase.load(Relaxed)).then_some(armed)
+    }
+
+    /// How many of the bytes in the kernel are tokens of this phase at most.
+    fn tokens_until(self, direction: Direction<'_>) -> u64 {
+        let rx = &self.slot.rx;
+        // FIONREAD first (in `discard_tokens`) would be the exact order; here the boundary is read first, so look at it again: bytes behind
+        // a boundary that appears in between must not be thrown away.
+        let phase = rx.phase.load(Relaxed);
+        let there = kernel::readable(self.fd);
+        fence(SeqCst);
+        match self.epoch(direction) {
+            Ok(epoch) if epoch > phase => self.record(direction, epoch).map_or(0, |record| there.min(record.tcp - rx.received.load(Relaxed))),
+            Ok(_) => there,
+            Err(Corrupt) => 0,
+        }
+    }
+
+    /// Takes the wish for data back.
+    pub fn disarm_data(self, want: Want) {
+        park::disarm(self.incoming().want_data(), want);
+    }
+
+    /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
+    pub fn request_downgrade(self) {
+        let slot = self.slot;
+        {
+            let Some(_held) = slot.rx.lock.try_lock(self.me()) else { return };
+            let direction = self.incoming();
+            let phase = slot.rx.phase.load(Relaxed);
+            if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
+                return;
+            }
+            slot.rx.frozen.store(1, Relaxed);
+            direction.freeze_ring().store(slot.rx.head.load(Relaxed), Relaxed);
+            direction.freeze_epoch().store(phase, SeqCst);
+        }
+        self.poke_service();
+    }
+
+    /// Wakes the other end's service thread: there is a wish for it to look at.
+    pub fn poke_service(self) {
+        let channel = self.channel();
+        let other = 1 - self.slot.side();
+        let page = channel.service(other).load(Relaxed);
+        let index = channel.owner(other).load(Relaxed) as u32;
+        fence(SeqCst);
+        if let (Ok(page @ 1..), Ok(bit)) = (u32::try_from(page), u16::try_from(index % waiter::BITS)) {
+            waiter::ring(self.attachment, page, bit, None);
+        }
+        // A writer that sleeps for room looks again when it is woken.
+        let want = park::claim(self.incoming().want_space());
+        self.grant_space(want);
+    }
+
+    /// Bytes that a receive could return now (FIONREAD).
+    #[must_use]
+    pub fn pending_bytes(self) -> u64 {
+        let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        let rx = &self.slot.rx;
+        let direction = self.incoming();
+        let there = kernel::readable(self.fd);
+        fence(SeqCst);
+        if self.slot.stage() != Stage::Active {
+            return there;
+        }
+        let phase = rx.phase.load(Relaxed);
+        let Ok(epoch) = self.epoch(direction) else { return 0 };
+        let received = rx.received.load(Relaxed);
+        let in_ring = |from: u64| direction.tail().load(Acquire).wrapping_sub(from).min(1 << 30);
+        if phase & 1 == 1 {
+            match (epoch > phase).then(|| self.record(direction, epoch)) {
+                Some(Ok(record)) => record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30) + there.saturating_sub(record.tcp - received),
+                Some(Err(_)) => 0,
+                None if rx.frozen.load(Relaxed) != 0 => 0,
+                None => in_ring(rx.head.load(Relaxed)),
+            }
+        } else {
+            match (epoch > phase).then(|| self.record(direction, phase + 1)) {
+                Some(Ok(record)) => there.min(record.tcp - received) + if there >= record.tcp - received { in_ring(record.ring) } else { 0 },
+                Some(Err(_)) => 0,
+                None => there,
+            }
+        }
+    }
+}
+
+enum Step {
+    /// Something changed: look again.
+    Again,
+    /// No more for now.
+    Done(Take),
+}

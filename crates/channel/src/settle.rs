@@ -1,0 +1,356 @@
+//! From candidate to active channel. Every step is taken inside some call of the program's, or by the service thread; nobody waits for
+//! the other end.
+
+use crate::kernel::{self, Facts};
+use crate::layout::{Channel, MAGIC, NO_EOF};
+use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
+use crate::rendezvous::{self, Entry, Found, state};
+use crate::{Attachment, finish};
+use ginnel_region::{Corrupt, Error, Owner, PAGE, Use, sys};
+use ginnel_ring::park::Want;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use syscalls::Sysno;
+
+/// One process's view of one socket: what every operation on it needs.
+#[derive(Clone, Copy)]
+pub struct Endpoint<'a> {
+    /// The process's attachment.
+    pub attachment: &'a Attachment,
+    /// The socket's slot.
+    pub slot: &'a Slot,
+    /// A descriptor of the socket in this process.
+    pub fd: i32,
+}
+
+const ESTABLISHED: u8 = 1;
+/// Attempts at agreeing that are made at every operation; later ones only now and then.
+const EAGER: u32 = 16;
+
+impl<'a> Endpoint<'a> {
+    /// This process's entry.
+    #[inline]
+    pub fn me(self) -> u32 {
+        self.attachment.me()
+    }
+
+    /// The socket's channel. Only where there is one.
+    #[inline]
+    pub fn channel(self) -> Channel<'a> {
+        Channel::at(&self.attachment.segment, self.slot.channel.load(Relaxed))
+    }
+
+    /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
+    /// so that both ends can count.
+    pub fn progress(self, patient: bool) {
+        // One thread at a time; the others have better things to do.
+        let Some(_held) = self.slot.tx.lock.try_lock(self.me()) else { return };
+        match self.slot.stage() {
+            Stage::Candidate => self.publish(),
+            Stage::Published => self.look_for_offer(),
+            Stage::Offered => self.look_for_echo(),
+            Stage::Settling => self.settle(patient),
+            _ => {}
+        }
+    }
+
+    fn publish(self) {
+        let slot = self.slot;
+        if slot.has(flag::HOLD) {
+            return;
+        }
+        let Some(tuple) = tuple_of(self.fd) else { return };
+        if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
+            return slot.make_plain(Reason::SelfConnected);
+        }
+        slot.set_tuple(&tuple);
+        if slot.nonce.load(Relaxed) == 0 {
+            slot.nonce.store(sys::random_u64(), Relaxed);
+        }
+        let attachment = self.attachment;
+        let owner = (attachment.member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
+        for _ in 0..2 {
+            match rendezvous::meet(&attachment.segment, &tuple, slot.nonce.load(Relaxed), owner) {
+                Found::Mate(entry) => {
+                    if !self.worth_joining(entry) {
+                        entry.free();
+                        continue;
+                    }
+                    if entry.step(state::PUBLISHED, state::CLAIMED) {
+                        return self.offer(entry);
+                    }
+                }
+                Found::Published(entry) => {
+                    slot.entry.store(entry.index() + 1, Relaxed);
+                    slot.set_reason(Reason::NoPeer);
+                    return slot.set_stage(Stage::Published);
+                }
+                Found::Same(entry) => {
+                    if self.worth_joining(entry) {
+                        return slot.make_plain(Reason::Duplicate);
+                    }
+                    entry.free();
+                }
+                Found::Full => return slot.make_plain(Reason::TableFull),
+            }
+        }
+    }
+
+    /// Is the publisher of an entry still there? Only this ledger's own can be known to be gone.
+    fn worth_joining(self, entry: Entry<'_>) -> bool {
+        let (member, index, generation) = entry.owner();
+        if member != self.attachment.member {
+            return self.attachment.member_lives(member);
+        }
+        let publisher = self.attachment.ledger.slot(index);
+        publisher.generation.load(Relaxed) == generation && publisher.cookie.load(Relaxed) != 0 && publisher.stage() <= Stage::Published
+    }
+
+    /// Makes the channel and offers it to the publisher of `entry`.
+    fn offer(self, entry: Entry<'_>) {
+        let slot = self.slot;
+        let page = match self.make_channel(entry.nonce()) {
+            Ok(page) => page,
+            Err(error) => {
+                let _ = entry.step(state::CLAIMED, state::PUBLISHED);
+                return slot.make_plain(if error == Error::Full { Reason::SegmentFull } else { Reason::NoMemory });
+            }
+        };
+        slot.channel.store(page, Relaxed);
+        slot.segment.store(self.attachment.segment.id(), Relaxed);
+        slot.entry.store(entry.index() + 1, Relaxed);
+        slot.set_stage(Stage::Offered);
+        entry.set_offer(page, entry.nonce());
+    }
+
+    fn make_channel(self, theirs: u64) -> Result<u32, Error> {
+        let (segment, member) = (&self.attachment.segment, self.attachment.member);
+        let ring = self.attachment.settings.ring;
+        let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
+        let head = segment.claim(1, Owner::new(member, Use::Channel))?;
+        let rings = segment.claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page) }).inspect_err(|_| segment.release(head))?;
+        segment.clear(head.page);
+        let channel = Channel::at(segment, head.page);
+        for side in [0u8, 1] {
+            let direction = channel.direction(side);
+            direction.set_ring(0, 0, rings.offset() + u64::from(side) * ring, ring);
+            direction.eof().store(NO_EOF, Relaxed);
+            direction.want_data().store(Want::Token.word(), Relaxed);
+        }
+        channel.nonce(0).store(self.slot.nonce.load(Relaxed), Relaxed);
+        channel.nonce(1).store(theirs, Relaxed);
+        self.sign(channel, 0);
+        channel.magic().store(MAGIC, Release);
+        Ok(head.page)
+    }
+
+    /// Writes who this side is.
+    fn sign(self, channel: Channel<'_>, side: u8) {
+        let index = self.attachment.ledger.index(self.slot);
+        channel.owner(side).store(u64::from(self.attachment.member) << 32 | u64::from(index), Relaxed);
+        channel.generation(side).store(self.slot.generation.load(Relaxed), Relaxed);
+        channel.service(side).store(u64::from(self.attachment.service_page()), Relaxed);
+    }
+
+    /// The publisher's part: has somebody offered a channel?
+    fn look_for_offer(self) {
+        let (slot, segment) = (self.slot, &self.attachment.segment);
+        let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        match entry.state() {
+            state::OFFERED => {}
+            state::FREE => return self.start_over(),
+            _ => return,
+        }
+        let (page, nonce) = entry.offer();
+        let channel = Channel::at(segment, page);
+        let sound = segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)
+            && nonce == slot.nonce.load(Relaxed)
+            && channel.magic().load(Acquire) == MAGIC
+            && channel.nonce(1).load(Relaxed) == nonce;
+        if !sound {
+            entry.free();
+            return self.start_over();
+        }
+        slot.channel.store(page, Relaxed);
+        slot.segment.store(segment.id(), Relaxed);
+        slot.set(flag::SIDE_ONE, true);
+        segment.fault_in(u64::from(page) * PAGE, PAGE);
+        if self.adopt_rings(channel).is_err() {
+            entry.free();
+            return slot.make_plain(Reason::Corrupt);
+        }
+        self.sign(channel, 1);
+        slot.attempts.store(0, Relaxed);
+        slot.set_stage(Stage::Settling);
+        channel.echo(1).store(channel.nonce(0).load(Relaxed), Release);
+        slot.entry.store(0, Relaxed);
+        entry.free();
+    }
+
+    /// The creator's part: has the publisher confirmed?
+    fn look_for_echo(self) {
+        let (slot, channel) = (self.slot, self.channel());
+        if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
+            // The entry may have been a dead one's, and cleared away by its successor.
+            let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let page = slot.channel.load(Relaxed);
+            if entry.state() != state::OFFERED || entry.offer().0 != page {
+                fence(SeqCst);
+                if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
+                    finish::release_channel(self.attachment, slot);
+                    self.start_over();
+                }
+            }
+            return;
+        }
+        if self.adopt_rings(channel).is_err() {
+            return slot.make_plain(Reason::Corrupt);
+        }
+        slot.entry.store(0, Relaxed);
+        slot.attempts.store(0, Relaxed);
+        slot.set_stage(Stage::Settling);
+        channel.echo(0).store(channel.nonce(1).load(Relaxed), Release);
+    }
+
+    fn start_over(self) {
+        let slot = self.slot;
+        slot.entry.store(0, Relaxed);
+        slot.channel.store(0, Relaxed);
+        slot.nonce.store(0, Relaxed);
+        slot.set(flag::SIDE_ONE, false);
+        slot.set_stage(Stage::Candidate);
+    }
+
+    /// Copies the rings' places into private memory, once, checked.
+    fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
+        let (slot, segment) = (self.slot, &self.attachment.segment);
+        let side = slot.side();
+        let ring = |writer: u8| {
+            let (_, offset, size) = channel.direction(writer).ring(0);
+            let size = size.power_of_two(PAGE, 1 << 26)?;
+            let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
+            segment.fault_in(offset, size);
+            Ok((offset, size))
+        };
+        let ((out, out_size), (into, into_size)) = (ring(side)?, ring(1 - side)?);
+        let (tx, rx) = (&slot.tx, &slot.rx);
+        for word in [&tx.epoch, &tx.tail, &tx.head_seen, &tx.ring_start, &tx.old_size, &tx.grown, &tx.resend_from, &tx.resend_to, &tx.owed, &tx.full] {
+            word.store(0, Relaxed);
+        }
+        tx.ring_offset.store(out, Relaxed);
+        tx.ring_size.store(out_size, Relaxed);
+        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens] {
+            word.store(0, Relaxed);
+        }
+        rx.ring_offset.store(into, Relaxed);
+        rx.ring_size.store(into_size, Relaxed);
+        Ok(())
+    }
+
+    /// Agrees with the other end on the bytes so far. Called under the send lock.
+    fn settle(self, patient: bool) {
+        let slot = self.slot;
+        let attempt = slot.attempts.fetch_add(1, Relaxed);
+        if attempt > EAGER && attempt % 8 != 0 {
+            return;
+        }
+        if slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
+            return;
+        }
+        let agreed = self.compare();
+        let stop = patient && !agreed && attempt > EAGER / 2 && attempt.is_power_of_two();
+        if stop {
+            // A stream without pauses: hold the next byte back for up to two milliseconds, so that both can count.
+            let end = sys::monotonic_ns() + 2_000_000;
+            while sys::monotonic_ns() < end && slot.stage() == Stage::Settling {
+                // SAFETY: no arguments.
+                let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+                self.compare();
+            }
+        }
+    }
+
+    /// One comparison of both ends' counts. True once this side agrees.
+    fn compare(self) -> bool {
+        let (slot, channel) = (self.slot, self.channel());
+        let (mine, theirs) = (slot.side(), 1 - slot.side());
+        if channel.agreed(mine).load(Relaxed) == 0 {
+            let Some(_held) = slot.rx.lock.try_lock(self.me()) else { return false };
+            let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return false };
+            if facts.state != ESTABLISHED || facts.sent + facts.arrived == 0 {
+                return false;
+            }
+            slot.tx.sent.store(facts.sent, Relaxed);
+            slot.rx.received.store(facts.received, Relaxed);
+            slot.set(flag::COUNTED, true);
+            show(channel, mine, facts);
+            if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
+                return false;
+            }
+            channel.agreed(mine).store(1, SeqCst);
+        }
+        if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active) {
+            slot.set_reason(Reason::None);
+        }
+        true
+    }
+}
+
+/// Publishes this side's counts. The sequence is odd while they change.
+fn show(channel: Channel<'_>, side: u8, facts: Facts) {
+    let sequence = channel.snapshot_sequence(side);
+    let before = sequence.load(Relaxed) & !1;
+    sequence.store(before + 1, Relaxed);
+    fence(Release);
+    channel.snapshot_sent(side).store(facts.sent, Relaxed);
+    channel.snapshot_arrived(side).store(facts.arrived, Relaxed);
+    channel.snapshot_scales(side).store(u64::from(facts.scales.0) << 8 | u64::from(facts.scales.1), Relaxed);
+    sequence.store(before + 2, Release);
+}
+
+/// Do the other side's counts mirror this side's?
+fn mirrors(channel: Channel<'_>, side: u8, facts: Facts) -> bool {
+    let sequence = channel.snapshot_sequence(side);
+    let before = sequence.load(Acquire);
+    let sent = channel.snapshot_sent(side).load(Relaxed);
+    let arrived = channel.snapshot_arrived(side).load(Relaxed);
+    let scales = channel.snapshot_scales(side).load(Relaxed);
+    fence(Acquire);
+    let whole = before != 0 && before & 1 == 0 && sequence.load(Relaxed) == before;
+    whole && sent == facts.arrived && arrived == facts.sent && scales == u64::from(facts.scales.1) << 8 | u64::from(facts.scales.0)
+}
+
+fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
+    let mut bytes = [0u8; 128];
+    let mut len = 128u32;
+    // SAFETY: the kernel writes at most `len` bytes.
+    unsafe { sys::raw(call, [fd as usize, bytes.as_mut_ptr() as usize, &raw mut len as usize, 0, 0, 0]) }.ok()?;
+    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let mut address = [0u8; 16];
+    match family {
+        libc::AF_INET => {
+            address[10..12].copy_from_slice(&[0xff, 0xff]);
+            address[12..].copy_from_slice(&bytes[4..8]);
+        }
+        libc::AF_INET6 => address.copy_from_slice(&bytes[8..24]),
+        _ => return None,
+    }
+    Some((address, port))
+}
+
+/// The connection's tuple; `None` while it is not connected.
+fn tuple_of(fd: i32) -> Option<Tuple> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
+    let (local, local_port) = name_of(fd, Sysno::getsockname)?;
+    let loopback = |address: &[u8; 16]| {
+        *address == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] || (address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && address[12] == 127)
+    };
+    // Addresses that every network namespace has for itself are labelled with it.
+    let mut label = 0u64;
+    if local == remote || loopback(&local) || loopback(&remote) {
+        kernel::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut label).ok()?;
+    }
+    Some(Tuple { label, local, local_port, remote, remote_port })
+}

@@ -1,0 +1,580 @@
+//! The writer's side of a direction: everything here happens under the send lock.
+
+use crate::kernel;
+use crate::layout::{Direction, NO_EOF, Record};
+use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::settle::Endpoint;
+use crate::waiter;
+use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use};
+use ginnel_ring::park::{self, Want};
+use ginnel_ring::span::{self, Span};
+use libc::{c_int, iovec};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// Bytes copied between two publications of a large write: both sides work at once.
+const PIECE: u64 = 32 << 10;
+/// How often a ring may be found full before it grows.
+const FULL_BEFORE_GROWTH: u64 = 2;
+
+/// How a non-blocking send ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// So many bytes were taken.
+    Bytes(usize),
+    /// No room: wait for the reader of the ring.
+    RingFull,
+    /// No room: wait for the kernel's POLLOUT.
+    KernelFull,
+    /// The kernel's error; the program gets it.
+    Error(c_int),
+    /// Let the kernel have the call as it is (it knows the right error and signal).
+    Kernel,
+}
+
+impl<'a> Endpoint<'a> {
+    /// The direction this endpoint writes.
+    #[inline]
+    pub fn outgoing(self) -> Direction<'a> {
+        self.channel().direction(self.slot.side())
+    }
+
+    /// The direction this endpoint reads.
+    #[inline]
+    pub fn incoming(self) -> Direction<'a> {
+        self.channel().direction(1 - self.slot.side())
+    }
+
+    /// Is the ring this direction's carrier?
+    #[inline]
+    pub fn tx_in_ring(self) -> bool {
+        self.slot.tx.epoch.load(Relaxed) & 1 == 1
+    }
+
+    /// Sends without blocking. Only in [`Stage::Settling`] and later.
+    ///
+    /// # Safety
+    /// The iovecs describe readable memory.
+    pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
+        let slot = self.slot;
+        let held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        if held.taken_over {
+            self.recount();
+        }
+        if slot.has(flag::TX_SHUT) {
+            return Put::Kernel;
+        }
+        match self.arrange(flags) {
+            Ok(true) => {}
+            Ok(false) => return Put::KernelFull,
+            Err(Corrupt) => return self.broken(Reason::Corrupt),
+        }
+        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
+            // The reader has closed: its kernel gives the answer that TCP gives.
+            self.switch_down_silently();
+        }
+        if self.tx_in_ring() {
+            // SAFETY: the caller's promise.
+            match unsafe { self.put_in_ring(iov) } {
+                Ok(put) => put,
+                Err(Corrupt) => self.broken(Reason::Corrupt),
+            }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_in_kernel(iov, flags) }
+        }
+    }
+
+    fn broken(self, reason: Reason) -> Put {
+        self.break_off(reason);
+        Put::Error(libc::ECONNRESET)
+    }
+
+    /// Ends the connection: the shared state makes no sense. The peer's kernel sends it RST.
+    #[cold]
+    pub fn break_off(self, reason: Reason) {
+        self.slot.set_reason(reason);
+        self.slot.set_stage(Stage::Broken);
+        kernel::abort(self.fd);
+    }
+
+    /// After taking the lock over from the dead: counts again what may be half done.
+    #[cold]
+    fn recount(self) {
+        let slot = self.slot;
+        if slot.has(flag::COUNTED) {
+            if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
+                slot.tx.sent.store(facts.sent, Relaxed);
+            }
+        }
+        if slot.stage() == Stage::Active {
+            // The channel's words follow the private ones: the one that was stored first counts.
+            let direction = self.outgoing();
+            direction.tail().store(slot.tx.tail.load(Relaxed), Release);
+            direction.epoch().store(slot.tx.epoch.load(Relaxed), Release);
+        }
+    }
+
+    /// Before each send: freeze, hold, owed tokens, re-sending, upgrade. `Ok(false)`: bytes of before still wait for the kernel.
+    #[inline]
+    fn arrange(self, flags: c_int) -> Result<bool, Corrupt> {
+        let slot = self.slot;
+        if slot.stage() != Stage::Active {
+            return Ok(true);
+        }
+        let direction = self.outgoing();
+        let epoch = slot.tx.epoch.load(Relaxed);
+        let urgent = flags & libc::MSG_OOB != 0;
+        let quiet = direction.hold().load(Relaxed) == 0
+            && (direction.freeze_epoch().load(Acquire) != epoch || epoch & 1 == 0)
+            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && !slot.has(flag::HOLD)
+            && !urgent
+            && self.attachment.settings.chaos.is_none();
+        if quiet && epoch & 1 == 1 { Ok(true) } else { self.arrange_slowly(urgent) }
+    }
+
+    /// The parts of [`Self::arrange`] that are rare; also what the service thread does for a program that is busy. Under the send lock.
+    fn arrange_slowly(self, urgent: bool) -> Result<bool, Corrupt> {
+        let slot = self.slot;
+        let direction = self.outgoing();
+        let chaos = self.attachment.chaos();
+        if self.tx_in_ring() {
+            if direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) {
+                self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
+            } else if urgent || slot.has(flag::HOLD) || direction.hold().load(Relaxed) != 0 || chaos == Some(0) {
+                self.downgrade();
+            }
+        }
+        if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
+            self.pay_tokens();
+        }
+        if slot.attention.load(Relaxed) & attention::RESEND != 0 && !self.resend()? {
+            return Ok(false);
+        }
+        if !self.tx_in_ring() && !urgent && self.may_upgrade() && (chaos.is_none() || chaos.is_some_and(|roll| roll > 2)) {
+            self.upgrade()?;
+        }
+        if chaos == Some(1) {
+            self.request_downgrade();
+        }
+        Ok(true)
+    }
+
+    fn may_upgrade(self) -> bool {
+        let slot = self.slot;
+        let direction = self.outgoing();
+        !slot.has(flag::HOLD | flag::TX_SHUT)
+            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && direction.hold().load(Relaxed) == 0
+            && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
+            && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
+            && kernel::unsent(self.fd) == 0
+            && kernel::poll(self.fd, libc::POLLOUT, 0) == libc::POLLOUT
+    }
+
+    /// Moves the direction into the ring from here on.
+    fn upgrade(self) -> Result<(), Corrupt> {
+        let slot = self.slot;
+        let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return Ok(()) };
+        if facts.state != 1 {
+            return Ok(());
+        }
+        if facts.sent != slot.tx.sent.load(Relaxed) {
+            // Somebody wrote past the shim: where data ends can no longer be told.
+            self.break_off(Reason::Bypassed);
+            return Ok(());
+        }
+        let direction = self.outgoing();
+        let epoch = slot.tx.epoch.load(Relaxed) + 1;
+        direction.set_switch(Record { epoch, tcp: facts.sent, ring: slot.tx.tail.load(Relaxed) });
+        slot.tx.epoch.store(epoch, Relaxed);
+        direction.epoch().store(epoch, SeqCst);
+        Slot::count(&slot.upgrades, 1);
+        Ok(())
+    }
+
+    /// Moves the direction back to TCP from here on. One token goes with it: whoever sleeps on this end's tokens looks again.
+    pub(crate) fn downgrade(self) {
+        self.switch_down(self.slot.tx.tail.load(Relaxed));
+    }
+
+    /// The reader froze at `ring`: what lies behind it goes over TCP once more.
+    fn downgrade_frozen(self, ring: Untrusted<u64>) -> Result<(), Corrupt> {
+        let tx = &self.slot.tx;
+        let tail = tx.tail.load(Relaxed);
+        let reach = tx.ring_size.load(Relaxed) + tx.old_size.load(Relaxed);
+        let behind = tail.wrapping_sub(ring.checked(|&ring| tail.wrapping_sub(ring) <= reach)?);
+        tx.resend_from.store(tail.wrapping_sub(behind), Relaxed);
+        tx.resend_to.store(tail, Relaxed);
+        if behind != 0 {
+            self.slot.attention.fetch_or(attention::RESEND, Relaxed);
+        }
+        self.switch_down(tail.wrapping_sub(behind));
+        Ok(())
+    }
+
+    fn switch_down(self, ring: u64) {
+        let slot = self.slot;
+        let direction = self.outgoing();
+        let epoch = slot.tx.epoch.load(Relaxed) + 1;
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase.
+        let owed = slot.tx.owed.load(Relaxed) + 1;
+        direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
+        slot.tx.owed.store(owed, Relaxed);
+        slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        slot.tx.epoch.store(epoch, Relaxed);
+        direction.epoch().store(epoch, SeqCst);
+        Slot::count(&slot.downgrades, 1);
+        self.pay_tokens();
+    }
+
+    /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
+    pub(crate) fn pay_tokens(self) {
+        let slot = self.slot;
+        let mut owed = slot.tx.owed.load(Relaxed);
+        while owed > 0 {
+            match kernel::token(self.fd) {
+                Ok(()) => {
+                    Slot::count(&slot.tx.sent, 1);
+                    Slot::count(&slot.tokens, 1);
+                    owed -= 1;
+                }
+                Err(libc::EAGAIN) => break,
+                // The connection is gone: nobody sleeps on it any more.
+                Err(_) => owed = 0,
+            }
+        }
+        slot.tx.owed.store(owed, Relaxed);
+        if owed == 0 {
+            slot.attention.fetch_and(!attention::TOKEN_OWED, Relaxed);
+        } else {
+            slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// Sends the frozen bytes over TCP. `Ok(true)` once all are sent.
+    fn resend(self) -> Result<bool, Corrupt> {
+        let slot = self.slot;
+        let tx = &slot.tx;
+        if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
+            return Ok(false);
+        }
+        loop {
+            let (from, to) = (tx.resend_from.load(Relaxed), tx.resend_to.load(Relaxed));
+            if from == to {
+                slot.attention.fetch_and(!attention::RESEND, Relaxed);
+                return Ok(true);
+            }
+            let (span, end) = self.span_at(from);
+            let (at, len) = span.piece(from, to.wrapping_sub(from).min(end.wrapping_sub(from)));
+            let piece = [iovec { iov_base: at.cast(), iov_len: len }];
+            // SAFETY: the piece lies in the ring.
+            match unsafe { kernel::send(self.fd, &piece, 0) } {
+                Ok(n) => {
+                    tx.resend_from.store(from.wrapping_add(n as u64), Relaxed);
+                    Slot::count(&tx.sent, n as u64);
+                    Slot::count(&slot.out_tcp, n as u64);
+                }
+                Err(libc::EAGAIN) => return Ok(false),
+                Err(_) => {
+                    // The connection is gone; the program's own call will learn how.
+                    tx.resend_from.store(to, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The ring that holds `position`, and where that ring's positions end.
+    fn span_at(self, position: u64) -> (Span, u64) {
+        let tx = &self.slot.tx;
+        let (start, old_size) = (tx.ring_start.load(Relaxed), tx.old_size.load(Relaxed));
+        let in_old = old_size != 0 && start.wrapping_sub(position).wrapping_sub(1) < old_size;
+        let base = self.attachment.segment.base();
+        // SAFETY: offsets and sizes in the slot were checked against the segment when they were stored.
+        unsafe {
+            if in_old {
+                (Span::new(base.add(tx.old_offset.load(Relaxed) as usize), old_size, tx.old_start.load(Relaxed)), start)
+            } else {
+                (Span::new(base.add(tx.ring_offset.load(Relaxed) as usize), tx.ring_size.load(Relaxed), start), position.wrapping_add(1 << 40))
+            }
+        }
+    }
+
+    /// Free bytes in the ring. Looks at the reader's head only where what is known of it is not enough for `wanted`.
+    #[inline]
+    fn room(self, direction: Direction<'_>, wanted: u64) -> Result<u64, Corrupt> {
+        let tx = &self.slot.tx;
+        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let known = tx.head_seen.load(Relaxed);
+        let room = span::free(tail, Untrusted::new(later(known, start)), size)?;
+        if room >= wanted.min(size) {
+            return Ok(room);
+        }
+        // Acquire pairs with the reader's Release of `head`: it has copied the bytes before.
+        let head = direction.head().load(Acquire);
+        let reach = tail.wrapping_sub(known);
+        let moved = Untrusted::new(head).ahead_of(known, reach)?;
+        tx.head_seen.store(known.wrapping_add(moved), Relaxed);
+        span::free(tail, Untrusted::new(later(head, start)), size)
+    }
+
+    /// # Safety
+    /// The iovecs describe readable memory.
+    #[inline]
+    unsafe fn put_in_ring(self, iov: &[iovec]) -> Result<Put, Corrupt> {
+        let slot = self.slot;
+        let direction = self.outgoing();
+        let total = iov.iter().map(|piece| piece.iov_len as u64).sum::<u64>();
+        let mut room = self.room(direction, total)?;
+        if room < total && self.grow(direction)? {
+            room = self.room(direction, total)?;
+        }
+        if room == 0 && total != 0 {
+            return Ok(Put::RingFull);
+        }
+        // SAFETY: the ring's place was checked when it was stored.
+        let span = unsafe {
+            let base = self.attachment.segment.base().add(slot.tx.ring_offset.load(Relaxed) as usize);
+            Span::new(base, slot.tx.ring_size.load(Relaxed), slot.tx.ring_start.load(Relaxed))
+        };
+        let mut tail = slot.tx.tail.load(Relaxed);
+        let mut taken = 0u64;
+        let mut unpublished = 0u64;
+        'all: for piece in iov {
+            let mut done = 0u64;
+            while done < piece.iov_len as u64 {
+                if room == 0 {
+                    self.publish_tail(direction, tail);
+                    unpublished = 0;
+                    room = self.room(direction, 1)?;
+                    if room == 0 {
+                        break 'all;
+                    }
+                }
+                let n = (piece.iov_len as u64 - done).min(room).min(PIECE - unpublished);
+                // SAFETY: `n` bytes are readable in this piece and free in the ring.
+                unsafe { span.copy_in(tail, piece.iov_base.cast::<u8>().add(done as usize), n as usize) };
+                tail = tail.wrapping_add(n);
+                done += n;
+                taken += n;
+                room -= n;
+                unpublished += n;
+                if unpublished == PIECE {
+                    self.publish_tail(direction, tail);
+                    unpublished = 0;
+                }
+            }
+        }
+        if unpublished != 0 {
+            self.publish_tail(direction, tail);
+        }
+        Slot::count(&slot.out_ring, taken);
+        if taken == 0 && total != 0 { Ok(Put::RingFull) } else { Ok(Put::Bytes(taken as usize)) }
+    }
+
+    #[inline]
+    fn publish_tail(self, direction: Direction<'_>, tail: u64) {
+        self.slot.tx.tail.store(tail, Relaxed);
+        let want = park::publish(direction.tail(), tail, direction.want_data());
+        if !matches!(want, Want::Nothing | Want::Closed) {
+            self.grant(want);
+        }
+    }
+
+    /// Grants a claimed wish of the reader's. Under the send lock.
+    #[cold]
+    pub(crate) fn grant(self, want: Want) {
+        match want {
+            Want::Token => {
+                Slot::count(&self.slot.tx.owed, 1);
+                self.pay_tokens();
+            }
+            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
+            Want::Nothing | Want::Closed => {}
+        }
+    }
+
+    /// Back to TCP towards an end that will never read again: no token, for it would be taken for data after a close.
+    #[cold]
+    fn switch_down_silently(self) {
+        let slot = self.slot;
+        let epoch = slot.tx.epoch.load(Relaxed) + 1;
+        self.outgoing().set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed), ring: slot.tx.tail.load(Relaxed) });
+        slot.tx.owed.store(0, Relaxed);
+        slot.attention.fetch_and(!(attention::TOKEN_OWED | attention::RESEND), Relaxed);
+        slot.tx.epoch.store(epoch, Relaxed);
+        self.outgoing().epoch().store(epoch, SeqCst);
+    }
+
+    /// # Safety
+    /// The iovecs describe readable memory.
+    unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
+        // SAFETY: the caller's promise.
+        match unsafe { kernel::send(self.fd, iov, flags & !libc::MSG_NOSIGNAL) } {
+            Ok(n) => {
+                Slot::count(&self.slot.tx.sent, n as u64);
+                Slot::count(&self.slot.out_tcp, n as u64);
+                Put::Bytes(n)
+            }
+            Err(libc::EAGAIN) => Put::KernelFull,
+            Err(libc::EPIPE) => Put::Kernel,
+            Err(errno) => Put::Error(errno),
+        }
+    }
+
+    /// A larger ring, where the present one is full too often and the reader has moved into it.
+    #[cold]
+    fn grow(self, direction: Direction<'_>) -> Result<bool, Corrupt> {
+        let (slot, segment, settings) = (self.slot, &self.attachment.segment, &self.attachment.settings);
+        let tx = &slot.tx;
+        Slot::count(&tx.full, 1);
+        let size = tx.ring_size.load(Relaxed);
+        let grown = tx.grown.load(Relaxed);
+        if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
+            return Ok(false);
+        }
+        self.free_old_ring();
+        let larger = (size * 4).min(settings.ring_max);
+        let pages = u32::try_from(larger / PAGE).unwrap_or(1);
+        let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let Ok(extent) = segment.claim(pages, owner) else {
+            tx.full.store(0, Relaxed);
+            return Ok(false);
+        };
+        let tail = tx.tail.load(Relaxed);
+        tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
+        tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
+        tx.old_size.store(size, Relaxed);
+        tx.ring_start.store(tail, Relaxed);
+        tx.ring_offset.store(extent.offset(), Relaxed);
+        tx.ring_size.store(larger, Relaxed);
+        tx.grown.store(grown + 1, Relaxed);
+        tx.full.store(0, Relaxed);
+        direction.set_ring(grown + 1, tail, extent.offset(), larger);
+        direction.grown().store(grown + 1, Release);
+        Ok(true)
+    }
+
+    /// Gives the ring before the last growth back, once the reader has left it.
+    fn free_old_ring(self) {
+        let tx = &self.slot.tx;
+        let old = tx.old_size.swap(0, Relaxed);
+        if old != 0 {
+            let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
+            // The first two rings were claimed as one; pages of the other direction are not touched.
+            let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
+            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot.channel.load(Relaxed));
+        }
+    }
+
+    /// Arms the wish for room. `Some`: armed, and the ring is still full: sleep. `None`: look again at once.
+    #[must_use]
+    pub fn arm_space(self, want: Want) -> Option<Want> {
+        let slot = self.slot;
+        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        if slot.stage() != Stage::Active || !self.tx_in_ring() {
+            return None;
+        }
+        let direction = self.outgoing();
+        let already = Want::of(direction.want_space().load(Relaxed));
+        let token = want == Want::Token || !matches!(already, Want::Nothing) && already != want;
+        if token && !self.tokens_can_come() {
+            // Nobody could say when there is room: TCP can.
+            self.downgrade();
+            return None;
+        }
+        let (armed, fresh) = park::arm(direction.want_space(), want);
+        if armed == Want::Token {
+            slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+            if !self.tokens_can_come() {
+                self.downgrade();
+                return None;
+            }
+        }
+        let epoch = slot.tx.epoch.load(Relaxed);
+        let asked = direction.freeze_epoch().load(Acquire) == epoch || direction.hold().load(Relaxed) != 0;
+        let closed = Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
+        match self.room(direction, self.enough()) {
+            Ok(room) if room < self.enough() && !asked && !closed => Some(armed),
+            _ => None,
+        }
+    }
+
+    /// How much room makes an upgraded socket writable: a quarter of the ring.
+    fn enough(self) -> u64 {
+        (self.slot.tx.ring_size.load(Relaxed) / 4).max(1)
+    }
+
+    /// Takes the wish for room back.
+    pub fn disarm_space(self, want: Want) {
+        park::disarm(self.outgoing().want_space(), want);
+    }
+
+    /// Can a token reach this end: is the incoming direction upgraded and open?
+    fn tokens_can_come(self) -> bool {
+        let incoming = self.incoming();
+        incoming.epoch().load(SeqCst) & 1 == 1 && incoming.eof().load(Acquire) == NO_EOF && self.slot.rx.phase.load(Relaxed) & 1 == 1
+    }
+
+    /// Would a send find room? (POLLOUT, where the ring is the carrier.)
+    #[must_use]
+    pub fn writable(self) -> bool {
+        let direction = self.outgoing();
+        let asked = direction.hold().load(Relaxed) != 0 || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
+        asked || self.slot.has(flag::TX_SHUT) || {
+            let tx = &self.slot.tx;
+            let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+            let head = later(direction.head().load(Acquire), start);
+            span::free(tail, Untrusted::new(head), size).is_ok_and(|room| room >= self.enough())
+        }
+    }
+
+    /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.
+    pub(crate) fn grant_space(self, want: Want) {
+        match want {
+            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
+            Want::Token => {
+                let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.me());
+                // Outside the ring phase the downgrade's own token did the waking.
+                if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+                    Slot::count(&self.slot.tx.owed, 1);
+                    self.pay_tokens();
+                }
+            }
+            Want::Nothing | Want::Closed => {}
+        }
+    }
+
+    /// What the service thread does for the writing direction of a program that is elsewhere.
+    pub fn serve_tx(self) {
+        let slot = self.slot;
+        let Some(_held) = slot.tx.lock.try_lock(self.me()) else { return };
+        if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) {
+            return;
+        }
+        let direction = self.outgoing();
+        let in_ring = self.tx_in_ring();
+        let frozen = in_ring && direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
+        let held = in_ring && (direction.hold().load(Relaxed) != 0 || slot.has(flag::HOLD));
+        let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
+        let mut sound = Ok(());
+        if frozen {
+            sound = self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)));
+        } else if held {
+            self.downgrade();
+        }
+        if owing || frozen {
+            self.pay_tokens();
+            sound = sound.and(self.resend().map(drop));
+        }
+        if sound.is_err() {
+            self.break_off(Reason::Corrupt);
+        }
+    }
+}
+
+/// The later of two ring positions that lie near each other.
+#[inline]
+fn later(a: u64, b: u64) -> u64 {
+    if (a.wrapping_sub(b) as i64) < 0 { b } else { a }
+}

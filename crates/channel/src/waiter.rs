@@ -1,0 +1,213 @@
+//! Sleeping and being woken, on one kernel: a page of flags in the segment, and a FIFO beside it.
+//!
+//! A waiter is one sleeping thread, or one epoll set. Channels are armed with its page and a bit. A peer that has news sets the bit, then looks
+//! whether the waiter sleeps, and only then writes one byte into its FIFO: a waiter that is awake costs no system call.
+//!
+//! Page: word 0 `sleeping`; word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
+
+use crate::Attachment;
+use crate::ledger::Slot;
+use ginnel_region::{Error, Owner, PAGE, Segment, Use, sys};
+use ginnel_ring::park::Want;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// How many bits a waiter has.
+pub const BITS: u32 = 62 * 512;
+
+/// A waiter of this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiter {
+    page: u32,
+    fifo: i32,
+}
+
+fn fifo_name(id: u64) -> CString {
+    CString::new(format!("w{id:016x}")).unwrap_or_default()
+}
+
+fn page_word(segment: &Segment, page: u32, offset: u64) -> &AtomicU64 {
+    segment.word(u64::from(page) * PAGE + offset)
+}
+
+impl Waiter {
+    /// Makes a waiter.
+    ///
+    /// # Errors
+    /// Where there are no FIFOs, no pages or no descriptors left: use tokens.
+    pub fn new(attachment: &Attachment) -> Result<Self, Error> {
+        if !attachment.fifos {
+            return Err(Error::Full);
+        }
+        let segment = &attachment.segment;
+        let extent = segment.claim(1, Owner::new(attachment.member, Use::Waiter))?;
+        segment.clear(extent.page);
+        let id = sys::random_u64();
+        let name = fifo_name(id);
+        let dir = attachment.wake_dir();
+        let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| sys::openat(dir, &name, libc::O_RDWR | libc::O_NONBLOCK, 0));
+        match opened {
+            Ok(fifo) => {
+                let fifo = sys::move_high(fifo);
+                attachment.own(fifo);
+                page_word(segment, extent.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Relaxed);
+                page_word(segment, extent.page, 8).store(id, Ordering::Release);
+                Ok(Self { page: extent.page, fifo })
+            }
+            Err(errno) => {
+                let _ = sys::unlinkat(dir, &name);
+                segment.release(extent);
+                Err(Error::System { doing: "make FIFO", errno })
+            }
+        }
+    }
+
+    /// Gives the waiter back.
+    pub fn retire(self, attachment: &Attachment) {
+        attachment.disown(self.fifo);
+        discard(attachment, self.page);
+    }
+
+    /// The descriptor that becomes readable when a peer wakes this waiter.
+    #[must_use]
+    pub fn fifo(self) -> i32 {
+        self.fifo
+    }
+
+    /// Its page.
+    #[must_use]
+    pub fn page(self) -> u32 {
+        self.page
+    }
+
+    /// The wish to be woken by it with `bit`.
+    #[must_use]
+    pub fn want(self, bit: u16) -> Want {
+        Want::Waiter { page: self.page, bit }
+    }
+
+    /// About to sleep. The caller looks at everything it waits for again after this, then sleeps with [`Self::fifo`] among its descriptors.
+    pub fn sleeping(self, segment: &Segment) {
+        page_word(segment, self.page, 0).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Awake again. Empties the FIFO if somebody may have written into it.
+    pub fn awake(self, segment: &Segment) {
+        if page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) == 0 {
+            self.empty();
+        }
+    }
+
+    /// Reads the FIFO empty.
+    pub fn empty(self) {
+        let mut bytes = [0u8; 64];
+        while sys::read(self.fifo, &mut bytes).is_ok_and(|n| n == bytes.len()) {}
+    }
+
+    /// Is any bit set?
+    #[must_use]
+    #[inline]
+    pub fn any(self, segment: &Segment) -> bool {
+        page_word(segment, self.page, 0x40).load(Ordering::Acquire) != 0
+    }
+
+    /// Takes every bit that is set, and calls `each` with it.
+    pub fn take(self, segment: &Segment, mut each: impl FnMut(u32)) {
+        let summary = page_word(segment, self.page, 0x40).swap(0, Ordering::AcqRel);
+        for line in (0..62u64).filter(|line| summary >> line & 1 == 1) {
+            for word in 0..8u64 {
+                let mut bits = page_word(segment, self.page, 0x80 + line * 64 + word * 8).swap(0, Ordering::AcqRel);
+                while bits != 0 {
+                    let bit = bits.trailing_zeros();
+                    bits &= bits - 1;
+                    each(u32::try_from(line * 512 + word * 64).unwrap_or(0) + bit);
+                }
+            }
+        }
+    }
+}
+
+/// Frees a waiter's page and removes its FIFO.
+pub(crate) fn discard(attachment: &Attachment, page: u32) {
+    let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);
+    let _ = sys::unlinkat(attachment.wake_dir(), &fifo_name(id));
+    attachment.segment.release_if_tagged(page, 1, page);
+}
+
+/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone.
+pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) {
+    let segment = &attachment.segment;
+    if u32::from(bit) >= BITS || !segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
+        return;
+    }
+    let line = u64::from(bit) / 512;
+    let word = u64::from(bit) / 64 * 8;
+    page_word(segment, page, 0x80 + word).fetch_or(1 << (bit % 64), Ordering::AcqRel);
+    page_word(segment, page, 0x40).fetch_or(1 << line, Ordering::AcqRel);
+    // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
+    fence(Ordering::SeqCst);
+    let sleeping = page_word(segment, page, 0);
+    if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
+        let id = page_word(segment, page, 8).load(Ordering::Acquire);
+        attachment.peers.write(attachment, id);
+        if let Some(slot) = slot {
+            slot.wakes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+const CACHED: usize = 128;
+
+/// Open FIFOs of other waiters, so that waking one is one system call.
+pub(crate) struct PeerFifos {
+    locked: AtomicBool,
+    entries: std::cell::UnsafeCell<([(u64, i32); CACHED], usize)>,
+}
+
+// SAFETY: `entries` is only touched under `locked`.
+unsafe impl Sync for PeerFifos {}
+// SAFETY: plain numbers.
+unsafe impl Send for PeerFifos {}
+
+impl PeerFifos {
+    pub(crate) fn new() -> Self {
+        Self { locked: AtomicBool::new(false), entries: std::cell::UnsafeCell::new(([(0, -1); CACHED], 0)) }
+    }
+
+    /// In a fork child: another thread of the parent may have held the lock.
+    pub(crate) fn forget_lock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn write(&self, attachment: &Attachment, id: u64) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: under the lock.
+        let (entries, next) = unsafe { &mut *self.entries.get() };
+        let place = (id as usize) % CACHED;
+        let known = entries.iter().cycle().skip(place).take(4).find(|(known, fd)| *known == id && *fd >= 0);
+        let fd = match known {
+            Some((_, fd)) => *fd,
+            None => {
+                let opened = sys::openat(attachment.wake_dir(), &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK, 0).map(sys::move_high);
+                *next = next.wrapping_add(1);
+                let victim = (place + *next % 4) % CACHED;
+                match (opened, entries.get_mut(victim)) {
+                    (Ok(fd), Some(entry)) => {
+                        attachment.disown(entry.1);
+                        attachment.own(fd);
+                        *entry = (id, fd);
+                        fd
+                    }
+                    _ => -1,
+                }
+            }
+        };
+        if fd >= 0 {
+            let _ = sys::write(fd, &[0]);
+        }
+        self.locked.store(false, Ordering::Release);
+    }
+}
