@@ -69,7 +69,9 @@ macro_rules! say {
 
 /// Runs everything that was asked for; says whether all of it worked.
 fn demo(args: &Args) -> Result<bool> {
+    report::check_writable(&args.json)?;
     place::sweep();
+    workdir::sweep();
     let ginnel = if args.plain_only {
         None
     } else {

@@ -1,7 +1,7 @@
 //! The results: a table for people, JSON for programs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
@@ -102,25 +102,32 @@ pub fn remarks(results: &Results, ginnel: bool) -> Vec<String> {
 
 /// Writes the JSON; whoever reads it meanwhile sees the old file or the new one.
 pub fn write_json(results: &Results, path: &Path) -> Result<()> {
-    let write = || -> Result<()> {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let beside = path.with_extension(format!("{}.tmp", std::process::id()));
-        let text = serde_json::to_string_pretty(results)? + "\n";
-        fs::write(&beside, text)
-            .and_then(|()| fs::rename(&beside, path))
-            .inspect_err(|_| {
-                let _ = fs::remove_file(&beside);
-            })?;
-        Ok(())
-    };
-    write().with_context(|| {
-        format!(
-            "cannot write the results to {} (another place: --json FILE)",
-            path.display()
-        )
-    })
+    let text = serde_json::to_string_pretty(results)? + "\n";
+    let beside = beside(path);
+    fs::write(&beside, text)
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| drop(fs::remove_file(&beside)))
+        .with_context(|| cannot_write(path))
+}
+
+/// Fails now rather than after minutes of measuring, if the JSON could not be written.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let beside = beside(path);
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("")))
+        .and_then(|()| fs::write(&beside, ""))
+        .and_then(|()| fs::remove_file(&beside))
+        .with_context(|| cannot_write(path))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension(format!("{}.tmp", std::process::id()))
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!(
+        "cannot write the results to {} (another place: --json FILE)",
+        path.display()
+    )
 }
 
 /// A figure with one decimal where it is small, and groups of three digits where it is large.

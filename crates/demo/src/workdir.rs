@@ -1,12 +1,14 @@
 //! The directory that holds configurations, pages and logs while the demo runs.
 
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::undo::{self, Undo};
+
+const PREFIX: &str = "ginnel-demo-";
 
 /// A private directory, removed with all in it at the end.
 #[derive(Debug)]
@@ -18,7 +20,7 @@ pub struct WorkDir {
 impl WorkDir {
     /// Makes the directory, named for this process; a leftover of a process that is no more is replaced.
     pub fn create() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("ginnel-demo-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
         let make = || DirBuilder::new().mode(0o700).create(&path);
         // Our own process id: whoever made it before is dead. A symbolic link there makes this fail, as it should.
         make()
@@ -45,6 +47,30 @@ impl WorkDir {
     /// The path of a file inside.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+}
+
+/// Removes directories of an earlier demo of this user that was killed outright (`kill -9`).
+pub fn sweep() {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let maker = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let dead = maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+        // The entry's own metadata: a symbolic link is not followed, and none of ours.
+        if dead
+            && entry
+                .metadata()
+                .is_ok_and(|data| data.is_dir() && data.uid() == own)
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

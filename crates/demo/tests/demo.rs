@@ -1,0 +1,177 @@
+//! The demo's promises that need no Ginnel: it measures, and it leaves nothing behind, however it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Everything that a run of the demo may touch: its TMPDIR, by which its processes are known as well.
+struct Trace {
+    dir: PathBuf,
+}
+
+impl Trace {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("demo-test-{test}-{}", std::process::id()));
+        fs::create_dir_all(dir.join("tmp")).unwrap();
+        Self { dir }
+    }
+
+    fn demo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ginnel-demo"));
+        command
+            .args(arguments)
+            .arg("--json")
+            .arg(self.json())
+            .env("TMPDIR", self.dir.join("tmp"));
+        command
+    }
+
+    fn json(&self) -> PathBuf {
+        self.dir.join("results.json")
+    }
+
+    /// Processes that the demo started, and the demo itself.
+    fn processes(&self) -> Vec<String> {
+        let mark = format!("TMPDIR={}", self.dir.join("tmp").display());
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|entry| {
+                let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+                environ
+                    .split(|byte| *byte == 0)
+                    .any(|variable| variable == mark.as_bytes())
+            })
+            .map(|entry| {
+                fs::read_to_string(entry.path().join("comm"))
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    fn assert_nothing_left(&self, pid: u32) {
+        let processes = self.processes();
+        assert!(processes.is_empty(), "processes left behind: {processes:?}");
+        let files: Vec<_> = fs::read_dir(self.dir.join("tmp"))
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        assert!(files.is_empty(), "files left behind: {files:?}");
+        for end in ["a", "b", "sw"] {
+            let space = Path::new("/run/netns").join(format!("ginnel-demo-{pid}-{end}"));
+            assert!(!space.exists(), "{} left behind", space.display());
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn missing(program: &str) -> bool {
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
+    if !found {
+        println!("SKIPPED: {program} is not installed");
+    }
+    !found
+}
+
+fn wait(mut child: Child) -> std::process::Output {
+    let end = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!(
+                "the demo did not end: {:?}",
+                child.wait_with_output().unwrap()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn measures_and_leaves_nothing_behind() {
+    if missing("iperf3") {
+        return;
+    }
+    let trace = Trace::new("measures");
+    let arguments = ["--plain-only", "--loopback", "--quick", "--only", "iperf3"];
+    let child = trace
+        .demo(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = wait(child);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("iperf3, 8 streams"), "{text}");
+
+    let results: serde_json::Value =
+        serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        assert_eq!(row["where"], "loopback");
+        assert!(row["plain"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["ginnel"].is_null(), "{row}");
+    }
+    trace.assert_nothing_left(pid);
+}
+
+/// With root this passes through namespaces, without through loopback; either way nothing may stay.
+#[test]
+fn a_signal_takes_everything_back() {
+    if missing("iperf3") {
+        return;
+    }
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let trace = Trace::new(&format!("signal-{status}"));
+        let arguments = ["--plain-only", "--seconds", "60", "--only", "iperf3"];
+        let child = trace
+            .demo(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        // Server and client: it is in the middle of a measurement.
+        let end = Instant::now() + Duration::from_secs(60);
+        while trace
+            .processes()
+            .iter()
+            .filter(|name| *name == "iperf3")
+            .count()
+            < 2
+        {
+            assert!(
+                Instant::now() < end,
+                "the demo does not get going: {:?}",
+                trace.processes()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(wait(child).status.code(), Some(status));
+        trace.assert_nothing_left(pid);
+    }
+}
