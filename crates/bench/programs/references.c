@@ -1,0 +1,224 @@
+// What a transport is measured against: two processes that share memory, with nothing between.
+//   limit        ping-pong in one cache line: 48 B of payload beside the sequence word
+//   ring         ping-pong of `size` bytes through two hand-written rings of 1 MiB
+//   ring-stream  one ring, writes of `size` bytes, a reader with a buffer of 256 KiB
+//   futex        ping-pong by futex wake, with pauses so that each receiver is asleep, or without
+#include "common.h"
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+enum { RING_SIZE = 1 << 20, READ_BUFFER = 256 << 10, MOST_SAMPLES = 1 << 18, PAYLOAD = 48 };
+
+struct line {
+    _Atomic uint64_t sequence;
+    char payload[PAYLOAD];
+} __attribute__((aligned(64)));
+
+struct ring {
+    _Alignas(128) _Atomic uint64_t tail; // bytes ever written
+    _Alignas(128) _Atomic uint64_t head; // bytes ever read
+    _Alignas(128) char data[RING_SIZE];
+};
+
+struct wake {
+    _Alignas(128) _Atomic uint32_t word;
+    uint64_t stamp_ns;
+};
+
+static struct shared {
+    struct line line;
+    struct wake wakes[2];
+    _Atomic size_t taken[2];
+    uint64_t cpu[2];
+    uint64_t bytes, elapsed;
+    uint64_t samples[2][MOST_SAMPLES]; // picoseconds, by process
+    struct ring rings[2];
+} *shared;
+static struct options o;
+
+static void sample(int self, uint64_t picoseconds) {
+    size_t n = atomic_load_explicit(&shared->taken[self], memory_order_relaxed);
+    if (n == MOST_SAMPLES) return;
+    shared->samples[self][n] = picoseconds;
+    atomic_store_explicit(&shared->taken[self], n + 1, memory_order_relaxed);
+}
+
+// Each process does this in turn: its message number `turn` (1, 2, 3 ... for both) is sent or awaited.
+struct pingpong {
+    void (*send)(int self, uint64_t turn);
+    void (*receive)(int self, uint64_t turn);
+};
+
+static void limit_send(int self, uint64_t turn) {
+    (void)self;
+    char payload[PAYLOAD];
+    memset(payload, (char)turn, sizeof payload);
+    memcpy(shared->line.payload, payload, sizeof payload);
+    atomic_store_explicit(&shared->line.sequence, turn, memory_order_release);
+}
+
+static void limit_receive(int self, uint64_t turn) {
+    (void)self;
+    char payload[PAYLOAD];
+    while (atomic_load_explicit(&shared->line.sequence, memory_order_acquire) < turn) {}
+    memcpy(payload, shared->line.payload, sizeof payload);
+    __asm__ volatile("" : : "r"(payload) : "memory"); // all of it is read
+    if (payload[PAYLOAD - 1] != (char)turn) errno = EPROTO, die("turn %llu", (unsigned long long)turn);
+}
+
+// Each process's own copy of the other's index, looked up again only when it does not suffice.
+static uint64_t head_seen, tail_seen;
+
+static void ring_write(struct ring *r, const char *from, size_t n) {
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    while (tail + n - head_seen > RING_SIZE) head_seen = atomic_load_explicit(&r->head, memory_order_acquire);
+    size_t at = tail % RING_SIZE, first = n < RING_SIZE - at ? n : RING_SIZE - at;
+    memcpy(r->data + at, from, first);
+    if (n > first) memcpy(r->data, from + first, n - first);
+    atomic_store_explicit(&r->tail, tail + n, memory_order_release);
+}
+
+static size_t ring_read(struct ring *r, char *to, size_t most) {
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    // The pause keeps the reader from taking the line away between two small writes.
+    while ((tail_seen = atomic_load_explicit(&r->tail, memory_order_acquire)) == head) __builtin_ia32_pause();
+    size_t n = tail_seen - head < most ? tail_seen - head : most;
+    size_t at = head % RING_SIZE, first = n < RING_SIZE - at ? n : RING_SIZE - at;
+    memcpy(to, r->data + at, first);
+    if (n > first) memcpy(to + first, r->data, n - first);
+    atomic_store_explicit(&r->head, head + n, memory_order_release);
+    return n;
+}
+
+static char buffer[READ_BUFFER];
+
+static void ring_send(int self, uint64_t turn) {
+    fill(buffer, o.size, turn, 0, MEASURE);
+    ring_write(&shared->rings[self], buffer, o.size);
+}
+
+static void ring_receive(int self, uint64_t turn) {
+    for (size_t got = 0; got < o.size;) got += ring_read(&shared->rings[!self], buffer + got, o.size - got);
+    checked(buffer, o.size, turn);
+}
+
+static void futex_send(int self, uint64_t turn) {
+    struct wake *w = &shared->wakes[self];
+    if (o.pause_us) pause_us(o.pause_us);
+    w->stamp_ns = o.pause_us ? now_ns() : 0;
+    atomic_store_explicit(&w->word, (uint32_t)turn, memory_order_release);
+    syscall(SYS_futex, &w->word, FUTEX_WAKE, 1, 0, 0, 0);
+}
+
+static void futex_receive(int self, uint64_t turn) {
+    struct wake *w = &shared->wakes[!self];
+    for (uint32_t seen; (seen = atomic_load_explicit(&w->word, memory_order_acquire)) != (uint32_t)turn;)
+        syscall(SYS_futex, &w->word, FUTEX_WAIT, seen, 0, 0, 0);
+    if (o.pause_us) sample(self, (now_ns() - w->stamp_ns) * 1000);
+}
+
+static const struct pingpong limit = {limit_send, limit_receive}, ring = {ring_send, ring_receive},
+                             futex = {futex_send, futex_receive};
+
+// Process 0 sends the odd turns and process 1 the even ones, until process 0 says that it is enough.
+static _Atomic uint64_t *last_turn;
+
+static void play(int self, const struct pingpong *p) {
+    uint64_t begin = now_ns(), end = begin + (uint64_t)(o.seconds * 1e9), last = begin;
+    if (self == 1) {
+        for (uint64_t turn = 1;; turn += 2) {
+            p->receive(1, turn);
+            p->send(1, turn + 1);
+            if (atomic_load_explicit(last_turn, memory_order_relaxed) == turn) return;
+        }
+    }
+    uint64_t warm = o.pause_us ? 4 : 1000;
+    for (uint64_t i = 0, turn = 1;; i++, turn += 2) {
+        int enough = o.pause_us ? (long)i == o.count : last >= end && i % (uint64_t)o.batch == 0 && i > warm;
+        if (enough) atomic_store_explicit(last_turn, turn, memory_order_relaxed);
+        p->send(0, turn);
+        p->receive(0, turn + 1);
+        if (enough) return;
+        if (!o.pause_us && (i + 1) % (uint64_t)o.batch == 0) {
+            uint64_t now = now_ns();
+            if (i > warm) sample(0, (now - last) * 1000 / (2 * (uint64_t)o.batch));
+            last = now;
+        }
+    }
+}
+
+static void stream(int self) {
+    static char from[READ_BUFFER];
+    struct ring *r = &shared->rings[0];
+    memset(buffer, 1, sizeof buffer);
+    memset(from, 1, sizeof from);
+    uint64_t begin = now_ns();
+    if (self == 0) {
+        uint64_t end = begin + (uint64_t)(o.seconds * 1e9), between = o.size < 65536 ? 65536 / o.size : 1, number = 0;
+        for (;; number++) {
+            int last = number % between == 0 && now_ns() >= end;
+            uint64_t stamp = last ? UINT64_MAX : number;
+            memcpy(from, &stamp, sizeof stamp);
+            ring_write(r, from, o.size);
+            if (last) return;
+        }
+    }
+    // Writes are whole in the ring, and its size is a multiple of theirs: a piece starts with a stamp.
+    for (uint64_t total = 0;;) {
+        size_t n = ring_read(r, buffer, READ_BUFFER);
+        uint64_t stamp, last;
+        memcpy(&stamp, buffer, sizeof stamp);
+        memcpy(&last, buffer + n - o.size, sizeof last);
+        if (n > o.size && stamp != total / o.size) errno = EPROTO, die("write %llu", (unsigned long long)stamp);
+        total += n;
+        if (last != UINT64_MAX && last != total / o.size - 1) errno = EPROTO, die("write %llu", (unsigned long long)last);
+        if (last == UINT64_MAX) {
+            shared->bytes = total;
+            shared->elapsed = now_ns() - begin;
+            return;
+        }
+    }
+}
+
+static void run(int self) {
+    pin(self ? o.peer_cpu : o.cpu);
+    uint64_t cpu = cpu_ns();
+    if (!strcmp(o.role, "limit")) play(self, &limit);
+    else if (!strcmp(o.role, "ring")) play(self, &ring);
+    else if (!strcmp(o.role, "futex")) play(self, &futex);
+    else if (!strcmp(o.role, "ring-stream")) stream(self);
+    else die("unknown reference %s", o.role);
+    shared->cpu[self] = cpu_ns() - cpu;
+}
+
+int main(int argc, char **argv) {
+    o = options_of(argc, argv);
+    if (o.size < sizeof(struct message) || o.size > READ_BUFFER || READ_BUFFER % o.size) die("size %zu", o.size);
+    shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (shared == MAP_FAILED) die("mmap");
+    last_turn = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (last_turn == MAP_FAILED) die("mmap");
+    pid_t child = fork();
+    if (child < 0) die("fork");
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); // not inherited
+        run(1);
+        _exit(0);
+    }
+    run(0);
+    int status;
+    if (waitpid(child, &status, 0) < 0 || status != 0) die("the other process ended with %d", status);
+    printf("result cpu_ns=%llu", (unsigned long long)(shared->cpu[0] + shared->cpu[1]));
+    if (shared->bytes)
+        printf(" bytes=%llu elapsed_ns=%llu bytes_per_s=%.0f", (unsigned long long)shared->bytes,
+               (unsigned long long)shared->elapsed, (double)shared->bytes * 1e9 / (double)shared->elapsed);
+    // Both processes' samples, side by side in memory.
+    size_t n = shared->taken[0];
+    memmove(shared->samples[0] + n, shared->samples[1], shared->taken[1] * sizeof(uint64_t));
+    print_quantiles(shared->samples[0], n + shared->taken[1]);
+    puts("\nend");
+    return 0;
+}

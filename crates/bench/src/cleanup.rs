@@ -1,0 +1,74 @@
+//! What must not outlive the bench: child processes, network namespaces, segments.
+//!
+//! Everything is entered here before (or as) it is made, and undone at the end, on a panic and on Ctrl-C.
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+struct Debts {
+    stopping: bool,
+    children: Vec<Pid>,
+    undo: Vec<Vec<String>>,
+}
+
+static DEBTS: Mutex<Debts> = Mutex::new(Debts { stopping: false, children: Vec::new(), undo: Vec::new() });
+
+fn debts() -> MutexGuard<'static, Debts> {
+    DEBTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Cleans up on Ctrl-C, SIGTERM, SIGHUP and panics.
+pub fn install() -> anyhow::Result<()> {
+    ctrlc::set_handler(|| {
+        eprintln!("\ninterrupted: cleaning up");
+        all();
+        std::process::exit(130);
+    })?;
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        all();
+    }));
+    Ok(())
+}
+
+/// Remembers a command that undoes what the caller is about to do.
+pub fn later<const N: usize>(command: [&str; N]) {
+    debts().undo.push(command.map(String::from).to_vec());
+}
+
+/// Spawns a child that leads its own process group and is killed with it at the latest when the bench ends.
+pub fn spawn(command: &mut Command) -> anyhow::Result<(Child, Pid)> {
+    use std::os::unix::process::CommandExt;
+    let mut debts = debts();
+    anyhow::ensure!(!debts.stopping, "interrupted");
+    let child = command.process_group(0).spawn()?;
+    let pid = Pid::from_child(&child);
+    debts.children.push(pid);
+    Ok((child, pid))
+}
+
+/// The child is about to be reaped: its number may soon be another's.
+pub fn forget(pid: Pid) {
+    debts().children.retain(|&child| child != pid);
+}
+
+/// Kills a child's process group, if the child has not ended.
+pub fn kill(pid: Pid) {
+    if debts().children.contains(&pid) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// Pays every debt, the newest first.
+pub fn all() {
+    let mut debts = debts();
+    debts.stopping = true;
+    for pid in std::mem::take(&mut debts.children) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    while let Some(command) = debts.undo.pop() {
+        let _ = Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}

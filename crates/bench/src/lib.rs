@@ -1,1 +1,0 @@
-//! Workloads and measurements.

@@ -1,0 +1,67 @@
+//! What the figures were measured on.
+
+use serde::Serialize;
+use std::path::Path;
+use std::process::Command;
+
+/// Description of the machine and the moment, kept beside every result.
+#[derive(Serialize)]
+pub struct Machine {
+    /// Model name of the first processor.
+    pub cpu: String,
+    /// Processors this process may use.
+    pub cores: usize,
+    /// Whether a hypervisor is below.
+    pub virtual_machine: bool,
+    /// Kernel release.
+    pub kernel: String,
+    /// Memory in kB.
+    pub memory_kb: u64,
+    /// Load average of the last minute when the bench started.
+    pub load: f64,
+    /// When the bench started, in UTC (RFC 3339).
+    pub date: String,
+    /// Commit that was checked out, with "+" where the tree differed; empty outside a repository.
+    pub commit: String,
+}
+
+impl Machine {
+    /// Describes this machine; `repository` names the sources.
+    pub fn describe(repository: &Path) -> Self {
+        let cpuinfo = read("/proc/cpuinfo");
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        Self {
+            cpu: field(&cpuinfo, "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            virtual_machine: field(&cpuinfo, "flags").is_some_and(|flags| flags.contains(" hypervisor")),
+            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
+            memory_kb: memory.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
+            load: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0),
+            date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            commit: commit(repository),
+        }
+    }
+
+    /// One line for the head of the table.
+    pub fn line(&self) -> String {
+        let kind = if self.virtual_machine { ", virtual machine" } else { "" };
+        format!("{}, {} cores{kind}, kernel {}, {}", self.cpu, self.cores, self.kernel, self.date)
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn commit(repository: &Path) -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(repository).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let dirty = git(&["status", "--porcelain", "-uno"]).is_some_and(|changes| !changes.is_empty());
+    git(&["rev-parse", "--short", "HEAD"]).map_or_else(String::new, |c| if dirty { c + "+" } else { c })
+}

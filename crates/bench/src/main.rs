@@ -1,0 +1,163 @@
+//! `ginnel-bench-table`: measures Ginnel against its targets, with unmodified programs, and prints one table.
+//!
+//! Everything is a ratio of medians taken in turn in one run ([`rounds`]) of what [`plan`] lists. The programs
+//! are plain C ([`programs`]); references that share memory directly are among them. Nothing is left behind
+//! ([`cleanup`]). `cargo run --release -p ginnel-bench -- --quick --only paused` runs a part of it, briefly.
+
+#![forbid(unsafe_code)]
+
+mod child;
+mod cleanup;
+mod ginnel;
+mod machine;
+mod measure;
+mod network;
+mod plan;
+mod programs;
+mod rounds;
+mod stats;
+mod table;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use ginnel::Ginnel;
+use measure::Bench;
+use network::Network;
+use plan::{Carrier, FIGURES, Figure, MEASURES, Measure};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Measures Ginnel against its targets and prints one table.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Rounds; each takes every sample once [default: 5, with --quick 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Fewer rounds and shorter samples
+    #[arg(long)]
+    quick: bool,
+    /// Only figures whose name or group contains this; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+    /// List the figures and leave
+    #[arg(long)]
+    list: bool,
+    /// Keep the results in benchmarks/<date>-<commit>.json
+    #[arg(long)]
+    record: bool,
+    /// Measure only the references; Ginnel's rows are shown as failed
+    #[arg(long)]
+    no_ginnel: bool,
+    /// The ginnel command [default: the one built beside this program]
+    #[arg(long, value_name = "PATH")]
+    ginnel: Option<PathBuf>,
+    /// Do not build ginnel first
+    #[arg(long)]
+    no_build: bool,
+    /// Do without network namespaces; their rows are shown as failed
+    #[arg(long)]
+    no_veth: bool,
+    /// The two processors to pin to
+    #[arg(long, value_delimiter = ',', num_args = 2, default_values_t = [0, 1])]
+    cpus: Vec<usize>,
+    /// Seconds after which a program is taken to hang
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    if options.list {
+        table::list();
+        return Ok(());
+    }
+    cleanup::install()?;
+    let done = measure(&options);
+    cleanup::all();
+    done
+}
+
+fn measure(options: &Options) -> Result<()> {
+    let figures = chosen(&options.only);
+    ensure!(!figures.is_empty(), "no figure matches: see --list");
+    let measures = needed(&figures);
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(cores >= 2 && options.cpus.iter().all(|&cpu| cpu < cores), "two processors are needed");
+    let target = target_folder()?;
+    let scratch = target.join("bench");
+    std::fs::create_dir_all(&scratch)?;
+    let repository = repository();
+    let machine = machine::Machine::describe(&repository);
+    let bench = prepare(options, &measures, &target, scratch.clone())?;
+    let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
+    let results = table::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
+    results.print();
+    let path = if options.record {
+        let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
+        repository.join(format!("benchmarks/{date}-{commit}.json"))
+    } else {
+        scratch.join("results.json")
+    };
+    std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")?;
+    println!("Raw samples: {}", path.display());
+    Ok(())
+}
+
+fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: PathBuf) -> Result<Bench> {
+    let mut ginnel = match options.no_ginnel {
+        true => Err("left out by --no-ginnel".into()),
+        false if !table::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
+        false => Ginnel::find(options.ginnel.clone(), !options.no_build, target).map_err(|error| format!("{error:#}")),
+    };
+    let tokens = match &mut ginnel {
+        Ok(ginnel) if table::needs(measures, |carrier| carrier == Carrier::GinnelTokens) => {
+            ginnel.force_tokens().map_err(|error| format!("{error:#}"))
+        }
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.clone()),
+    };
+    let network = match options.no_veth {
+        true => Err("left out by --no-veth".into()),
+        false if !table::needs(measures, Carrier::is_veth) => Err("not needed".into()),
+        false if !rustix::process::geteuid().is_root() => Err("network namespaces need root".into()),
+        false => Network::build().map_err(|error| format!("{error:#}")),
+    };
+    Ok(Bench {
+        programs: programs::Programs::compile(target)?,
+        ginnel,
+        tokens,
+        network,
+        scratch,
+        cpus: [options.cpus[0], options.cpus[1]],
+        quick: options.quick,
+        patience: Duration::from_secs(options.patience),
+    })
+}
+
+fn chosen(patterns: &[String]) -> Vec<&'static Figure> {
+    let matches = |figure: &&Figure| {
+        let name = format!("{} {}", figure.id(), figure.group);
+        patterns.is_empty() || patterns.iter().any(|pattern| name.contains(pattern.as_str()))
+    };
+    FIGURES.iter().filter(matches).collect()
+}
+
+fn needed(figures: &[&Figure]) -> Vec<&'static Measure> {
+    let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
+    MEASURES.iter().filter(|measure| is_needed(measure.id)).collect()
+}
+
+/// Cargo's target folder, of which this program lies in `release/`.
+fn target_folder() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    Ok(program.ancestors().nth(2).context("not started from a target folder")?.into())
+}
+
+/// The folder of the workspace where cargo started this program, else the current one.
+fn repository() -> PathBuf {
+    match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(bench) => Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf),
+        None => ".".into(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Taking one sample: the command lines of a measure, run under a time limit, and what came out.
+
+use crate::child::{Process, TimedOut, Values};
+use crate::ginnel::{Ginnel, Report};
+use crate::network::Network;
+use crate::plan::{Carrier, IDLE_CONNECTIONS, Measure, Work};
+use crate::programs::Programs;
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What is there to measure with. A part that could not be had holds the reason.
+pub struct Bench {
+    /// The compiled workloads.
+    pub programs: Programs,
+    /// The `ginnel` command.
+    pub ginnel: Result<Ginnel, String>,
+    /// Why no segment forces tokens, if none does.
+    pub tokens: Result<(), String>,
+    /// The two network namespaces.
+    pub network: Result<Network, String>,
+    /// Folder for reports and error output.
+    pub scratch: PathBuf,
+    /// The two processors that the processes are pinned to.
+    pub cpus: [usize; 2],
+    /// Shorter samples.
+    pub quick: bool,
+    /// Time limit of a child.
+    pub patience: Duration,
+}
+
+/// One sample as it was taken.
+#[derive(Serialize)]
+pub struct Sample {
+    /// Nanoseconds, bytes per second or percent of a core: see [`Work`].
+    pub value: f64,
+    /// CPU time over elapsed time of both processes together, in percent of a core; where reported.
+    pub cpu_percent: Option<f64>,
+    /// What the shims reported.
+    pub report: Option<Report>,
+    /// Result lines of the server (first) and the client, or of the reference.
+    pub raw: Vec<Values>,
+}
+
+impl Bench {
+    /// The limit: one way in a shared cache line, in ns.
+    pub fn limit(&self) -> Result<f64> {
+        let raw = self.reference("limit", &["--seconds".into(), "0.03".into()], self.cpus)?;
+        raw.get("p50_ns").copied().context("the limit was not measured")
+    }
+
+    /// Takes one sample.
+    pub fn sample(&self, measure: &Measure) -> Result<Sample> {
+        let options = self.options(measure.work);
+        let cpus = if measure.work == Work::OneCore { [self.cpus[0]; 2] } else { self.cpus };
+        let (raw, report) = match measure.carrier {
+            Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
+            carrier => self.pair(carrier, measure.work, &options, cpus)?,
+        };
+        Ok(Sample {
+            value: value(measure.work, &raw).with_context(|| format!("{} gave {raw:?}", measure.id))?,
+            cpu_percent: cpu_percent(&raw),
+            report,
+            raw,
+        })
+    }
+
+    /// The options that make a workload program do this work.
+    fn options(&self, work: Work) -> Vec<String> {
+        let seconds = if self.quick { "0.1" } else { "0.3" };
+        let text = match work {
+            Work::PingPong("") => format!("--size 64 --seconds {seconds}"),
+            Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
+            Work::OneCore => format!("--size 64 --seconds {seconds}"),
+            Work::Paused(mode) => {
+                let mode = if mode.is_empty() { String::new() } else { format!(" --mode {mode}") };
+                format!("--size 64 --pause-us 1000 --count {}{mode}", if self.quick { 150 } else { 400 })
+            }
+            Work::Stream(size) => format!("--size {size} --seconds {seconds}"),
+            Work::Idle => {
+                let seconds = if self.quick { 1 } else { 3 };
+                format!("--connections {IDLE_CONNECTIONS} --warmup 5 --seconds {seconds}")
+            }
+        };
+        // Where the first bytes of a connection are TCP's, they must not be a large part of few messages.
+        let warm_up = if matches!(work, Work::Paused(_)) { " --warmup 20" } else { "" };
+        (text + warm_up).split(' ').map(String::from).collect()
+    }
+
+    fn reference(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
+        let mut command = Command::new(self.programs.path("references"));
+        command.arg(mode).args(options);
+        command.args(["--cpu", &cpus[0].to_string(), "--peer-cpu", &cpus[1].to_string()]);
+        let process = Process::start(mode, command, &self.scratch.join("reference.err"), self.deadline())?;
+        process.result().inspect_err(|error| self.explain(error, &[&process]))
+    }
+
+    fn pair(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
+        let program = self.programs.path(match work {
+            Work::PingPong(_) | Work::Paused(_) | Work::OneCore => "pingpong",
+            Work::Stream(_) => "stream",
+            Work::Idle => "idle",
+        });
+        let program = program.to_str().context("the path of the programs is not UTF-8")?;
+        let reports = self.scratch.join("report.jsonl");
+        let _ = std::fs::remove_file(&reports);
+        let socket = self.scratch.join("socket");
+        let _ = std::fs::remove_file(&socket);
+        let address = |port: u16| match carrier {
+            Carrier::Unix => format!("unix:{}", socket.display()),
+            _ if carrier.is_veth() => format!("{}:{port}", Network::SERVER),
+            _ => format!("127.0.0.1:{port}"),
+        };
+        let start = |server: bool, port| -> Result<Process> {
+            let role = if server { "server" } else { "client" };
+            let mut line = self.prefix(carrier, server)?;
+            line.extend([program, role]);
+            let mut command = Command::new(line[0]);
+            command.args(&line[1..]).args(options).args(["--addr", &address(port)]);
+            command.args(["--cpu", &cpus[usize::from(!server)].to_string()]);
+            command.env_remove("LD_PRELOAD");
+            if carrier.is_ginnel() {
+                command.env("GINNEL_REPORT", &reports);
+            }
+            Process::start(role, command, &self.scratch.join(format!("{role}.err")), self.deadline())
+        };
+        let server = start(true, 0)?;
+        let port = server.port().inspect_err(|error| self.explain(error, &[&server]))?;
+        let client = start(false, port)?;
+        let both = || Ok((client.result()?, server.result()?));
+        let (theirs, own) = both().inspect_err(|error| self.explain(error, &[&server, &client]))?;
+        Ok((vec![own, theirs], carrier.is_ginnel().then(|| Report::read(&reports)).flatten()))
+    }
+
+    /// What stands before the program: the namespace, then `ginnel run`.
+    fn prefix(&self, carrier: Carrier, server: bool) -> Result<Vec<&str>> {
+        let mut line = Vec::new();
+        if carrier.is_veth() {
+            line.extend(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server));
+        }
+        if carrier.is_ginnel() {
+            let tokens = carrier == Carrier::GinnelTokens;
+            let ginnel = self.ginnel.as_ref().map_err(|why| anyhow!("{why}"))?;
+            if tokens {
+                self.tokens.as_ref().map_err(|why| anyhow!("{why}"))?;
+            }
+            line.extend(ginnel.run(tokens)?);
+        }
+        Ok(line)
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    /// Says where the processes hang, before they are killed.
+    fn explain(&self, error: &anyhow::Error, processes: &[&Process]) {
+        if !error.is::<TimedOut>() {
+            return;
+        }
+        eprintln!("\n{error}");
+        if let Ok(ginnel) = &self.ginnel {
+            eprintln!("{}", ginnel.status());
+        }
+        for process in processes {
+            eprintln!("{}", process.stacks());
+        }
+    }
+}
+
+/// The value of a sample, from the server's and the client's result lines.
+fn value(work: Work, raw: &[Values]) -> Option<f64> {
+    let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
+    match work {
+        Work::PingPong(_) | Work::OneCore => all("p50_ns").next(),
+        Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
+        Work::Stream(_) => all("bytes_per_s").next(),
+        Work::Idle => cpu_percent(raw),
+    }
+}
+
+fn cpu_percent(raw: &[Values]) -> Option<f64> {
+    raw.iter().map(|values| Some(values.get("cpu_ns")? * 100.0 / values.get("elapsed_ns")?)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pairs: &[(&str, f64)]) -> Values {
+        pairs.iter().map(|&(key, value)| (key.into(), value)).collect()
+    }
+
+    #[test]
+    fn the_two_directions_of_paused_messages_count_alike() {
+        let raw = [values(&[("p50_ns", 10.0)]), values(&[("p50_ns", 20.0)])];
+        assert_eq!(value(Work::Paused(""), &raw), Some(15.0));
+        assert_eq!(value(Work::Paused(""), &[]), None);
+    }
+
+    #[test]
+    fn idle_cpu_is_of_both_processes() {
+        let raw = [values(&[("cpu_ns", 1.0), ("elapsed_ns", 100.0)]), values(&[("cpu_ns", 3.0), ("elapsed_ns", 100.0)])];
+        assert_eq!(value(Work::Idle, &raw), Some(4.0));
+    }
+}

@@ -1,0 +1,96 @@
+//! Interleaving: in every round each measure is taken once, with the limit before and after it.
+//!
+//! A sample during which the limit moved is discarded and taken again, a few times at most: the distance
+//! of the cores changes under a virtual machine, and other work comes and goes.
+
+use crate::measure::{Bench, Sample};
+use crate::plan::Measure;
+use crate::stats::moved;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// How far the limit may move during a sample (0.25: 25 %).
+pub const TOLERANCE: f64 = 0.25;
+const ATTEMPTS: usize = 4;
+/// Failures after which a measure is given up: a hang costs its whole time limit.
+const FAILURES: usize = 2;
+
+/// A sample that counts, with the limit around it.
+#[derive(Serialize)]
+pub struct Taken {
+    /// Number of the round, from 1.
+    pub round: usize,
+    /// The limit just before, in ns.
+    pub limit_before_ns: f64,
+    /// The limit just after, in ns.
+    pub limit_after_ns: f64,
+    /// The sample.
+    #[serde(flatten)]
+    pub sample: Sample,
+}
+
+impl Taken {
+    /// The limit around the sample, in ns.
+    pub fn limit_ns(&self) -> f64 {
+        (self.limit_before_ns + self.limit_after_ns) / 2.0
+    }
+}
+
+/// All samples of one measure.
+#[derive(Serialize)]
+pub struct Series {
+    /// The measure.
+    pub id: &'static str,
+    /// Those that count, at most one a round.
+    pub taken: Vec<Taken>,
+    /// Those during which the limit moved.
+    pub discarded: Vec<Taken>,
+    /// Why samples failed.
+    pub failures: Vec<String>,
+}
+
+/// Runs all rounds.
+pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
+    let series = |m: &&Measure| Series { id: m.id, taken: vec![], discarded: vec![], failures: vec![] };
+    let mut all: Vec<Series> = measures.iter().map(series).collect();
+    let mut limit = bench.limit()?;
+    for round in 1..=rounds {
+        for (measure, series) in measures.iter().zip(&mut all) {
+            progress(&format!("round {round} of {rounds}: {}", measure.id));
+            for _ in 0..ATTEMPTS {
+                if series.failures.len() >= FAILURES {
+                    break;
+                }
+                match bench.sample(measure) {
+                    Ok(sample) => {
+                        let after = bench.limit()?;
+                        let taken = Taken { round, limit_before_ns: limit, limit_after_ns: after, sample };
+                        let unsteady = moved(limit, after, TOLERANCE);
+                        limit = after;
+                        if !unsteady {
+                            series.taken.push(taken);
+                            break;
+                        }
+                        series.discarded.push(taken);
+                    }
+                    Err(error) => {
+                        series.failures.push(format!("{error:#}"));
+                        limit = bench.limit()?;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    progress("");
+    Ok(all)
+}
+
+/// One line that replaces itself, where someone is looking.
+fn progress(text: &str) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r\x1b[K{text}");
+        let _ = out.flush();
+    }
+}

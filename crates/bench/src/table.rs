@@ -1,0 +1,307 @@
+//! Figures made of samples, shown as a table and kept as JSON.
+
+use crate::machine::Machine;
+use crate::plan::{Against, Carrier, FIGURES, Figure, IDLE_CONNECTIONS, MEASURES, Measure, Target, Work};
+use crate::rounds::{Series, Taken};
+use crate::stats::Spread;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+
+/// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
+const SHARE: f64 = 0.9;
+
+/// Everything a run gives.
+#[derive(Serialize)]
+pub struct Results {
+    /// The machine.
+    pub machine: Machine,
+    /// The command line's arguments.
+    pub arguments: Vec<String>,
+    /// The rows of the table.
+    pub figures: Vec<Row>,
+    /// The samples behind them.
+    pub measures: Vec<Series>,
+}
+
+/// One row.
+#[derive(Serialize)]
+pub struct Row {
+    /// Part of the table.
+    pub group: &'static str,
+    /// Name of the figure.
+    pub id: String,
+    /// Target, in words.
+    pub target: String,
+    /// Ratio (or difference, or count) over the rounds.
+    pub value: Option<Spread>,
+    /// The measure itself.
+    pub measure: Option<Spread>,
+    /// What it was compared with.
+    pub base: Option<Spread>,
+    /// Rounds that count.
+    pub rounds: usize,
+    /// Smallest share of bytes through rings; for Ginnel's rows, where reported.
+    pub share: Option<f64>,
+    /// CPU of both processes, in percent of a core.
+    pub cpu_percent: Option<Spread>,
+    /// Verdict.
+    pub verdict: Verdict,
+}
+
+/// What a row comes to.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The target was reached.
+    Pass,
+    /// It was not.
+    Miss,
+    /// There is no target.
+    Reference,
+    /// Too few bytes went through rings: whatever was measured, it was not Ginnel.
+    NotAccelerated,
+    /// The shims did not report what they carried.
+    Unverified,
+    /// There is no sample, and why.
+    Failed(String),
+}
+
+impl Row {
+    /// Makes a row of the samples.
+    pub fn of(figure: &Figure, all: &[Series]) -> Self {
+        let series = |id| all.iter().find(|series| series.id == id);
+        let (own, base) = (series(figure.measure), figure.base().map(series));
+        let taken = own.map_or(&[][..], |series| &series.taken);
+        // (value, own, base) of every round that has all of them.
+        let values: Vec<(f64, f64, Option<f64>)> = taken
+            .iter()
+            .filter_map(|taken| {
+                let other = match base {
+                    Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?.sample.value),
+                    None => (figure.against == Against::Limit).then(|| taken.limit_ns()),
+                };
+                Some((combine(figure.against, taken, other)?, taken.sample.value, other))
+            })
+            .collect();
+        let value = Spread::of(values.iter().map(|v| v.0));
+        Self {
+            group: figure.group,
+            id: figure.id(),
+            target: target_text(figure),
+            value,
+            measure: Spread::of(values.iter().map(|v| v.1)),
+            base: Spread::of(values.iter().filter_map(|v| v.2)),
+            rounds: values.len(),
+            share: share(figure, taken),
+            cpu_percent: Spread::of(taken.iter().filter_map(|taken| taken.sample.cpu_percent)),
+            verdict: verdict(figure, value, taken, || reason(&[own, base.flatten()])),
+        }
+    }
+}
+
+/// A figure's value in one round; None where the shims did not report.
+fn combine(against: Against, taken: &Taken, other: Option<f64>) -> Option<f64> {
+    match against {
+        Against::Limit | Against::Measure(_) => Some(taken.sample.value / other?),
+        Against::Above(_) => Some(taken.sample.value - other?),
+        Against::Messages => {
+            let messages: f64 = taken.sample.raw.iter().filter_map(|values| values.get("messages")).sum();
+            Some(taken.sample.report?.wakes() as f64 / messages)
+        }
+    }
+}
+
+fn measure_of(figure: &Figure) -> Option<&'static Measure> {
+    MEASURES.iter().find(|measure| measure.id == figure.measure)
+}
+
+fn is_ginnel(figure: &Figure) -> bool {
+    measure_of(figure).is_some_and(|measure| measure.carrier.is_ginnel())
+}
+
+/// The smallest share of any sample; None where a report is missing. Idle connections carry too few bytes
+/// for their share to say anything: there it is the share of connections that were upgraded, at both ends.
+fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
+    if !is_ginnel(figure) {
+        return None;
+    }
+    let idle = measure_of(figure).is_some_and(|measure| measure.work == Work::Idle);
+    let shares = taken.iter().map(|taken| {
+        let report = taken.sample.report.filter(|report| report.processes >= 2)?;
+        Some(if idle { (report.upgrades as f64 / (2 * IDLE_CONNECTIONS) as f64).min(1.0) } else { report.share() })
+    });
+    shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
+}
+
+fn verdict(figure: &Figure, value: Option<Spread>, taken: &[Taken], reason: impl Fn() -> String) -> Verdict {
+    let share = share(figure, taken);
+    match (value, share) {
+        (None, None) if is_ginnel(figure) && !taken.is_empty() => Verdict::Unverified,
+        (None, _) => Verdict::Failed(reason()),
+        (Some(_), None) if is_ginnel(figure) => Verdict::Unverified,
+        (Some(_), Some(share)) if share < SHARE => Verdict::NotAccelerated,
+        (Some(value), _) => match figure.target.reached(value.median) {
+            None => Verdict::Reference,
+            Some(true) => Verdict::Pass,
+            Some(false) => Verdict::Miss,
+        },
+    }
+}
+
+fn reason(needed: &[Option<&Series>]) -> String {
+    let failures = needed.iter().flatten().filter(|series| series.taken.is_empty()).flat_map(|series| &series.failures);
+    failures.last().cloned().unwrap_or_else(|| "the limit moved in every sample".into())
+}
+
+impl Results {
+    /// Rows of those figures whose measures are among the samples.
+    pub fn new(machine: Machine, figures: &[&Figure], measures: Vec<Series>) -> Self {
+        let rows = figures.iter().map(|figure| Row::of(figure, &measures)).collect();
+        Self { machine, arguments: std::env::args().skip(1).collect(), figures: rows, measures }
+    }
+
+    /// Prints the table.
+    pub fn print(&self) {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        table.set_header(["figure", "target", "measured (min–max)", "this", "against", "rings", "rounds", ""]);
+        let mut group = "";
+        for row in &self.figures {
+            if row.group != group {
+                group = row.group;
+                table.add_row([Cell::new(group).add_attribute(Attribute::Bold)]);
+            }
+            table.add_row(cells(row));
+        }
+        for column in 2..=6 {
+            if let Some(column) = table.column_mut(column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        println!("{}\n{table}", self.machine.line());
+        for row in &self.figures {
+            if let Verdict::Failed(why) = &row.verdict {
+                println!("{}: {why}", row.id);
+            }
+        }
+        let discarded: usize = self.measures.iter().map(|series| series.discarded.len()).sum();
+        let taken: usize = self.measures.iter().map(|series| series.taken.len()).sum();
+        println!(
+            "{taken} samples, {discarded} discarded because the limit moved. \
+             nginx, redis, memcached and iperf3 over two namespaces: see `make demo`."
+        );
+    }
+}
+
+fn cells(row: &Row) -> Vec<Cell> {
+    let work = MEASURES.iter().find(|m| row.id.starts_with(m.id)).map(|m| m.work);
+    let absolute = |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(work, s.median));
+    let (verdict, color) = match &row.verdict {
+        Verdict::Pass => ("pass", Color::Green),
+        Verdict::Miss => ("miss", Color::Red),
+        Verdict::Reference => ("", Color::Reset),
+        Verdict::NotAccelerated => ("not accelerated", Color::Red),
+        Verdict::Unverified => ("no report", Color::Red),
+        Verdict::Failed(_) => ("failed", Color::Red),
+    };
+    vec![
+        Cell::new(format!("  {}", row.id)),
+        Cell::new(&row.target),
+        Cell::new(row.value.map_or("–".into(), |s| format!("{} ({}–{})", short(s.median), short(s.min), short(s.max)))),
+        Cell::new(absolute(row.measure)),
+        Cell::new(absolute(row.base)),
+        Cell::new(row.share.map_or(String::new(), |share| format!("{:.0} %", (share * 100.0).floor()))),
+        Cell::new(row.rounds),
+        Cell::new(verdict).fg(color),
+    ]
+}
+
+fn target_text(figure: &Figure) -> String {
+    let unit = if matches!(figure.against, Against::Limit | Against::Measure(_)) { "×" } else { "" };
+    match figure.target {
+        Target::None => String::new(),
+        Target::AtMost(most) => format!("≤ {most}{unit}"),
+        Target::AtLeast(least) => format!("≥ {least}{unit}"),
+    }
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 0.1 || v == 0.0 => 2,
+        _ => 4,
+    };
+    format!("{value:.digits$}")
+}
+
+/// An absolute value with its unit.
+fn quantity(work: Option<Work>, value: f64) -> String {
+    match work {
+        Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
+        Some(Work::Stream(_)) => format!("{} GB/s", short(value / 1e9)),
+        Some(Work::Idle) => format!("{} %", short(value)),
+        _ if value >= 1000.0 => format!("{} µs", short(value / 1000.0)),
+        _ => format!("{} ns", short(value)),
+    }
+}
+
+/// The figures and measures by name, for `--list`.
+pub fn list() {
+    for figure in FIGURES {
+        println!("{:42} {:9} {}", figure.id(), target_text(figure), figure.group);
+    }
+}
+
+/// Whether any of the measures needs this kind of carrier.
+pub fn needs(measures: &[&Measure], kind: impl Fn(Carrier) -> bool) -> bool {
+    measures.iter().any(|measure| kind(measure.carrier))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ginnel::Report;
+    use crate::measure::Sample;
+
+    fn series(id: &'static str, values: &[f64], report: Option<Report>) -> Series {
+        let taken = |(i, &value)| Taken {
+            round: i + 1,
+            limit_before_ns: 90.0,
+            limit_after_ns: 110.0,
+            sample: Sample { value, cpu_percent: None, report, raw: vec![] },
+        };
+        Series { id, taken: values.iter().enumerate().map(taken).collect(), discarded: vec![], failures: vec!["why".into()] }
+    }
+
+    fn figure(id: &str) -> &'static Figure {
+        FIGURES.iter().find(|figure| figure.id() == id).unwrap()
+    }
+
+    fn carried(tcp: u64, ring: u64) -> Option<Report> {
+        Some(Report { tcp_in: tcp, ring_in: ring, processes: 2, ..Report::default() })
+    }
+
+    #[test]
+    fn ratios_are_made_within_rounds() {
+        let all = [series("tcp/one-core", &[10.0, 100.0], None), series("ginnel/one-core", &[5.0, 50.0, 1.0], carried(0, 9))];
+        let row = Row::of(figure("ginnel/one-core : tcp/one-core"), &all);
+        assert_eq!(row.value, Spread::of([0.5, 0.5]));
+        assert_eq!((row.rounds, row.verdict), (2, Verdict::Pass));
+    }
+
+    #[test]
+    fn a_fast_sample_that_stayed_on_tcp_does_not_pass() {
+        let row = |report| Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[150.0], report)]);
+        assert_eq!(row(carried(1, 9)).verdict, Verdict::Pass);
+        assert_eq!(row(carried(2, 8)).verdict, Verdict::NotAccelerated);
+        assert_eq!(row(None).verdict, Verdict::Unverified);
+    }
+
+    #[test]
+    fn missing_samples_are_failures_with_their_reason() {
+        let row = Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[], None)]);
+        assert_eq!(row.verdict, Verdict::Failed("why".into()));
+    }
+}
