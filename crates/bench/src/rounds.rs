@@ -3,6 +3,7 @@
 //! A sample during which the limit moved is discarded and taken again, a few times at most: the distance
 //! of the cores changes under a virtual machine, and other work comes and goes.
 
+use crate::machine::Load;
 use crate::measure::{Bench, Sample};
 use crate::plan::Measure;
 use crate::stats::moved;
@@ -24,6 +25,8 @@ pub struct Taken {
     pub limit_before_ns: f64,
     /// The limit just after, in ns.
     pub limit_after_ns: f64,
+    /// CPU time that other processes took meanwhile, in percent of a core.
+    pub foreign_percent: f64,
     /// The sample.
     #[serde(flatten)]
     pub sample: Sample,
@@ -50,8 +53,17 @@ pub struct Series {
 }
 
 /// Runs all rounds.
-pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
-    let series = |m: &&Measure| Series { id: m.id, taken: vec![], discarded: vec![], failures: vec![] };
+pub fn run(
+    bench: &Bench,
+    measures: &[&'static Measure],
+    rounds: usize,
+) -> anyhow::Result<Vec<Series>> {
+    let series = |m: &&Measure| Series {
+        id: m.id,
+        taken: vec![],
+        discarded: vec![],
+        failures: vec![],
+    };
     let mut all: Vec<Series> = measures.iter().map(series).collect();
     let mut limit = bench.limit()?;
     for round in 1..=rounds {
@@ -61,10 +73,18 @@ pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyho
                 if series.failures.len() >= FAILURES {
                     break;
                 }
+                let load = Load::now();
                 match bench.sample(measure) {
                     Ok(sample) => {
+                        let foreign_percent = load.foreign_percent();
                         let after = bench.limit()?;
-                        let taken = Taken { round, limit_before_ns: limit, limit_after_ns: after, sample };
+                        let taken = Taken {
+                            round,
+                            limit_before_ns: limit,
+                            limit_after_ns: after,
+                            foreign_percent,
+                            sample,
+                        };
                         let unsteady = moved(limit, after, TOLERANCE);
                         limit = after;
                         if !unsteady {
