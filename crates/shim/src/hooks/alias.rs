@@ -1,7 +1,7 @@
 //! Other names under which the C library exports the same functions.
 use super::{fd, io, make, process, ready, sock, stdio};
 use libc::{
-    FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pollfd, sockaddr, socklen_t, timeval,
+    FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, sockaddr, socklen_t, timeval,
 };
 
 /// Each alias is the named hook of the named module, with the same arguments.
@@ -34,6 +34,10 @@ aliases! {
     fn __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = ready::poll;
     fn __select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int
         = ready::select;
+    fn __clone(
+        function: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        parent_tid: *mut pid_t, tls: *mut c_void, child_tid: *mut pid_t
+    ) -> c_int = process::clone;
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = stdio::fdopen;
     fn _IO_fclose(file: *mut FILE) -> c_int = stdio::fclose;
     fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = process::popen;

@@ -71,7 +71,7 @@ extern "C" fn begin(start: *mut c_void) -> c_int {
 
 /// Variadic in C; see [`fcntl`](super::fd::fcntl). Without CLONE_VM it is a fork that the C library runs no handlers for.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clone(
+pub(super) unsafe extern "C" fn clone(
     function: Option<extern "C" fn(*mut c_void) -> c_int>,
     stack: *mut c_void,
     flags: c_int,
