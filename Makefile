@@ -12,7 +12,7 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 .PHONY: help build demo test bench lint clean deps-demo deps-test deps-bench
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 deps-demo deps-test deps-bench: deps-%:
 	@scripts/install-deps.sh $*

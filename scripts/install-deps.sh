@@ -27,7 +27,7 @@ optional=()
 
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}") ;;
-    bench) wanted=("${build[@]}" util-linux=taskset) ;;
+    bench) wanted=("${build[@]}" "${tools[@]}") ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${tests[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
