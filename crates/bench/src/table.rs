@@ -276,6 +276,11 @@ impl Results {
 fn cells(row: &Row) -> Vec<Cell> {
     let absolute =
         |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(row.work, s.median));
+    // A receiver that spins through the pause would be quick and cost a whole core.
+    let spent = match (row.work, row.cpu_percent) {
+        (Some(Work::Paused(_)), Some(cpu)) => format!(", cpu {} %", short(cpu.median)),
+        _ => String::new(),
+    };
     let (verdict, color) = match &row.verdict {
         Verdict::Pass => ("pass", Color::Green),
         Verdict::Miss => ("miss", Color::Red),
@@ -290,7 +295,7 @@ fn cells(row: &Row) -> Vec<Cell> {
         Cell::new(row.value.map_or("–".into(), |s| {
             format!("{} ({}–{})", short(s.median), short(s.min), short(s.max))
         })),
-        Cell::new(absolute(row.measure)),
+        Cell::new(absolute(row.measure) + &spent),
         Cell::new(absolute(row.base)),
         Cell::new(row.share.map_or(String::new(), |share| {
             format!("{:.0} %", (share * 100.0).floor())
