@@ -1,1 +1,54 @@
-//! Real programs under test: the framework that starts, watches and ends them.
+//! Real programs under test: the framework that builds, starts, watches and ends them.
+//!
+//! The programs are plain C (`tests/programs`), know nothing of Ginnel and hold on TCP alone; a test runs one on a
+//! [`Stand`], plainly or under the shim, and looks at what it said, how it ended and how many bytes the rings carried:
+//!
+//! ```no_run
+//! use ginnel_tests::{Stand, build};
+//! let stand = Stand::shimmed("half-close", &[("GINNEL_TOKENS", "1")]);
+//! let done = stand.run(&mut stand.command(build::program("half_close")));
+//! assert!(done.success(), "{done}");
+//! assert!(stand.report().ring_bytes() > 0);
+//! ```
+//!
+//! Everything a stand makes lies in its own directory and is removed with it. A program that does not end in time is
+//! looked at (`ginnel status`, a debugger's backtraces) before it, and what it started, is killed by process id.
+
+pub mod build;
+pub mod json;
+pub mod netns;
+mod stand;
+pub mod switching;
+mod watch;
+
+pub use stand::{Report, Stand};
+pub use watch::{Done, Running};
+
+use std::io::Write;
+
+/// Says that a test, or a part of one, did not run, where `cargo test` does not hide it.
+pub fn skip(what: &str, why: &str) {
+    // Not eprintln!, which the harness captures in a test that passes.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
+}
+
+/// Whether this process may create namespaces and change users.
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no precondition and touches no memory of ours.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// A seed for this run: `GINNEL_SEED`, or one from the clock.
+///
+/// # Panics
+/// When `GINNEL_SEED` is set and no number.
+#[must_use]
+pub fn seed() -> u64 {
+    match std::env::var("GINNEL_SEED") {
+        Ok(text) => text.parse().expect("GINNEL_SEED must be a number"),
+        Err(_) => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |d| d.as_secs() << 20 ^ u64::from(d.subsec_nanos())),
+    }
+}
