@@ -39,10 +39,12 @@ pub enum Broken {
     TokenWakesOneThread,
     /// An upgrade that the reader has not entered counts as armed, whatever `want_data` says.
     UnenteredCountsAsArmed,
-    /// A reader that enters ring phase moves `head` without looking for a sleeping writer.
-    EnterInSilence,
+    /// A writer counts the space from `head` alone, though a frozen ring's rest was sent again over TCP.
+    StaleHeadCounts,
     /// A freeze does not say which epoch it means.
     FreezeWithoutEpoch,
+    /// `hold` is a word of its own, looked at before the upgrade is published.
+    HoldApart,
     /// `hold` is not looked at again once the upgrade is published.
     HoldUnchecked,
     /// A close does not wait for the tokens that are on their way.
@@ -56,6 +58,8 @@ pub enum Broken {
 /// What the two ends may do, and how often: kept so small that every run is walked.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
+    /// Whether both directions begin on their rings.
+    pub upgraded: bool,
     /// How many bytes each end's program writes.
     pub bytes: [u8; 2],
     pub upgrades: [u8; 2],
@@ -69,8 +73,12 @@ pub struct Protocol {
     pub hand_over: [bool; 2],
     /// Whether programs sleep in level-triggered kernel sets without asking the shim.
     pub level_sets: bool,
+    /// Whether a thread that looks goes on to what it sees, and arms, in the same step.
+    pub coarse: bool,
     /// Whether what is sent has arrived at once.
     pub instant: bool,
+    /// How many bytes a ring takes.
+    pub ring: u8,
     /// How many bytes one direction of the kernel takes.
     pub room: u8,
     pub broken: Option<Broken>,
@@ -79,6 +87,7 @@ pub struct Protocol {
 impl Default for Protocol {
     fn default() -> Self {
         Protocol {
+            upgraded: false,
             bytes: [0; 2],
             upgrades: [0; 2],
             downgrades: [0; 2],
@@ -88,7 +97,9 @@ impl Default for Protocol {
             kill: [false; 2],
             hand_over: [false; 2],
             level_sets: false,
+            coarse: false,
             instant: true,
+            ring: RING,
             room: 3,
             broken: None,
         }
@@ -159,25 +170,26 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<State> {
         let direction = Direction {
-            epoch: 0,
+            epoch: u8::from(self.upgraded),
             up: Record::default(),
             down: Record::default(),
             tail: 0,
             eof: NO_EOF,
             want_space: Word::None,
             ring: [0; RING as usize],
-            ack: 0,
+            ack: u8::from(self.upgraded),
             head: 0,
             want_data: Word::Token,
             freeze: None,
             hold: false,
+            taken: self.upgraded,
             next: 0,
             sent: 0,
             owed: 0,
             resend: (0, 0),
             shut: false,
             received: 0,
-            phase: 0,
+            phase: u8::from(self.upgraded),
             got: 0,
             queue: Queue::default(),
         };
@@ -195,42 +207,68 @@ impl Model for Protocol {
             downgrades: self.downgrades[e],
             freezes: self.freezes[e],
         };
-        vec![State { dirs: [direction; 2], ends: [end(0), end(1)], fault: None }]
+        vec![State {
+            dirs: [direction; 2],
+            ends: [end(0), end(1)],
+            fault: None,
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.fault.is_none() {
-            actions.extend(STEPS.iter().flat_map(|&step| [Action(0, step), Action(1, step)]));
+            actions.extend(
+                STEPS
+                    .iter()
+                    .flat_map(|&step| [Action(0, step), Action(1, step)]),
+            );
         }
     }
 
     fn next_state(&self, state: &State, Action(e, step): Action) -> Option<State> {
         let mut s = *state;
-        Run { rules: self, s: &mut s, e, p: 1 - e }.step(step)?;
+        Run {
+            rules: self,
+            s: &mut s,
+            e,
+            p: 1 - e,
+        }
+        .step(step)?;
+        s.dirs.iter_mut().for_each(Direction::count_from_here);
         Some(s)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("1: the bytes handed out are those written, in order, to the last", |_, s: &State| {
-                !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof))
-            }),
+            Property::always(
+                "1: the bytes handed out are those written, in order, to the last",
+                |_, s: &State| !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof)),
+            ),
             Property::always("2: tokens are tokens and data is data", |_, s: &State| {
                 !matches!(s.fault, Some(Fault::TokenAsData | Fault::DataAsToken))
             }),
-            Property::always("3, 4, 6: nobody waits for what never comes", |m: &Protocol, s: &State| {
-                s.is_settled(m) || s.fault.is_some() || m.can_move(s)
-            }),
-            Property::always("5: no reset without unread data or a death", |_, s: &State| {
-                !matches!(s.fault, Some(Fault::ResetAfterCleanClose | Fault::ResetForNothing))
-            }),
+            Property::always(
+                "3, 4, 6: nobody waits for what never comes",
+                |m: &Protocol, s: &State| s.is_settled() || s.fault.is_some() || m.can_move(s),
+            ),
+            Property::always(
+                "5: no reset without unread data or a death",
+                |_, s: &State| {
+                    !matches!(
+                        s.fault,
+                        Some(Fault::ResetAfterCleanClose | Fault::ResetForNothing)
+                    )
+                },
+            ),
         ]
     }
 }
 
 impl Protocol {
+    /// Whether anything will happen though no program asks for it.
     fn can_move(&self, state: &State) -> bool {
-        STEPS.iter().any(|&step| (0..2).any(|e| self.next_state(state, Action(e, step)).is_some()))
+        STEPS.iter().any(|&step| {
+            (0..2).any(|e| state.must(e, step) && self.next_state(state, Action(e, step)).is_some())
+        })
     }
 
     fn is_broken(&self, rule: Broken) -> bool {
@@ -239,11 +277,22 @@ impl Protocol {
 }
 
 impl State {
+    /// Whether a step comes by itself. Programs need not write, switch, shut down, close or die.
+    fn must(&self, e: usize, step: Step) -> bool {
+        match step {
+            Step::Write | Step::Upgrade | Step::Downgrade | Step::Shutdown | Step::Kill => false,
+            Step::SleepInLevelSet | Step::Freeze | Step::Hold | Step::HandOver => false,
+            Step::Close => self.ends[e].life != Life::Open,
+            _ => true,
+        }
+    }
+
     /// Whether all may stay as it is for ever: every byte read, every end told of the other's end.
-    fn is_settled(&self, rules: &Protocol) -> bool {
+    fn is_settled(&self) -> bool {
         (0..2).all(|e| {
             let (end, peer) = (&self.ends[e], &self.ends[1 - e]);
             let (out, inc) = (&self.dirs[e], &self.dirs[1 - e]);
+            let behind = inc.epoch > inc.phase;
             if matches!(end.life, Life::Closed | Life::Dead) {
                 return true;
             }
@@ -251,17 +300,13 @@ impl State {
             let reader = match end.reading {
                 Reading::Eof | Reading::Reset => true,
                 Reading::Asleep | Reading::AsleepTcp => {
-                    let frozen = inc.freeze.is_some_and(|f| f.0 == inc.phase) && inc.epoch > inc.phase;
-                    !ended && inc.got == inc.next && !frozen
+                    let asked = inc.hold || inc.freeze.is_some_and(|f| f.0 == inc.phase);
+                    !ended && inc.got == inc.next && !(asked && behind)
                 }
                 Reading::HandedOver => !ended && inc.got == inc.next,
                 _ => false,
             };
-            let writer = match end.writing {
-                Writing::Idle => out.next == rules.bytes[e],
-                Writing::Done | Writing::Broken => true,
-                _ => false,
-            };
+            let writer = matches!(end.writing, Writing::Idle | Writing::Done | Writing::Broken);
             let sent = end.reset || (out.owed == 0 && out.resend.0 == out.resend.1);
             end.life == Life::Open && reader && writer && sent
         })
@@ -400,7 +445,11 @@ impl Run<'_> {
     fn send_lock_is_free(&mut self) -> bool {
         !matches!(
             self.end().writing,
-            Writing::Published | Writing::Upgraded | Writing::Downgrading { .. } | Writing::Ending
+            Writing::Published
+                | Writing::Upgrading
+                | Writing::Upgraded
+                | Writing::Downgrading { .. }
+                | Writing::Ending
         )
     }
 
@@ -461,7 +510,11 @@ impl Run<'_> {
             self.end().writing = Writing::Broken;
             return Some(());
         }
-        if self.out().epoch % 2 == 1 { self.write_to_ring() } else { self.write_to_tcp() }
+        if self.out().epoch % 2 == 1 {
+            self.write_to_ring()
+        } else {
+            self.write_to_tcp()
+        }
     }
 
     fn write_to_tcp(&mut self) -> Option<()> {
@@ -480,13 +533,17 @@ impl Run<'_> {
         if self.ring_is_full() {
             if self.tokens_can_come() || self.is_broken(Broken::TokenWithoutSource) {
                 self.end().writing = Writing::Full;
+                if self.rules.coarse {
+                    let _ = self.finish_write();
+                }
             } else {
                 let ring = self.out().tail;
                 self.leave(ring);
             }
         } else {
+            let size = self.rules.ring;
             let out = self.out();
-            out.ring[(out.tail % RING) as usize] = out.next;
+            out.ring[(out.tail % size) as usize] = out.next;
             out.tail += 1;
             out.next += 1;
             self.end().writing = Writing::Published;
@@ -495,7 +552,15 @@ impl Run<'_> {
     }
 
     fn ring_is_full(&mut self) -> bool {
-        self.out().tail - self.out().head >= RING
+        let stale = self.is_broken(Broken::StaleHeadCounts);
+        let size = self.rules.ring;
+        let out = self.out();
+        let head = if stale {
+            out.head
+        } else {
+            out.head.max(out.up.ring)
+        };
+        out.tail - head >= size
     }
 
     /// Whether a writer that sleeps on a full ring could be woken with a token.
@@ -507,21 +572,38 @@ impl Run<'_> {
     fn finish_write(&mut self) -> Option<()> {
         let next = match self.end().writing {
             Writing::Published => return self.wake_reader_of_ring(),
+            Writing::Upgrading => {
+                let out = self.out();
+                out.up = Record {
+                    tcp: out.sent,
+                    ring: out.tail,
+                };
+                out.epoch += 1;
+                Writing::Upgraded
+            }
             Writing::Upgraded => {
                 if self.out().hold && !self.is_broken(Broken::HoldUnchecked) {
                     let ring = self.out().tail;
-                    self.end().writing = Writing::Downgrading { ring };
+                    self.leave(ring);
                     return Some(());
                 }
                 Writing::Idle
             }
             Writing::Downgrading { ring } => {
-                let counted = if self.is_broken(Broken::OwedTokensUncounted) { 0 } else { self.out().owed };
+                let counted = if self.is_broken(Broken::OwedTokensUncounted) {
+                    0
+                } else {
+                    self.out().owed
+                };
                 let out = self.out();
-                out.down = Record { tcp: out.sent + counted, ring };
+                out.down = Record {
+                    tcp: out.sent + counted.cast_signed(),
+                    ring,
+                };
                 if ring < out.tail {
                     out.resend = (ring, out.tail);
                 }
+                out.taken = false;
                 out.epoch += 1;
                 Writing::Idle
             }
@@ -562,12 +644,17 @@ impl Run<'_> {
         if self.is_broken(Broken::SleepOnFullUnchecked) {
             return Writing::Asleep;
         }
-        let unchecked = self.is_broken(Broken::TokenSourceUnchecked) || self.is_broken(Broken::TokenWithoutSource);
+        let unchecked = self.is_broken(Broken::TokenSourceUnchecked)
+            || self.is_broken(Broken::TokenWithoutSource);
         if !unchecked && !self.tokens_can_come() {
             self.set_want_space(Word::None);
             return Writing::Idle;
         }
-        if !self.ring_is_full() || self.freeze_in_force() { Writing::Idle } else { Writing::Asleep }
+        if !self.ring_is_full() || self.freeze_in_force() {
+            Writing::Idle
+        } else {
+            Writing::Asleep
+        }
     }
 
     fn wake_writer(&mut self) -> Option<()> {
@@ -575,6 +662,9 @@ impl Run<'_> {
         (self.end().writing == Writing::Asleep && wakes).then(|| {
             self.end().kick = false;
             self.end().writing = Writing::Idle;
+            if self.rules.coarse {
+                let _ = self.write();
+            }
         })
     }
 
@@ -582,8 +672,9 @@ impl Run<'_> {
         let may = self.send_lock_is_free() && self.has_room() && !self.end().reset;
         let out = self.out();
         (may && out.owed == 0 && out.resend.0 < out.resend.1).then(|| {
+            let size = self.rules.ring;
             let out = self.out();
-            let byte = out.ring[(out.resend.0 % RING) as usize];
+            let byte = out.ring[(out.resend.0 % size) as usize];
             out.resend.0 += 1;
             out.sent += 1;
             if out.resend.0 == out.resend.1 {
@@ -594,24 +685,27 @@ impl Run<'_> {
     }
 
     fn upgrade(&mut self) -> Option<()> {
-        let (early, unsent) = (self.is_broken(Broken::UpgradeBeforeAck), self.is_broken(Broken::UpgradeBeforeResent));
-        let idle = self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
+        let (early, unsent) = (
+            self.is_broken(Broken::UpgradeBeforeAck),
+            self.is_broken(Broken::UpgradeBeforeResent),
+        );
+        let idle =
+            self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
         let out = self.out();
         let entered = out.ack == out.epoch || early;
         let all_sent = out.queue.arrived == out.queue.len() && out.owed == 0;
         let resent = out.resend.0 == out.resend.1 || unsent;
         let may = out.epoch % 2 == 0 && !out.hold && !out.shut;
         (idle && entered && all_sent && resent && may).then(|| {
-            let out = self.out();
-            out.up = Record { tcp: out.sent, ring: out.tail };
-            out.epoch += 1;
+            self.out().taken = true;
             self.end().upgrades -= 1;
-            self.end().writing = Writing::Upgraded;
+            self.end().writing = Writing::Upgrading;
         })
     }
 
     fn downgrade(&mut self) -> Option<()> {
-        let idle = self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
+        let idle =
+            self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
         (idle && self.out().epoch % 2 == 1).then(|| {
             self.end().downgrades -= 1;
             let ring = self.out().tail;
@@ -623,7 +717,9 @@ impl Run<'_> {
     fn freeze_in_force(&mut self) -> bool {
         let any_epoch = self.is_broken(Broken::FreezeWithoutEpoch);
         let out = self.out();
-        out.epoch % 2 == 1 && out.eof == NO_EOF && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
+        out.epoch % 2 == 1
+            && out.eof == NO_EOF
+            && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
     }
 
     fn answer_freeze(&mut self) -> Option<()> {
@@ -645,11 +741,16 @@ impl Run<'_> {
             return;
         }
         self.out().owed += 1;
-        self.out().want_data = if word == Word::Token || unpromised { Word::None } else { Word::Promised };
+        self.out().want_data = if word == Word::Token || unpromised {
+            Word::None
+        } else {
+            Word::Promised
+        };
     }
 
     fn shutdown(&mut self) -> Option<()> {
-        let may = self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
+        let may =
+            self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
         let out = self.out();
         (may && out.owed == 0 && out.resend.0 == out.resend.1).then(|| {
             let out = self.out();
@@ -670,13 +771,23 @@ impl Run<'_> {
             } else {
                 self.kernel_says()
             };
+            if self.rules.coarse {
+                let _ = self.receive(false);
+                if self.end().reading == Reading::Empty {
+                    let _ = self.finish_read();
+                }
+            }
         })
     }
 
     fn kernel_says(&mut self) -> Reading {
         let reset = self.end().reset;
         let queue = &self.inc().queue;
-        Reading::Looked { bytes: queue.readable(), fin: queue.fin_arrived(), reset }
+        Reading::Looked {
+            bytes: queue.readable(),
+            fin: queue.fin_arrived(),
+            reset,
+        }
     }
 
     fn receive(&mut self, all: bool) -> Option<()> {
@@ -703,10 +814,21 @@ impl Run<'_> {
         }
     }
 
-    fn receive_from_tcp(&mut self, all: bool, bytes: u8, fin: bool, reset: bool, epoch: u8) -> Option<()> {
+    fn receive_from_tcp(
+        &mut self,
+        all: bool,
+        bytes: u8,
+        fin: bool,
+        reset: bool,
+        epoch: u8,
+    ) -> Option<()> {
         let inc = self.inc();
         let upgraded = epoch > inc.phase;
-        let most = if upgraded { bytes.min(inc.up.tcp - inc.received) } else { bytes };
+        let most = if upgraded {
+            bytes.min((inc.up.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if all && most < 2 {
             return None;
         }
@@ -716,7 +838,8 @@ impl Run<'_> {
             self.enter_ring();
         } else if fin {
             // Bytes of a frozen ring that were to come over TCP, and their writer died.
-            let short = inc.phase > 0 && inc.received < inc.down.tcp + (inc.tail - inc.down.ring);
+            let short = inc.phase > 0
+                && inc.received < inc.down.tcp + (inc.tail - inc.down.ring).cast_signed();
             if upgraded || (short && !self.is_broken(Broken::ShortResendBelieved)) {
                 self.read_reset();
             } else {
@@ -751,8 +874,6 @@ impl Run<'_> {
         inc.phase += 1;
         inc.head = inc.up.ring;
         inc.ack = inc.phase;
-        self.end().reading =
-            if self.is_broken(Broken::EnterInSilence) { Reading::Idle } else { Reading::HeadMoved };
     }
 
     fn enter_tcp(&mut self) {
@@ -767,9 +888,11 @@ impl Run<'_> {
     fn receive_from_ring(&mut self, bytes: u8, fin: bool, reset: bool, epoch: u8) {
         let eager = self.is_broken(Broken::TokensLeaveBeforeData) && bytes > 0;
         let past = self.is_broken(Broken::TokensPastDowngrade);
+        let size = self.rules.ring;
         let inc = self.inc();
         let downgraded = epoch > inc.phase;
-        let frozen = !downgraded && inc.eof == NO_EOF && inc.freeze.is_some_and(|f| f.0 == inc.phase);
+        let alive = inc.eof == NO_EOF && !fin && !reset;
+        let frozen = !downgraded && alive && inc.freeze.is_some_and(|f| f.0 == inc.phase);
         let limit = if downgraded {
             inc.down.ring
         } else if frozen {
@@ -778,14 +901,19 @@ impl Run<'_> {
             inc.tail
         };
         if inc.head < limit && !eager {
-            let byte = inc.ring[(inc.head % RING) as usize];
+            let byte = inc.ring[(inc.head % size) as usize];
             inc.head += 1;
             self.hand_out(byte);
             self.end().reading = Reading::HeadMoved;
             return;
         }
-        let tokens = if downgraded && !past { bytes.min(inc.down.tcp - inc.received) } else { bytes };
+        let tokens = if downgraded && !past {
+            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if tokens > 0 {
+            self.end().token_kept &= eager;
             (0..tokens).for_each(|_| self.throw_token_away());
         } else if downgraded && inc.received >= inc.down.tcp {
             self.enter_tcp();
@@ -801,7 +929,11 @@ impl Run<'_> {
             self.read_reset();
         } else {
             self.end().token_kept = false;
-            self.end().reading = if downgraded { Reading::AsleepTcp } else { Reading::Empty };
+            self.end().reading = if downgraded {
+                Reading::AsleepTcp
+            } else {
+                Reading::Empty
+            };
         }
     }
 
@@ -877,8 +1009,13 @@ impl Run<'_> {
                 let unchecked = self.is_broken(Broken::SleepOnEmptyUnchecked);
                 let inc = self.inc();
                 let frozen = inc.freeze.is_some_and(|f| f.0 == inc.phase) && inc.eof == NO_EOF;
-                let nothing = (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
-                if nothing || unchecked { Reading::Asleep } else { Reading::Idle }
+                let nothing =
+                    (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
+                if nothing || unchecked {
+                    Reading::Asleep
+                } else {
+                    Reading::Idle
+                }
             }
             _ => return None,
         };
@@ -897,14 +1034,19 @@ impl Run<'_> {
             let keeps = self.rules.level_sets && self.end().reading == Reading::Asleep;
             self.end().token_kept = keeps && !self.end().reset;
             self.end().reading = next;
+            if self.rules.coarse {
+                let _ = self.ask_kernel();
+            }
         })
     }
 
     /// The program read a little and asks its kernel set again: the unread token must report what is left.
     fn sleep_in_level_set(&mut self) -> Option<()> {
-        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(|| {
-            self.end().reading = Reading::Asleep;
-        })
+        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(
+            || {
+                self.end().reading = Reading::Asleep;
+            },
+        )
     }
 
     fn freeze(&mut self) -> Option<()> {
@@ -926,9 +1068,13 @@ impl Run<'_> {
     }
 
     fn hand_over(&mut self) -> Option<()> {
-        let calm = self.end().reading == Reading::Idle && !self.end().armed_space && self.end().to_come == 0;
+        let calm = self.end().reading == Reading::Idle
+            && !self.end().armed_space
+            && self.end().to_come == 0;
+        let apart = self.is_broken(Broken::HoldApart);
         let inc = self.inc();
-        (calm && inc.hold && inc.phase % 2 == 0 && inc.epoch == inc.phase).then(|| {
+        let free = !inc.taken || apart;
+        (calm && inc.hold && free && inc.phase % 2 == 0 && inc.epoch == inc.phase).then(|| {
             self.end().reading = Reading::HandedOver;
         })
     }
@@ -968,8 +1114,10 @@ impl Run<'_> {
             self.end().reading,
             Reading::Idle | Reading::Asleep | Reading::AsleepTcp | Reading::Eof | Reading::Reset
         );
-        let writing =
-            matches!(self.end().writing, Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken);
+        let writing = matches!(
+            self.end().writing,
+            Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken
+        );
         (self.rules.close[self.e] && reading && writing).then(|| {
             let out = self.out();
             if out.epoch % 2 == 1 && !out.shut {
@@ -991,7 +1139,11 @@ impl Run<'_> {
         let (bytes, switched) = (inc.queue.readable(), inc.epoch > inc.phase);
         let on_ring = inc.phase % 2 == 1;
         let limit = if switched { inc.down.ring } else { inc.tail };
-        let unread = if on_ring { inc.head < limit } else { bytes > 0 && !(switched && inc.received == inc.up.tcp) };
+        let unread = if on_ring {
+            inc.head < limit
+        } else {
+            bytes > 0 && !(switched && inc.received == inc.up.tcp)
+        };
         if unread && !reset {
             self.end().life = Life::Closed;
             self.send_reset(self.e);
@@ -999,10 +1151,13 @@ impl Run<'_> {
         }
         if switched && !on_ring && inc.received == inc.up.tcp {
             self.enter_ring();
-            self.end().reading = Reading::Idle;
             return Some(());
         }
-        let tokens = if switched { bytes.min(inc.down.tcp.saturating_sub(inc.received)) } else { bytes };
+        let tokens = if switched {
+            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
+        } else {
+            bytes
+        };
         if on_ring && tokens > 0 {
             (0..tokens).for_each(|_| self.throw_token_away());
             return Some(());

@@ -1,6 +1,7 @@
 //! What there is: the words in the channel, the kernel's two byte queues, and what each end knows privately.
 //!
-//! Offsets are counted from zero and stay below a dozen, so everything is a `u8`.
+//! Ring offsets are counted from zero and stay below a dozen, so everything is a `u8`. TCP offsets are counted from the
+//! byte the reader is to read next, and so may be negative: runs that differ only in what is past are then one.
 
 /// Ring capacity, in bytes. Two is the least that tells "full", "partly read" and "empty" apart.
 pub const RING: u8 = 2;
@@ -107,7 +108,7 @@ pub enum Word {
 /// The last upgrade or downgrade.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Record {
-    pub tcp: u8,
+    pub tcp: i8,
     pub ring: u8,
 }
 
@@ -127,11 +128,15 @@ pub struct Direction {
     pub head: u8,
     pub want_data: Word,
     pub freeze: Option<(u8, u8)>,
+    // In the channel, one word of both.
+    /// The reader wants no upgrade.
     pub hold: bool,
+    /// The writer upgrades, or has.
+    pub taken: bool,
     // The writer's own.
     /// The next byte the program will write: also how many it has written.
     pub next: u8,
-    pub sent: u8,
+    pub sent: i8,
     /// Tokens claimed and not yet accepted by the kernel.
     pub owed: u8,
     /// Ring bytes to send again over TCP, after a freeze.
@@ -139,12 +144,28 @@ pub struct Direction {
     /// The FIN is sent.
     pub shut: bool,
     // The reader's own.
-    pub received: u8,
+    pub received: i8,
     pub phase: u8,
     /// How many bytes the program has read.
     pub got: u8,
     /// What the kernel has.
     pub queue: Queue,
+}
+
+impl Direction {
+    /// Moves the zero of TCP offsets to the byte that the reader is to read next. What lies further back than a frozen
+    /// ring can reach is one and the same past.
+    pub fn count_from_here(&mut self) {
+        let past = self.received;
+        for offset in [
+            &mut self.sent,
+            &mut self.received,
+            &mut self.up.tcp,
+            &mut self.down.tcp,
+        ] {
+            *offset = (*offset - past).max(-RING.cast_signed());
+        }
+    }
 }
 
 /// Where a writer stands between two steps that others can see.
@@ -153,10 +174,14 @@ pub enum Writing {
     Idle,
     /// `tail` is published, `want_data` not yet looked at. Holds the send lock.
     Published,
+    /// No hold can come before the upgrade any more; it is not yet published. Holds the send lock.
+    Upgrading,
     /// The upgrade is published, `hold` not yet looked at again. Holds the send lock.
     Upgraded,
     /// The downgrade's token is promised; the downgrade to this ring offset is not yet published. Holds the send lock.
-    Downgrading { ring: u8 },
+    Downgrading {
+        ring: u8,
+    },
     /// `eof` is published, the FIN not yet sent. Holds the send lock.
     Ending,
     /// The ring was full and tokens can come: about to arm.
@@ -175,9 +200,15 @@ pub enum Writing {
 pub enum Reading {
     Idle,
     /// The kernel was asked: so many bytes, a FIN, a reset.
-    Looked { bytes: u8, fin: bool, reset: bool },
+    Looked {
+        bytes: u8,
+        fin: bool,
+        reset: bool,
+    },
     /// Only in a mutant: `epoch` was read before the kernel was asked.
-    ReadEpoch { epoch: u8 },
+    ReadEpoch {
+        epoch: u8,
+    },
     /// `head` moved, `want_space` not yet looked at.
     HeadMoved,
     /// The ring was empty: about to arm.
