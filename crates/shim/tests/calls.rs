@@ -12,7 +12,8 @@ fn shim() -> PathBuf {
 fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
-    let status = Command::new("cc").args(flags).arg("-w").arg(source).arg("-o").arg(&program).args(["-lutil", "-lrt", "-pthread"]).status();
+    let status =
+        Command::new("cc").args(flags).arg("-w").arg(source).arg("-o").arg(&program).args(["-lutil", "-lrt", "-pthread"]).status();
     assert!(status.expect("cc runs").success());
     program
 }
@@ -60,7 +61,8 @@ fn the_loader_binds_to_the_shim() {
     };
     let exported = names(&shim(), "--defined-only");
     let wanted: BTreeSet<_> = names(&program, "--undefined-only").intersection(&exported).cloned().collect();
-    for fortified in ["__read_chk", "__recv_chk", "__recvfrom_chk", "__poll_chk", "__ppoll_chk", "__dprintf_chk", "__vdprintf_chk"] {
+    for fortified in ["__read_chk", "__recv_chk", "__recvfrom_chk", "__poll_chk", "__ppoll_chk", "__dprintf_chk", "__vdprintf_chk"]
+    {
         assert!(wanted.contains(fortified), "the program does not use {fortified}");
     }
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bindings-{}", std::process::id()));

@@ -7,30 +7,93 @@ use std::process::Command;
 /// Functions of the C library that are not about descriptors, by their names: `*` stands for anything, at the end or the beginning.
 /// Leading underscores and a `_chk` at the end are not looked at.
 const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
-    ("strings and memory", "mem[a-e]* memfrob mem[g-z]* str* stp* bcmp bcopy bzero rawmem* explicit_bzero swab ffs* index rindex basename dirname a64l l64a"),
+    (
+        "strings and memory",
+        "mem[a-e]* memfrob mem[g-z]* str* stp* bcmp bcopy bzero rawmem* explicit_bzero swab ffs* index rindex basename dirname a64l l64a",
+    ),
     ("wide characters", "wcs* wcp* wmem* wc* mb* btowc c8rto* c16rto* c32rto* wctob isw* tow*"),
     ("character classes", "is[a-z]* ctype* to?scii* tolower* toupper* toascii*"),
-    ("numbers", "abs labs llabs imax* div ldiv lldiv ato? atoll ?cvt ?cvt_r q?cvt q?cvt_r copysign* finite* frexp* ldexp* modf* scalbn* signbit* isinf* isnan*"),
-    ("random numbers", "*rand48 *rand48_r *rand *rand_r *random *random_r arc4random* initstate* setstate* seed48* lcong48* getentropy"),
-    ("sorting and searching", "bsearch qsort* lsearch lfind tsearch tfind tdelete twalk* tdestroy hsearch* hcreate* hdestroy* insque remque"),
-    ("allocation", "malloc* calloc realloc* free cfree valloc pvalloc aligned_alloc posix_memalign mallinfo* mallopt mtrace muntrace mcheck* mprobe sbrk brk default_morecore obstack* libc_* tr_break"),
-    ("memory maps", "mprotect munmap mremap msync mlock* munlock* madvise posix_madvise mincore pkey_* remap_file_pages shmat shmdt shmget shmctl sstk"),
-    ("threads", "pthread_* thrd_* mtx_* cnd_* tss_* call_once sem_destroy sem_getvalue sem_init sem_post sem_*wait sem_unlink register_atfork"),
-    ("signals", "sig[a-m]* signal sig[o-z]* *sigpause sysv_signal bsd_signal ssignal gsignal psignal psiginfo raise kill killpg tgkill pause alarm ualarm"),
-    ("time", "time time?s timespec* timeg* timel* timezone ?timeofday *timeofday *times *time *time_r *time64 timer_* timespec_* clock* adjtimex sleep usleep nanosleep tzset dysize getdate* ntp_gettimex getitimer setitimer"),
-    ("scheduling and limits", "sched_* nice getpriority setpriority getrlimit* setrlimit* prlimit* getrusage ulimit vlimit getcpu sprofil profil"),
-    ("processes, otherwise", "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace prctl personality process_vm_*"),
-    ("users and groups", "get*id set*id get*uid get*gid getgroups setgroups group_member initgroups getlogin* setlogin cuserid getpass lckpwdf ulckpwdf setfs*id getres* setres* capget capset"),
-    ("system", "sysconf sysctl sysinfo uname gethostname sethostname getdomainname setdomainname reboot syslog vsyslog setlogmask openlog klogctl acct swapon swapoff quotactl getpagesize getdtablesize get_*nprocs* get_*phys_pages getloadavg getauxval arch_prctl modify_ldt iopl ioperm vhangup ustat uselib nfsservctl bdflush create_module delete_module init_module query_module get_kernel_syms x86_*"),
-    ("paths", "sync umask access eaccess euidaccess chdir chmod chown chroot getcwd getwd get_current_dir_name canonicalize_file_name realpath link unlink symlink readlink rename remove mkdir rmdir mkfifo mknod xmknod mkdtemp mktemp tempnam tmpnam* stat* lstat* xstat* lxstat* statfs* statvfs* truncate* lchmod lchown chflags revoke mount umount* pivot_root pathconf ftok *xattr glob* fnmatch wordexp wordfree utmpname utmpxname"),
-    ("directories by their stream", "rewinddir seekdir telldir alphasort* versionsort* fts*_children fts*_close fts*_read fts*_set"),
-    ("streams", "printf* *[e-z]printf* *_printf* *scanf* IO_[a-e]* IO_f[e-n]* IO_f[p-z]* IO_[g-o]* IO_p[a-n]* IO_p[p-z]* IO_[q-z]* f*unlocked *get*_unlocked *put*_unlocked fget* fput* get?c getc getchar gets getw getwchar put?c putc putchar puts putw putwchar getdelim getline ungetc ungetwc fread fwrite feof ferror clearerr* fflush fpurge fseek* ftell* rewind fwide setbuf* setvbuf setlinebuf flockfile funlockfile ftrylockfile fmemopen open_memstream open_wmemstream fopencookie fbufsize flbf fpending freadable freading fwritable fwriting fsetlocking fsetpos* flushlbf overflow underflow uflow woverflow wunderflow wuflow perror"),
-    ("messages and ends", "err errx verr verrx warn* vwarn* error error_at_line assert* backtrace backtrace_symbols fmtmsg stack_chk_fail"),
-    ("databases", "get*ent* set*ent* end*ent* put*ent* sget* getpw* getgr* getsp* getsg* gethostby* getnetby* getproto* getserv* getrpc* getalias* getutid* getutline* getutmp* getutx* pututline pututxline updwtmp* login logout logwtmp getttynam getfsfile getfsspec getusershell setusershell endusershell addmntent hasmntopt getnetname getmntent* rpmatch nss_* innetgr *hosts_access check_rhosts_file"),
-    ("names and addresses", "getaddrinfo* freeaddrinfo getnameinfo gai_* getifaddrs freeifaddrs if_* inet* ether_* hton? ntoh? herror hstrerror h_errno_location res_* ns_* dn_* gethostid sethostid netname2* user2netname host2netname ruserok* iruserok* ivaliduser* ruserpass cmsg_nxthdr rcmd_errstr"),
-    ("Sun RPC, between its sockets", "xdr* xprt_* svc_* svcerr_* svcraw_create svcudp_enablecache svcauthdes_stats clnt_* clntraw_create auth* pmap_* key_* rpc_* callrpc registerrpc seterr_reply get_myaddress getpublickey getsecretkey rtime cbc_crypt ecb_crypt des_setparity passwd2des xencrypt xdecrypt"),
+    (
+        "numbers",
+        "abs labs llabs imax* div ldiv lldiv ato? atoll ?cvt ?cvt_r q?cvt q?cvt_r copysign* finite* frexp* ldexp* modf* scalbn* signbit* isinf* isnan*",
+    ),
+    (
+        "random numbers",
+        "*rand48 *rand48_r *rand *rand_r *random *random_r arc4random* initstate* setstate* seed48* lcong48* getentropy",
+    ),
+    (
+        "sorting and searching",
+        "bsearch qsort* lsearch lfind tsearch tfind tdelete twalk* tdestroy hsearch* hcreate* hdestroy* insque remque",
+    ),
+    (
+        "allocation",
+        "malloc* calloc realloc* free cfree valloc pvalloc aligned_alloc posix_memalign mallinfo* mallopt mtrace muntrace mcheck* mprobe sbrk brk default_morecore obstack* libc_* tr_break",
+    ),
+    (
+        "memory maps",
+        "mprotect munmap mremap msync mlock* munlock* madvise posix_madvise mincore pkey_* remap_file_pages shmat shmdt shmget shmctl sstk",
+    ),
+    (
+        "threads",
+        "pthread_* thrd_* mtx_* cnd_* tss_* call_once sem_destroy sem_getvalue sem_init sem_post sem_*wait sem_unlink register_atfork",
+    ),
+    (
+        "signals",
+        "sig[a-m]* signal sig[o-z]* *sigpause sysv_signal bsd_signal ssignal gsignal psignal psiginfo raise kill killpg tgkill pause alarm ualarm",
+    ),
+    (
+        "time",
+        "time time?s timespec* timeg* timel* timezone ?timeofday *timeofday *times *time *time_r *time64 timer_* timespec_* clock* adjtimex sleep usleep nanosleep tzset dysize getdate* ntp_gettimex getitimer setitimer",
+    ),
+    (
+        "scheduling and limits",
+        "sched_* nice getpriority setpriority getrlimit* setrlimit* prlimit* getrusage ulimit vlimit getcpu sprofil profil",
+    ),
+    (
+        "processes, otherwise",
+        "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace prctl personality process_vm_*",
+    ),
+    (
+        "users and groups",
+        "get*id set*id get*uid get*gid getgroups setgroups group_member initgroups getlogin* setlogin cuserid getpass lckpwdf ulckpwdf setfs*id getres* setres* capget capset",
+    ),
+    (
+        "system",
+        "sysconf sysctl sysinfo uname gethostname sethostname getdomainname setdomainname reboot syslog vsyslog setlogmask openlog klogctl acct swapon swapoff quotactl getpagesize getdtablesize get_*nprocs* get_*phys_pages getloadavg getauxval arch_prctl modify_ldt iopl ioperm vhangup ustat uselib nfsservctl bdflush create_module delete_module init_module query_module get_kernel_syms x86_*",
+    ),
+    (
+        "paths",
+        "sync umask access eaccess euidaccess chdir chmod chown chroot getcwd getwd get_current_dir_name canonicalize_file_name realpath link unlink symlink readlink rename remove mkdir rmdir mkfifo mknod xmknod mkdtemp mktemp tempnam tmpnam* stat* lstat* xstat* lxstat* statfs* statvfs* truncate* lchmod lchown chflags revoke mount umount* pivot_root pathconf ftok *xattr glob* fnmatch wordexp wordfree utmpname utmpxname",
+    ),
+    (
+        "directories by their stream",
+        "rewinddir seekdir telldir alphasort* versionsort* fts*_children fts*_close fts*_read fts*_set",
+    ),
+    (
+        "streams",
+        "printf* *[e-z]printf* *_printf* *scanf* IO_[a-e]* IO_f[e-n]* IO_f[p-z]* IO_[g-o]* IO_p[a-n]* IO_p[p-z]* IO_[q-z]* f*unlocked *get*_unlocked *put*_unlocked fget* fput* get?c getc getchar gets getw getwchar put?c putc putchar puts putw putwchar getdelim getline ungetc ungetwc fread fwrite feof ferror clearerr* fflush fpurge fseek* ftell* rewind fwide setbuf* setvbuf setlinebuf flockfile funlockfile ftrylockfile fmemopen open_memstream open_wmemstream fopencookie fbufsize flbf fpending freadable freading fwritable fwriting fsetlocking fsetpos* flushlbf overflow underflow uflow woverflow wunderflow wuflow perror",
+    ),
+    (
+        "messages and ends",
+        "err errx verr verrx warn* vwarn* error error_at_line assert* backtrace backtrace_symbols fmtmsg stack_chk_fail",
+    ),
+    (
+        "databases",
+        "get*ent* set*ent* end*ent* put*ent* sget* getpw* getgr* getsp* getsg* gethostby* getnetby* getproto* getserv* getrpc* getalias* getutid* getutline* getutmp* getutx* pututline pututxline updwtmp* login logout logwtmp getttynam getfsfile getfsspec getusershell setusershell endusershell addmntent hasmntopt getnetname getmntent* rpmatch nss_* innetgr *hosts_access check_rhosts_file",
+    ),
+    (
+        "names and addresses",
+        "getaddrinfo* freeaddrinfo getnameinfo gai_* getifaddrs freeifaddrs if_* inet* ether_* hton? ntoh? herror hstrerror h_errno_location res_* ns_* dn_* gethostid sethostid netname2* user2netname host2netname ruserok* iruserok* ivaliduser* ruserpass cmsg_nxthdr rcmd_errstr",
+    ),
+    (
+        "Sun RPC, between its sockets",
+        "xdr* xprt_* svc_* svcerr_* svcraw_create svcudp_enablecache svcauthdes_stats clnt_* clntraw_create auth* pmap_* key_* rpc_* callrpc registerrpc seterr_reply get_myaddress getpublickey getsecretkey rtime cbc_crypt ecb_crypt des_setparity passwd2des xencrypt xdecrypt",
+    ),
     ("locale", "*locale nl_langinfo* localeconv iconv* catgets *gettext *textdomain bind_textdomain_codeset dc*gettext"),
-    ("environment and arguments", "*getenv setenv putenv unsetenv clearenv envz_* arg[pz]* argp_* argz_* getopt* posix_getopt getsubopt confstr addseverity"),
+    (
+        "environment and arguments",
+        "*getenv setenv putenv unsetenv clearenv envz_* arg[pz]* argp_* argz_* getopt* posix_getopt getsubopt confstr addseverity",
+    ),
     ("the loader, versions, profiling", "dl* gnu_* *mcount* mcleanup moncontrol monstartup profile_frequency cyg_profile_* libc_*"),
     ("X/Open's own, and the compiler's", "xpg_basename xpg_strerror_r errno_location fentry__ chk_fail"),
     ("regular expressions", "re_* reg* step advance"),
@@ -43,8 +106,8 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
 
 /// What names of functions about descriptors look like: judges functions that are newer than the page.
 const FAMILIES: &[&str] = &[
-    "fd", "sock", "recv", "send", "read", "write", "poll", "select", "open", "close", "pipe", "dup", "exec", "spawn", "fork", "accept",
-    "connect", "fcntl", "ioctl", "clone", "splice",
+    "fd", "sock", "recv", "send", "read", "write", "poll", "select", "open", "close", "pipe", "dup", "exec", "spawn", "fork",
+    "accept", "connect", "fcntl", "ioctl", "clone", "splice",
 ];
 
 /// The C library's version that the page was written from.
@@ -123,14 +186,18 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
 fn about_something_else(name: &str) -> bool {
     let bare = name.trim_start_matches('_');
     let bare = bare.strip_suffix("_chk").unwrap_or(bare);
-    NOT_ABOUT_DESCRIPTORS.iter().flat_map(|(_, patterns)| patterns.split_whitespace()).any(|pattern| fits(pattern.as_bytes(), bare.as_bytes()))
+    NOT_ABOUT_DESCRIPTORS
+        .iter()
+        .flat_map(|(_, patterns)| patterns.split_whitespace())
+        .any(|pattern| fits(pattern.as_bytes(), bare.as_bytes()))
 }
 
 #[test]
 fn the_library_exports_what_the_page_says() {
     let page = page();
     let exported: BTreeSet<_> = exports(&shim()).into_keys().collect();
-    let promised: BTreeSet<_> = page.iter().filter(|(_, decision)| exported_by_decision(decision)).map(|(name, _)| name.clone()).collect();
+    let promised: BTreeSet<_> =
+        page.iter().filter(|(_, decision)| exported_by_decision(decision)).map(|(name, _)| name.clone()).collect();
     assert_eq!(promised.difference(&exported).collect::<Vec<_>>(), [""; 0], "on the page as hooked, and not in the library");
     assert_eq!(exported.difference(&promised).collect::<Vec<_>>(), [""; 0], "in the library, and not on the page as hooked");
 }

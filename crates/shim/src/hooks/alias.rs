@@ -1,8 +1,6 @@
 //! Other names under which the C library exports the same functions.
 use super::{fd, io, make, process, ready, sock, stdio};
-use libc::{
-    FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, sockaddr, socklen_t, timeval,
-};
+use libc::{FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, sockaddr, socklen_t, timeval};
 
 /// Each alias is the named hook of the named module, with the same arguments.
 macro_rules! aliases {

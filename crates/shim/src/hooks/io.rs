@@ -2,7 +2,7 @@
 use super::{Outcome, bypass};
 use crate::{next, ops};
 use core::mem::MaybeUninit;
-use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t};
+use libc::{c_int, c_uint, c_void, iovec, off_t, off64_t};
 
 /// The kernel moves no more than this many bytes in one call (`MAX_RW_COUNT`).
 const MOST_BYTES: usize = 0x7fff_f000;

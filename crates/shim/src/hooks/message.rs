@@ -94,9 +94,7 @@ unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome 
         return Outcome::Libc;
     }
     // SAFETY: not null, so a message by the caller's promise, and its pieces describe writable memory of the program.
-    let outcome = unsafe {
-        with_pieces((*message).msg_iov, (*message).msg_iovlen, |pieces, _| ops::io::recv(fd, pieces, flags))
-    };
+    let outcome = unsafe { with_pieces((*message).msg_iov, (*message).msg_iovlen, |pieces, _| ops::io::recv(fd, pieces, flags)) };
     if matches!(outcome, Outcome::Done(_)) {
         // SAFETY: as above; the kernel writes the same fields.
         unsafe {
@@ -211,7 +209,13 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
 fn so_far(done: c_uint, result: c_int) -> c_int {
     // At most 1024, so it fits.
     let done = done as c_int;
-    if result >= 0 { done + result } else if done > 0 { done } else { result }
+    if result >= 0 {
+        done + result
+    } else if done > 0 {
+        done
+    } else {
+        result
+    }
 }
 
 /// As the kernel's: stops at the first message that fails or goes in part, and an error after the first message is not told.

@@ -19,6 +19,10 @@
 //! Where a SAFETY line says "the program's own arguments": the program calls us believing that we are the function of that name, so its
 //! arguments satisfy that function's contract, and they go there as they came.
 #![allow(clippy::missing_safety_doc, reason = "the contract of each is the manual page of the C function it stands for")]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a panic would end the program")]
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("the shim knows the calling conventions and the C library of x86-64 and aarch64 Linux with glibc only");
 
 mod alias;
 mod fd;

@@ -4,9 +4,7 @@ use crate::next::{self, errno, set_errno};
 use crate::ops::{self, fd::Kind};
 use core::ffi::CStr;
 use core::ptr;
-use libc::{
-    FILE, c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
-};
+use libc::{FILE, c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize};
 
 /// The program's environment as it stands.
 pub(super) fn environment() -> *const *const c_char {
@@ -46,7 +44,11 @@ extern "C" fn fork_child() {
 pub(super) fn forking<T: Copy + PartialEq + From<bool>>(fork: impl FnOnce() -> T) -> T {
     fork_prepare();
     let result = fork();
-    if result == T::from(false) { fork_child() } else { fork_parent() }
+    if result == T::from(false) {
+        fork_child()
+    } else {
+        fork_parent()
+    }
     result
 }
 
@@ -312,11 +314,7 @@ unsafe extern "C" fn posix_spawnp(
 /// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says: nearly always as standard input or
 /// output, where a socket is on TCP in any case.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn_file_actions_adddup2(
-    actions: *mut posix_spawn_file_actions_t,
-    fd: c_int,
-    new: c_int,
-) -> c_int {
+unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
     if !bypass_process() {
         keeping_errno(|| ops::io::hand_over(fd));
     }

@@ -24,9 +24,7 @@ impl Arguments {
     /// The call has more than `index` arguments.
     unsafe fn at(&self, index: usize) -> *mut c_void {
         // SAFETY: the trampoline saved the registers in order, and the caller left the others on the stack, a word each.
-        unsafe {
-            if index < IN_REGISTERS { self.registers.add(index).read() } else { self.stack.add(index - IN_REGISTERS).read() }
-        }
+        unsafe { if index < IN_REGISTERS { self.registers.add(index).read() } else { self.stack.add(index - IN_REGISTERS).read() } }
     }
 }
 
