@@ -103,6 +103,7 @@ pub struct Attachment {
     /// Wake-ups by FIFO are to be had.
     pub fifos: bool,
     me: AtomicU32,
+    ticket: AtomicU32,
     wake_dir: AtomicI32,
     lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
@@ -140,6 +141,7 @@ impl Attachment {
         let me = ledger
             .enter()
             .ok_or_else(|| Unattached { reason: Reason::NoSegment, message: format!("{}: too many processes", path.display()) })?;
+        let ticket = ledger.process(me).ticket(me);
         let refuse = |error: Error| {
             let unattached = Unattached::new(&settings.segment, &error);
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
@@ -147,7 +149,7 @@ impl Attachment {
         };
         let segment = Segment::open_or_create(&settings.segment, &settings.config).map_err(refuse)?;
         ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
-        let member = ledger.member_of(segment.id(), me, || choose_member(&segment)).ok_or_else(|| refuse(Error::Full))?;
+        let member = ledger.member_of(segment.id(), ticket, || choose_member(&segment)).ok_or_else(|| refuse(Error::Full))?;
         let wake_dir = open_wake_directory(&settings.segment);
         let fifos = wake_dir.is_ok() && !settings.tokens && !segment.tokens_only();
         let attachment = Self {
@@ -156,6 +158,7 @@ impl Attachment {
             member,
             fifos,
             me: AtomicU32::new(me),
+            ticket: AtomicU32::new(ticket),
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
@@ -174,6 +177,13 @@ impl Attachment {
     #[inline]
     pub fn me(&self) -> u32 {
         self.me.load(Ordering::Relaxed)
+    }
+
+    /// What stands in a lock that this process holds.
+    #[must_use]
+    #[inline]
+    pub fn ticket(&self) -> u32 {
+        self.ticket.load(Ordering::Relaxed)
     }
 
     /// The directory of FIFOs, -1 where there is none.
@@ -215,6 +225,7 @@ impl Attachment {
         match self.ledger.enter() {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);
+                self.ticket.store(self.ledger.process(me).ticket(me), Ordering::Relaxed);
                 self.ledger.process(me).segment.store(self.segment.id(), Ordering::Relaxed);
                 true
             }

@@ -18,7 +18,7 @@ impl Endpoint<'_> {
     pub fn finish_writing(self) {
         let slot = self.slot;
         self.flush();
-        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
         self.mark_end();
     }
 
@@ -64,13 +64,18 @@ impl Endpoint<'_> {
     fn finish_active(self) {
         let slot = self.slot;
         self.flush();
+        if self.on_tcp() && !self.tx_in_ring() && !self.rx_in_ring() {
+            // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to say.
+            park::close(self.incoming().want_data());
+            return;
+        }
         let something = self.tidy();
         let unread = something && self.pending_bytes() > 0;
         let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
         let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
         let abort = unread || (linger.l_onoff != 0 && linger.l_linger == 0);
         {
-            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
             if abort {
                 slot.set(flag::TX_SHUT, true);
             } else {

@@ -138,6 +138,16 @@ fn tcp_info(fd: c_int) -> Result<TcpInfo> {
     Ok(info)
 }
 
+/// The TCP state (linux/tcp_states.h; 1 = established).
+///
+/// # Errors
+/// The `errno`.
+pub fn state(fd: c_int) -> Result<u8> {
+    let mut state = 0u8;
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state)?;
+    Ok(state)
+}
+
 /// `getsockopt(2)` into a plain value. Returns the length that the kernel stored.
 ///
 /// # Errors

@@ -96,7 +96,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let wake;
         let take = {
-            let held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+            let held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
             if held.taken_over {
                 self.recount_rx();
             }
@@ -383,7 +383,7 @@ impl<'a> Endpoint<'a> {
         }
         // A token asks whether anybody is there: the kernel of a closed socket answers RST.
         {
-            let Some(_held) = self.slot.tx.lock.try_lock(self.me()) else { return Take::End };
+            let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return Take::End };
             Slot::count(&self.slot.tx.owed, 1);
             self.pay_tokens();
         }
@@ -477,6 +477,10 @@ impl<'a> Endpoint<'a> {
         }
         let n = there.min(limit).min(sink.room() as u64) as usize;
         if n == 0 {
+            let kept = if there == 0 { rx.error.swap(0, Relaxed) } else { 0 };
+            if kept != 0 {
+                return Ok(Step::Done(self.failed(i32::try_from(kept).unwrap_or(libc::ECONNRESET))));
+            }
             return Ok(match kernel::look(self.fd) {
                 Ok(1) => Step::Again,
                 Ok(_) if sink.room() == 0 => Step::Done(Take::Nothing),
@@ -673,7 +677,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn tidy(self) -> bool {
         let slot = self.slot;
-        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
@@ -721,7 +725,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_data(self, want: Want) -> Option<Want> {
         let slot = self.slot;
-        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
             return Some(Want::Token);
@@ -739,6 +743,18 @@ impl<'a> Endpoint<'a> {
             slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
         }
         (!self.has_news(direction) || slot.rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == slot.rx.phase.load(Relaxed)).then_some(armed)
+    }
+
+    /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
+    pub fn arm_past(self, want: Want) {
+        let slot = self.slot;
+        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        if slot.stage() == Stage::Active && self.rx_in_ring() {
+            let (armed, fresh) = park::arm(self.incoming().want_data(), want);
+            if armed == Want::Token {
+                slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+            }
+        }
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
@@ -765,7 +781,7 @@ impl<'a> Endpoint<'a> {
     pub fn request_downgrade(self) {
         let slot = self.slot;
         {
-            let Some(_held) = slot.rx.lock.try_lock(self.me()) else { return };
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
             let direction = self.incoming();
             let phase = slot.rx.phase.load(Relaxed);
             if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
@@ -796,7 +812,7 @@ impl<'a> Endpoint<'a> {
     /// Bytes that a receive could return now (FIONREAD).
     #[must_use]
     pub fn pending_bytes(self) -> u64 {
-        let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.me());
+        let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         let rx = &self.slot.rx;
         let direction = self.incoming();
         let there = kernel::readable(self.fd);

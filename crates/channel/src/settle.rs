@@ -34,6 +34,12 @@ impl<'a> Endpoint<'a> {
         self.attachment.me()
     }
 
+    /// What stands in a lock that this process holds.
+    #[inline]
+    pub fn ticket(self) -> u32 {
+        self.attachment.ticket()
+    }
+
     /// The socket's channel. Only where there is one.
     #[inline]
     pub fn channel(self) -> Channel<'a> {
@@ -44,7 +50,7 @@ impl<'a> Endpoint<'a> {
     /// so that both ends can count.
     pub fn progress(self, patient: bool) {
         // One thread at a time; the others have better things to do.
-        let Some(_held) = self.slot.tx.lock.try_lock(self.me()) else { return };
+        let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
         match self.slot.stage() {
             Stage::Candidate => self.publish(),
             Stage::Published => self.look_for_offer(),
@@ -275,7 +281,7 @@ impl<'a> Endpoint<'a> {
         let (slot, channel) = (self.slot, self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
         if channel.agreed(mine).load(Relaxed) == 0 {
-            let Some(_held) = slot.rx.lock.try_lock(self.me()) else { return false };
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return false };
             let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return false };
             if facts.state != ESTABLISHED || facts.sent + facts.arrived == 0 {
                 return false;

@@ -56,7 +56,7 @@ impl<'a> Endpoint<'a> {
     /// The iovecs describe readable memory.
     pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
         let slot = self.slot;
-        let held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        let held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
         if held.taken_over {
             self.recount();
         }
@@ -471,7 +471,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_space(self, want: Want) -> Option<Want> {
         let slot = self.slot;
-        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.me());
+        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() != Stage::Active || !self.tx_in_ring() {
             return None;
         }
@@ -534,7 +534,7 @@ impl<'a> Endpoint<'a> {
         match want {
             Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
             Want::Token => {
-                let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.me());
+                let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
                 // Outside the ring phase the downgrade's own token did the waking.
                 if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
                     Slot::count(&self.slot.tx.owed, 1);
@@ -545,10 +545,48 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// Asks over TCP whether anybody is there: the kernel of a socket that is closed answers RST. Nothing where the other end's end-of-file is known to be meant.
+    pub fn probe(self) {
+        if self.incoming().eof().load(Acquire) != NO_EOF {
+            return;
+        }
+        if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) {
+            if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && self.slot.tx.owed.load(Relaxed) == 0 {
+                Slot::count(&self.slot.tx.owed, 1);
+                self.pay_tokens();
+            }
+        }
+    }
+
+    /// The connection is gone: from here on the kernel answers.
+    pub fn give_up_ring(self) {
+        let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        if self.tx_in_ring() {
+            self.switch_down_silently();
+        }
+    }
+
+    /// Is there something for the service thread to do in the writing direction?
+    #[must_use]
+    pub fn wants_service(self) -> bool {
+        let slot = self.slot;
+        let direction = self.outgoing();
+        slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
+            || self.tx_in_ring()
+                && (direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) || direction.hold().load(Relaxed) != 0 || slot.has(flag::HOLD))
+    }
+
+    /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
+    #[must_use]
+    pub fn unread_bytes(self) -> u64 {
+        let in_ring = if self.tx_in_ring() { self.slot.tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30) } else { 0 };
+        in_ring + kernel::unacknowledged(self.fd)
+    }
+
     /// What the service thread does for the writing direction of a program that is elsewhere.
     pub fn serve_tx(self) {
         let slot = self.slot;
-        let Some(_held) = slot.tx.lock.try_lock(self.me()) else { return };
+        let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) {
             return;
         }

@@ -62,6 +62,17 @@ impl Waiter {
         }
     }
 
+    /// A waiter that was taken apart before: its page and its FIFO.
+    #[must_use]
+    pub fn from_parts(page: u32, fifo: i32) -> Self {
+        Self { page, fifo }
+    }
+
+    /// Wakes it from this process.
+    pub fn poke(self) {
+        let _ = sys::write(self.fifo, &[0]);
+    }
+
     /// Gives the waiter back.
     pub fn retire(self, attachment: &Attachment) {
         attachment.disown(self.fifo);

@@ -1,4 +1,14 @@
 //! The LD_PRELOAD library: [`hooks`] are thin C entry points over [`ops`].
+//!
+//! The way of a byte: a hook builds iovecs and calls `ops`; `ops` finds the endpoint behind the descriptor ([`runtime`], [`fds`]) and moves bytes through
+//! `ginnel_channel`; where nothing can be moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own ([`service`]) does what cannot wait
+//! for the program's next call.
+pub mod fds;
 pub mod hooks;
 pub mod next;
 pub mod ops;
+pub mod report;
+pub mod runtime;
+pub mod service;
+pub mod sets;
+pub mod wait;

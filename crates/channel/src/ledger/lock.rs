@@ -6,7 +6,7 @@ use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syscalls::Sysno;
 
-/// The lock word: 0 free, else 1 + the holder's process entry, with the entry's generation above.
+/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]).
 #[repr(transparent)]
 pub struct Lock(AtomicU64);
 
@@ -27,7 +27,7 @@ impl Drop for Held<'_> {
 }
 
 impl Lock {
-    /// Takes the lock if nobody has it. `me`: this process's entry.
+    /// Takes the lock if nobody has it. `me`: this process's ticket.
     #[inline]
     pub fn try_lock(&self, me: u32) -> Option<Held<'_>> {
         let mine = u64::from(me) + 1;
@@ -59,7 +59,8 @@ impl Lock {
             if round > 20 && round % 16 == 0 {
                 let seen = self.0.load(Ordering::Relaxed);
                 let holder = u32::try_from(seen.wrapping_sub(1)).unwrap_or(u32::MAX);
-                let dead = seen != 0 && holder != me && !ledger.process(holder).alive();
+                let entry = ledger.process(holder & 0xffff);
+                let dead = seen != 0 && holder != me && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16);
                 if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Held { lock: self, taken_over: true };
                 }

@@ -29,7 +29,8 @@ pub struct Process {
     pub name: [AtomicU64; 2],
     /// Why it cannot accelerate anything (a [`super::Reason`]), 0: it can.
     pub reason: AtomicU32,
-    _pad: AtomicU32,
+    /// Counts the programs that ran in the process: after an exec, locks of the program before are nobody's.
+    pub image: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Process>() == 128);
@@ -53,6 +54,12 @@ impl Process {
             Some((started, zombie)) => !zombie && (recorded == 0 || started == 0 || started == recorded),
             None => sys::pid_exists(pid),
         }
+    }
+
+    /// What stands in a lock that this process holds: its entry and, above, its image. `index`: the entry's number.
+    #[must_use]
+    pub fn ticket(&self, index: u32) -> u32 {
+        (self.image.load(Ordering::Relaxed) & 0xffff) << 16 | index
     }
 
     /// Its name.
@@ -89,6 +96,7 @@ impl Ledger {
         entry.namespace.store(namespace, Ordering::Relaxed);
         entry.started.store(started, Ordering::Relaxed);
         entry.flags.store(0, Ordering::Relaxed);
+        entry.image.fetch_add(1, Ordering::Relaxed);
         entry.reason.store(0, Ordering::Relaxed);
         let name = comm();
         for (word, bytes) in entry.name.iter().zip(name.chunks_exact(8)) {

@@ -1,5 +1,9 @@
 //! Descriptors: made, copied, replaced, closed.
 use super::Outcome;
+use crate::fds::{self, Entry};
+use crate::{next, runtime, service, sets};
+use ginnel_channel::ledger::{Reason, flag};
+use ginnel_region::sys;
 use libc::c_int;
 
 /// What a new descriptor is.
@@ -14,29 +18,179 @@ pub enum Kind {
 }
 
 /// `fd` was just made by a hooked call. Forgets whatever the number stood for before.
-pub fn created(_fd: c_int, _kind: Kind) {}
+pub fn created(fd: c_int, kind: Kind) {
+    if runtime::attachment().is_none() {
+        return;
+    }
+    stale(fd);
+    match kind {
+        Kind::Socket => fds::set(fd, Entry::Unknown),
+        Kind::Epoll => sets::created(fd),
+        Kind::Other => fds::set(fd, Entry::Plain),
+    }
+}
+
+/// The number came back from the kernel, so whatever it stood for was closed past the hooks.
+fn stale(fd: c_int) {
+    match fds::take(fd) {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            sets::closing(fd);
+            // The socket may live on elsewhere; the dead are found by their holders.
+            if fds::unrefer(slot, fd) == 0 {
+                service::forget(slot);
+                if let Some(attachment) = runtime::attachment() {
+                    let slot = attachment.ledger.slot(slot);
+                    slot.let_go(attachment.me());
+                }
+            }
+        }
+        Entry::Epoll(set) => sets::closed(fd, set),
+        _ => {}
+    }
+}
 
 /// `close(2)`: when `Done`/`Failed` the kernel's close has been made.
-pub fn close(_fd: c_int) -> Outcome<c_int> {
-    Outcome::Libc
+pub fn close(fd: c_int) -> Outcome<c_int> {
+    match fds::get(fd) {
+        Entry::Unknown | Entry::Plain => {
+            if fds::get(fd) == Entry::Plain {
+                fds::set(fd, Entry::Unknown);
+            }
+            Outcome::Libc
+        }
+        Entry::Own => Outcome::Failed(libc::EBADF),
+        Entry::Tcp | Entry::Accepted => {
+            sets::closing(fd);
+            fds::set(fd, Entry::Unknown);
+            Outcome::Libc
+        }
+        Entry::Epoll(set) => {
+            sets::closed(fd, set);
+            fds::set(fd, Entry::Unknown);
+            Outcome::Libc
+        }
+        Entry::Endpoint(_) | Entry::Inherited(_) => close_endpoint(fd),
+    }
+}
+
+fn close_endpoint(fd: c_int) -> Outcome<c_int> {
+    let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::take(fd) else { return Outcome::Libc };
+    let last = release(fd, slot);
+    // SAFETY: the program's own call.
+    let closed = unsafe { next::close(fd) };
+    let errno = next::errno();
+    if last {
+        runtime::ended(slot);
+    }
+    if closed < 0 { Outcome::Failed(errno) } else { Outcome::Done(closed) }
+}
+
+/// Lets go of an endpoint's descriptor. True if the socket ends with it.
+fn release(fd: c_int, slot: u32) -> bool {
+    sets::closing(fd);
+    let last = runtime::let_go(fd, slot);
+    if fds::count(slot) == 0 {
+        service::forget(slot);
+    }
+    last
 }
 
 /// Before `close_range`/`closefrom` on `first..=last` (after clamping): lets go of endpoints in the range. With `Done(0)` the range was
 /// closed here, sparing the shim's own descriptors. `cloexec`: CLOSE_RANGE_CLOEXEC was given.
-pub fn close_range(_first: u32, _last: u32, _cloexec: bool) -> Outcome<c_int> {
-    Outcome::Libc
+pub fn close_range(first: u32, last: u32, cloexec: bool) -> Outcome<c_int> {
+    if runtime::attachment().is_none() || first > last {
+        return Outcome::Libc;
+    }
+    let inside = |fd: c_int| (first..=last).contains(&fd.unsigned_abs());
+    if !cloexec {
+        for (fd, entry) in fds::all().filter(|(fd, _)| inside(*fd)) {
+            if entry != Entry::Own && entry != Entry::Unknown {
+                if close(fd) == Outcome::Libc {
+                    sys::close(fd);
+                }
+            }
+        }
+    }
+    // What is left between the shim's own, piece by piece.
+    let mut from = first;
+    for own in fds::all().filter(|(fd, entry)| *entry == Entry::Own && inside(*fd)).map(|(fd, _)| fd.unsigned_abs()) {
+        if own > from && !range(from, own - 1, cloexec) {
+            return Outcome::Failed(libc::ENOSYS);
+        }
+        from = own + 1;
+    }
+    if from <= last && !range(from, last, cloexec) {
+        return Outcome::Failed(libc::ENOSYS);
+    }
+    Outcome::Done(0)
+}
+
+fn range(first: u32, last: u32, cloexec: bool) -> bool {
+    const CLOEXEC: usize = 4;
+    // SAFETY: no memory is passed.
+    let done = unsafe { sys::raw(syscalls::Sysno::close_range, [first as usize, last as usize, if cloexec { CLOEXEC } else { 0 }, 0, 0, 0]) };
+    done.is_ok()
 }
 
 /// Before `dup2`/`dup3` onto `new` (`old != new`): lets go of what `new` stood for, as `close` does, except for the kernel's close.
-pub fn replacing(_new: c_int) {}
+pub fn replacing(new: c_int) {
+    match fds::get(new) {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            fds::take(new);
+            if release(new, slot) {
+                // The kernel closes it within the call; the endpoint is finished either way.
+                runtime::ended(slot);
+            }
+        }
+        Entry::Epoll(set) => {
+            sets::closed(new, set);
+            fds::set(new, Entry::Unknown);
+        }
+        Entry::Tcp | Entry::Accepted => {
+            sets::closing(new);
+            fds::set(new, Entry::Unknown);
+        }
+        Entry::Own | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
+    }
+}
 
 /// After `dup`, `dup2`, `dup3`, `F_DUPFD`, `F_DUPFD_CLOEXEC` succeeded.
-pub fn duplicated(_old: c_int, _new: c_int) {}
+pub fn duplicated(old: c_int, new: c_int) {
+    if runtime::attachment().is_none() || old == new {
+        return;
+    }
+    stale(new);
+    let entry = fds::get(old);
+    match entry {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => fds::refer(slot, new),
+        Entry::Epoll(set) => sets::duplicated(set),
+        Entry::Own => return,
+        _ => {}
+    }
+    fds::set(new, entry);
+    if new <= 2 && matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
+        // Standard streams are used through stdio, which bypasses the hooks.
+        super::io::hand_over(new);
+    }
+}
 
 /// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now? `asynchronous`: O_ASYNC is set.
-pub fn flags_changed(_fd: c_int, _nonblocking: bool, _asynchronous: bool) {}
+pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
+    if let Some(endpoint) = runtime::known(fd) {
+        endpoint.slot.set(flag::NONBLOCKING, nonblocking);
+        if asynchronous {
+            super::io::hand_over_for(fd, Reason::Option);
+        }
+    }
+}
 
 /// `ioctl(FIONREAD)`/`SIOCINQ` and `SIOCOUTQ`/`TIOCOUTQ` on an accelerated socket: the number to store; `Libc` for anything else.
-pub fn ioctl_count(_fd: c_int, _request: libc::c_ulong) -> Outcome<c_int> {
-    Outcome::Libc
+pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    let bytes = match request {
+        libc::FIONREAD => endpoint.pending_bytes(),
+        libc::TIOCOUTQ => endpoint.unread_bytes(),
+        _ => return Outcome::Libc,
+    };
+    Outcome::Done(c_int::try_from(bytes).unwrap_or(c_int::MAX))
 }

@@ -1,33 +1,477 @@
 //! Moving bytes: every form of receive and send.
+
 use super::Outcome;
-use libc::{c_int, iovec, off64_t};
+use crate::wait::{self, Woken};
+use crate::{next, runtime, sets};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::kernel;
+use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
+use ginnel_channel::rx::{Sink, Take};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::tx::Put;
+use libc::{c_int, c_void, iovec, off64_t};
+
+/// How long a hand-over waits for the other end, nanoseconds.
+const PATIENCE: u64 = 2_000_000_000;
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
 /// `Done(n)`: the hook zeroes the source address length and the control length itself (TCP has neither).
 ///
 /// # Safety
 /// The iovecs describe writable memory of the calling program.
-pub unsafe fn recv(_fd: c_int, _iov: &[iovec], _flags: c_int) -> Outcome {
-    Outcome::Libc
+#[inline]
+pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    if endpoint.slot.stage() != Stage::Active {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
+            return outcome;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recv_carried(endpoint, iov, flags) }
+}
+
+/// What the kernel answers, as an outcome. `errno` is the C library's.
+fn answer(n: isize) -> Outcome {
+    if n < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(n) }
+}
+
+/// Receives on a connection that has no channel (yet). `None`: it has one now.
+#[cold]
+unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+    let slot = endpoint.slot;
+    match slot.stage() {
+        Stage::Candidate | Stage::Published | Stage::Offered => {
+            advance(endpoint, false);
+            slot.busy_rx.fetch_add(1, SeqCst);
+            if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+                slot.busy_rx.fetch_sub(1, SeqCst);
+                advance(endpoint, false);
+                return None;
+            }
+            // SAFETY: the caller's promise.
+            let n = unsafe { recv_kernel(endpoint.fd, iov, flags) };
+            let errno = next::errno();
+            slot.busy_rx.fetch_sub(1, SeqCst);
+            count_in(slot, n, flags);
+            Some(if n < 0 { Outcome::Failed(errno) } else { Outcome::Done(n) })
+        }
+        Stage::Settling => {
+            advance(endpoint, false);
+            None
+        }
+        Stage::Plain => {
+            // SAFETY: the caller's promise.
+            let n = unsafe { recv_kernel(endpoint.fd, iov, flags) };
+            count_in(slot, n, flags);
+            Some(answer(n))
+        }
+        Stage::Active => None,
+        Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
+        Stage::Closed => Some(Outcome::Libc),
+    }
+}
+
+fn count_in(slot: &Slot, n: isize, flags: c_int) {
+    if n > 0 && flags & libc::MSG_PEEK == 0 {
+        slot.operations.fetch_add(1, Relaxed);
+        slot.in_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
+    }
+}
+
+/// # Safety
+/// The iovecs describe writable memory.
+unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len() as _;
+    // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+    unsafe { next::recvmsg(fd, &raw mut header, flags) }
+}
+
+/// The next step towards a channel, once there were enough exchanges.
+#[inline]
+fn advance(endpoint: Endpoint<'static>, patient: bool) {
+    let slot = endpoint.slot;
+    if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
+        endpoint.progress(patient);
+        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+            crate::service::attend(endpoint);
+        }
+    }
+}
+
+#[inline]
+fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
+    flags & libc::MSG_DONTWAIT != 0 || endpoint.slot.has(flag::NONBLOCKING)
+}
+
+/// # Safety
+/// The iovecs describe writable memory.
+unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
+    let slot = endpoint.slot;
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 || slot.has(flag::RX_SHUT) {
+        return Outcome::Libc;
+    }
+    let peek = flags & libc::MSG_PEEK != 0;
+    let patient = !nonblocking(endpoint, flags);
+    let mut sink = Sink::new(iov, flags & libc::MSG_TRUNC != 0 && !peek);
+    if sink.room() == 0 {
+        return Outcome::Done(0);
+    }
+    let mut least = 1;
+    if flags & libc::MSG_WAITALL != 0 && patient {
+        least = sink.room();
+    } else if slot.has(flag::LOW_WATER) && patient {
+        least = low_water(endpoint.fd).min(sink.room());
+    }
+    let mut end = None;
+    let mut limited = false;
+    loop {
+        if peek {
+            sink = Sink::new(iov, false);
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { endpoint.take(&mut sink, peek) } {
+            Take::Bytes(_) if sink.filled() >= least => break,
+            Take::End => break,
+            Take::Error(errno) => {
+                if sink.filled() > 0 {
+                    slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+                    slot.attention.fetch_or(ginnel_channel::ledger::attention::KERNEL, SeqCst);
+                    break;
+                }
+                return Outcome::Failed(errno);
+            }
+            Take::Bytes(_) | Take::Nothing => {}
+        }
+        if !patient {
+            if sink.filled() > 0 {
+                break;
+            }
+            if sets::emptied(endpoint) {
+                continue;
+            }
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        if !limited {
+            limited = true;
+            end = wait::deadline(wait::socket_limit(endpoint.fd, libc::SO_RCVTIMEO));
+        }
+        if slot.stage() == Stage::Settling {
+            advance(endpoint, false);
+        }
+        match wait::for_data(endpoint, end) {
+            Woken::Again => {}
+            Woken::TimedOut if sink.filled() > 0 => break,
+            Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
+            Woken::Interrupted if sink.filled() > 0 => break,
+            Woken::Interrupted => return Outcome::Failed(libc::EINTR),
+        }
+    }
+    if sink.room() > 0 {
+        // A short read arms as EAGAIN does.
+        sets::emptied(endpoint);
+    }
+    Outcome::Done(sink.filled() as isize)
+}
+
+#[cold]
+fn low_water(fd: c_int) -> usize {
+    let mut least: c_int = 1;
+    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+    usize::try_from(least).unwrap_or(1).max(1)
 }
 
 /// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).
-/// `to_address`: the call named a destination. Raises SIGPIPE itself where the kernel would.
+/// Raises SIGPIPE where the kernel would: such calls go to the kernel.
 ///
 /// # Safety
 /// The iovecs describe readable memory of the calling program.
-pub unsafe fn send(_fd: c_int, _iov: &[iovec], _flags: c_int) -> Outcome {
-    Outcome::Libc
+#[inline]
+pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    if endpoint.slot.stage() != Stage::Active {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = unsafe { send_before(endpoint, iov, flags) } {
+            return outcome;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_carried(endpoint, iov, flags) }
 }
 
-/// `sendfile(2)` and `sendfile64`.
+#[cold]
+unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+    let slot = endpoint.slot;
+    match slot.stage() {
+        Stage::Candidate | Stage::Published | Stage::Offered => {
+            if flags & libc::MSG_OOB != 0 {
+                ginnel_channel::finish::hold(endpoint, Reason::Urgent);
+            }
+            advance(endpoint, false);
+            slot.busy_tx.fetch_add(1, SeqCst);
+            if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+                slot.busy_tx.fetch_sub(1, SeqCst);
+                advance(endpoint, true);
+                return None;
+            }
+            // SAFETY: the caller's promise.
+            let n = unsafe { send_kernel(endpoint.fd, iov, flags) };
+            let errno = next::errno();
+            slot.busy_tx.fetch_sub(1, SeqCst);
+            count_out(slot, n);
+            if n > 0 {
+                advance(endpoint, false);
+            }
+            Some(if n < 0 { Outcome::Failed(errno) } else { Outcome::Done(n) })
+        }
+        Stage::Settling => {
+            if flags & libc::MSG_OOB != 0 {
+                ginnel_channel::finish::hold(endpoint, Reason::Urgent);
+            }
+            advance(endpoint, true);
+            None
+        }
+        Stage::Plain => {
+            // SAFETY: the caller's promise.
+            let n = unsafe { send_kernel(endpoint.fd, iov, flags) };
+            count_out(slot, n);
+            Some(answer(n))
+        }
+        Stage::Active => None,
+        Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
+        Stage::Closed => Some(Outcome::Libc),
+    }
+}
+
+fn count_out(slot: &Slot, n: isize) {
+    if n > 0 {
+        slot.operations.fetch_add(1, Relaxed);
+        slot.out_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
+    }
+}
+
+/// # Safety
+/// The iovecs describe readable memory.
+unsafe fn send_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len() as _;
+    // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+    unsafe { next::sendmsg(fd, &raw const header, flags) }
+}
+
+/// What is left of a send: a window of at most 16 pieces at a time.
+struct Source<'a> {
+    iov: &'a [iovec],
+    index: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(iov: &'a [iovec]) -> Self {
+        Self { iov, index: 0, offset: 0, left: iov.iter().map(|piece| piece.iov_len).sum() }
+    }
+
+    fn window<'b>(&self, pieces: &'b mut [iovec; 16]) -> &'b [iovec] {
+        let mut count = 0;
+        for (place, piece) in pieces.iter_mut().zip(self.iov.iter().skip(self.index)) {
+            let skip = if count == 0 { self.offset } else { 0 };
+            // SAFETY: `offset` lies inside the piece.
+            *place = iovec { iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(), iov_len: piece.iov_len - skip };
+            count += 1;
+        }
+        pieces.get(..count).unwrap_or(&[])
+    }
+
+    fn moved(&mut self, mut n: usize) {
+        self.left -= n.min(self.left);
+        while let Some(piece) = self.iov.get(self.index) {
+            let here = piece.iov_len - self.offset;
+            if n < here {
+                self.offset += n;
+                return;
+            }
+            n -= here;
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+/// # Safety
+/// The iovecs describe readable memory.
+unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        ginnel_channel::finish::hold(endpoint, Reason::Urgent);
+    }
+    if iov.len() <= 16 {
+        // The usual case: all at once, with room for it.
+        // SAFETY: the caller's promise.
+        if let Put::Bytes(n) = unsafe { endpoint.put(iov, flags) } {
+            let total: usize = iov.iter().map(|piece| piece.iov_len).sum();
+            if n == total {
+                if endpoint.slot.stage() == Stage::Settling {
+                    advance(endpoint, false);
+                }
+                return Outcome::Done(n as isize);
+            }
+            let mut source = Source::new(iov);
+            source.moved(n);
+            // SAFETY: the caller's promise.
+            return unsafe { send_rest(endpoint, source, n, flags) };
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_rest(endpoint, Source::new(iov), 0, flags) }
+}
+
+/// # Safety
+/// The source's pieces describe readable memory.
+unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
+    let patient = !nonblocking(endpoint, flags);
+    let mut end = None;
+    let mut limited = false;
+    while source.left > 0 {
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
+        let window = source.window(&mut pieces);
+        // SAFETY: the caller's promise.
+        let in_ring = match unsafe { endpoint.put(window, flags) } {
+            Put::Bytes(n) => {
+                source.moved(n);
+                done += n;
+                continue;
+            }
+            Put::RingFull => true,
+            Put::KernelFull => false,
+            Put::Error(_) | Put::Kernel if done > 0 => break,
+            Put::Error(errno) => return Outcome::Failed(errno),
+            Put::Kernel => return Outcome::Libc,
+        };
+        if !patient {
+            if in_ring && sets::filled(endpoint) {
+                continue;
+            }
+            if done > 0 {
+                break;
+            }
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        if !limited {
+            limited = true;
+            end = wait::deadline(wait::socket_limit(endpoint.fd, libc::SO_SNDTIMEO));
+        }
+        match wait::for_room(endpoint, end, in_ring) {
+            Woken::Again => {}
+            Woken::TimedOut | Woken::Interrupted if done > 0 => break,
+            Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
+            Woken::Interrupted => return Outcome::Failed(libc::EINTR),
+        }
+    }
+    if endpoint.slot.stage() == Stage::Settling {
+        advance(endpoint, false);
+    }
+    Outcome::Done(done as isize)
+}
+
+/// `sendfile(2)` and `sendfile64`: file pages are read into a buffer and sent on.
 ///
 /// # Safety
 /// `offset` is null or points to the program's offset.
-pub unsafe fn sendfile(_out: c_int, _from: c_int, _offset: *mut off64_t, _count: usize) -> Outcome {
-    Outcome::Libc
+pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
+    if runtime::known(from).is_some_and(runtime::carried) {
+        hand_over(from);
+    }
+    let Some(endpoint) = runtime::find(out) else { return Outcome::Libc };
+    if !runtime::carried(endpoint) {
+        endpoint.slot.operations.fetch_add(1, Relaxed);
+        advance(endpoint, false);
+        return if runtime::carried(endpoint) {
+            // SAFETY: the caller's promise.
+            unsafe { sendfile_carried(endpoint, from, offset, count) }
+        } else if endpoint.slot.stage() == Stage::Plain {
+            Outcome::Libc
+        } else {
+            // Through the counted path, so that no unbounded call is in the kernel when both ends begin to count.
+            // SAFETY: the caller's promise.
+            unsafe { sendfile_carried(endpoint, from, offset, count) }
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { sendfile_carried(endpoint, from, offset, count) }
+}
+
+/// # Safety
+/// As for [`sendfile`].
+unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
+    let mut buffer = [core::mem::MaybeUninit::<u8>::uninit(); 32 << 10];
+    // SAFETY: null or the program's offset.
+    let explicit = unsafe { offset.as_ref().copied() };
+    let mut position = match explicit {
+        Some(position) => position,
+        // SAFETY: asks for the descriptor's own position.
+        None => unsafe { libc::lseek64(from, 0, libc::SEEK_CUR) },
+    };
+    if position < 0 {
+        return Outcome::Libc;
+    }
+    let mut done = 0usize;
+    while done < count {
+        let want = buffer.len().min(count - done);
+        // SAFETY: the buffer is writable.
+        let got = unsafe { libc::pread64(from, buffer.as_mut_ptr().cast(), want, position) };
+        if got < 0 && done == 0 {
+            return Outcome::Libc;
+        }
+        if got <= 0 {
+            break;
+        }
+        let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
+        // SAFETY: the piece was just filled.
+        let sent = unsafe {
+            match if runtime::carried(endpoint) { None } else { send_before(endpoint, &piece, 0) } {
+                Some(outcome) => outcome,
+                None => send_carried(endpoint, &piece, 0),
+            }
+        };
+        match sent {
+            Outcome::Done(n) if n > 0 => {
+                done += n.unsigned_abs();
+                position += n as i64;
+                if n < got {
+                    break;
+                }
+            }
+            Outcome::Failed(errno) if done == 0 => return Outcome::Failed(errno),
+            Outcome::Libc if done == 0 => return Outcome::Libc,
+            _ => break,
+        }
+    }
+    if explicit.is_some() {
+        // SAFETY: not null, the program's.
+        unsafe { *offset = position };
+    } else {
+        // SAFETY: moves the descriptor's position past what was sent.
+        unsafe { libc::lseek64(from, position, libc::SEEK_SET) };
+    }
+    Outcome::Done(done as isize)
 }
 
 /// `fd` is about to be used in a way that the hooks cannot follow (splice, fdopen, dprintf, vmsplice, SCM_TXTIME …): bring both directions back to
 /// TCP and keep them there. Returns when the kernel's socket holds the whole truth, or has reported that it cannot.
-pub fn hand_over(_fd: c_int) {}
+pub fn hand_over(fd: c_int) {
+    hand_over_for(fd, Reason::HandedOver);
+}
+
+/// [`hand_over`], for a given reason.
+pub fn hand_over_for(fd: c_int, reason: Reason) {
+    let Some(endpoint) = runtime::find(fd) else { return };
+    if !endpoint.detach(reason, PATIENCE) {
+        runtime::say(endpoint.attachment.settings.verbose, "the other end did not answer a hand-over in time");
+    }
+}

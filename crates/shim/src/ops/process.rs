@@ -1,38 +1,246 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
+use crate::fds::{self, Entry};
+use crate::{report, runtime, service, sets, wait};
+use ginnel_channel::finish;
+use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
+use ginnel_region::sys;
 use libc::{c_char, c_int};
+use std::ffi::CStr;
+use std::sync::atomic::Ordering;
 
 /// The library was loaded (constructor), or a hook ran before that.
-pub fn started() {}
+pub fn started() {
+    runtime::start();
+    if let Some(attachment) = runtime::attachment() {
+        extern "C" fn at_end() {
+            report::write();
+        }
+        if std::env::var_os("GINNEL_REPORT").is_some() {
+            // SAFETY: the function takes nothing and stays loaded.
+            unsafe { libc::atexit(at_end) };
+        }
+        // Sockets that came over exec are held from now on.
+        if attachment.ledger.slots().next().is_some() {
+            inherit();
+        }
+    }
+}
+
+/// Looks for sockets among the descriptors that this program began with.
+fn inherit() {
+    for fd in open_descriptors() {
+        if runtime::classify(fd) == Entry::Tcp {
+            if let Some(endpoint) = runtime::adopt(fd, false) {
+                if fd <= 2 {
+                    let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
+                }
+            }
+        }
+    }
+}
+
+fn open_descriptors() -> Vec<c_int> {
+    let mut found = Vec::new();
+    let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
+    let mut buffer = [0u8; 4096];
+    loop {
+        // SAFETY: the buffer is writable for its length.
+        let got = unsafe { sys::raw(syscalls::Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
+        let Ok(got @ 1..) = got else { break };
+        let mut at = 0;
+        while at + 19 < got {
+            let Some(entry) = buffer.get(at..got) else { break };
+            let length = entry.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes);
+            let name = entry.get(19..).and_then(|name| CStr::from_bytes_until_nul(name).ok());
+            if let Some(fd) = name.and_then(|name| name.to_str().ok()).and_then(|name| name.parse::<c_int>().ok()) {
+                if fd != dir {
+                    found.push(fd);
+                }
+            }
+            if length == 0 {
+                break;
+            }
+            at += usize::from(length);
+        }
+    }
+    sys::close(dir);
+    found
+}
 
 /// Before `fork` (pthread_atfork prepare).
-pub fn fork_prepare() {}
+pub fn fork_prepare() {
+    sets::lock_all();
+}
+
 /// After `fork`, in the parent.
-pub fn fork_parent() {}
+pub fn fork_parent() {
+    sets::unlock_all();
+}
+
 /// After `fork`, in the child.
-pub fn fork_child() {}
+pub fn fork_child() {
+    sets::unlock_all();
+    runtime::renumber();
+    let Some(attachment) = runtime::attachment() else { return };
+    if !attachment.reenter() {
+        // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun.
+        return runtime::stop();
+    }
+    report::forget();
+    service::forget_parent(attachment);
+    wait::forget();
+    sets::forget_parent();
+    for (fd, entry) in fds::all() {
+        if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
+            let shared = attachment.ledger.slot(slot);
+            shared.hold(attachment.me());
+            shared.set(flag::SHARED, true);
+            fds::set(fd, Entry::Inherited(slot));
+        }
+    }
+}
 
 /// Before an `exec*` of `path` (null for fexecve of `fd`) with environment `envp`: where the new program will not have the shim (static, setuid, LD_PRELOAD gone),
 /// sockets that survive the exec are handed over.
 ///
 /// # Safety
 /// As for `execve`.
-pub unsafe fn executing(_path: *const c_char, _fd: c_int, _envp: *const *const c_char) {}
+pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_char) {
+    if runtime::attachment().is_none() || !runtime::is_own_memory() {
+        return;
+    }
+    report::write();
+    // SAFETY: the caller's promise.
+    if !unsafe { keeps_shim(path, fd, envp) } {
+        hand_over_inherited();
+    }
+}
 
 /// Before `posix_spawn`, `system`, `popen` of a program: likewise. `path` null: /bin/sh.
 ///
 /// # Safety
 /// As for `posix_spawn`.
-pub unsafe fn spawning(_path: *const c_char, _envp: *const *const c_char) {}
+pub unsafe fn spawning(path: *const c_char, envp: *const *const c_char) {
+    if runtime::attachment().is_none() {
+        return;
+    }
+    let path = if path.is_null() { c"/bin/sh".as_ptr() } else { path };
+    // SAFETY: the caller's promise.
+    if !unsafe { keeps_shim(path, -1, envp) } {
+        hand_over_inherited();
+    }
+}
+
+/// Hands over every endpoint that an exec would leave open.
+fn hand_over_inherited() {
+    for (fd, entry) in fds::all() {
+        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
+            let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
+            if flags & libc::FD_CLOEXEC as usize == 0 {
+                super::io::hand_over(fd);
+            }
+        }
+    }
+}
+
+/// Will the program have the shim: is it preloaded, and is the program dynamic and not privileged?
+///
+/// # Safety
+/// As for `execve`.
+unsafe fn keeps_shim(path: *const c_char, fd: c_int, envp: *const *const c_char) -> bool {
+    let mut preloaded = false;
+    let mut place = envp;
+    // SAFETY: `envp` is null or a null-terminated array of strings.
+    unsafe {
+        while !place.is_null() && !(*place).is_null() {
+            let variable = CStr::from_ptr(*place).to_bytes();
+            preloaded |= variable.starts_with(b"LD_PRELOAD=") && variable.windows(11).any(|part| part == b"ginnel_shim");
+            place = place.add(1);
+        }
+    }
+    if !preloaded {
+        return false;
+    }
+    let (file, opened) = if path.is_null() {
+        (fd, false)
+    } else {
+        // SAFETY: a terminated string.
+        match sys::openat(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, libc::O_RDONLY, 0) {
+            Ok(file) => (file, true),
+            // Unreadable, but perhaps executable: nothing is known of it.
+            Err(libc::EACCES) => return false,
+            // The exec will fail, or searches the path itself.
+            Err(_) => return true,
+        }
+    };
+    let dynamic = is_dynamic(file);
+    if opened {
+        sys::close(file);
+    }
+    dynamic
+}
+
+fn is_dynamic(file: c_int) -> bool {
+    const PT_INTERP: u32 = 3;
+    let Ok(stat) = sys::fstat(file) else { return false };
+    if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        return false;
+    }
+    let mut head = [0u8; 4096];
+    // SAFETY: the buffer is writable for its length.
+    let got = unsafe { sys::raw(syscalls::Sysno::pread64, [file as usize, head.as_mut_ptr() as usize, head.len(), 0, 0, 0]) };
+    let head = head.get(..got.unwrap_or(0)).unwrap_or(&[]);
+    if head.starts_with(b"#!") {
+        // Interpreters that are not dynamic are rare.
+        return true;
+    }
+    let number = |at: usize, len: usize| head.get(at..at + len).map(|bytes| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)));
+    if !head.starts_with(b"\x7fELF\x02") {
+        return false;
+    }
+    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else { return false };
+    (0..count).any(|i| number((table + i * size) as usize, 4) == Some(u64::from(PT_INTERP)))
+}
 
 /// `fds` are about to be sent as SCM_RIGHTS over the unix socket `over`.
-pub fn sending_fds(_over: c_int, _fds: &[c_int]) {}
+pub fn sending_fds(_over: c_int, fds: &[c_int]) {
+    // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
+    for &fd in fds {
+        if runtime::known(fd).is_some() {
+            super::io::hand_over(fd);
+        }
+    }
+}
+
 /// `fds` were just received as SCM_RIGHTS.
-pub fn received_fds(_fds: &[c_int]) {}
+pub fn received_fds(fds: &[c_int]) {
+    for &fd in fds {
+        super::fd::created(fd, super::fd::Kind::Socket);
+        if runtime::classify(fd) == Entry::Tcp {
+            let _ = runtime::adopt(fd, false);
+        }
+    }
+}
 
 /// The program sets up an io_uring: nothing is upgraded in this process from here on, and what was is handed over.
-pub fn io_uring_used() {}
+pub fn io_uring_used() {
+    runtime::note_io_uring();
+    let Some(attachment) = runtime::attachment() else { return };
+    attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
+    for (fd, entry) in fds::all() {
+        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
+            if let Some(endpoint) = runtime::known(fd) {
+                if endpoint.slot.stage() == Stage::Active {
+                    super::io::hand_over_for(fd, Reason::IoUring);
+                } else {
+                    finish::hold(endpoint, Reason::IoUring);
+                }
+            }
+        }
+    }
+}
 
-/// Is this the process that the shim's private memory belongs to? False in a vfork child: hooks pass straight through.
+/// Is this process the one that the shim's private memory belongs to? False in a vfork child: hooks pass straight through.
 pub fn is_own_memory() -> bool {
-    true
+    runtime::is_own_memory()
 }

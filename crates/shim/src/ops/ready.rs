@@ -1,36 +1,28 @@
 //! Readiness: poll, select and epoll.
 use super::Outcome;
+use crate::fds::{self, Entry};
+use crate::wait::{self, Borrowed, Deadline};
+use crate::{next, runtime, sets};
+use core::sync::atomic::Ordering;
+use ginnel_channel::ledger::{Stage, attention, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_region::sys;
+use ginnel_ring::park::Want;
 use libc::{c_int, epoll_event, fd_set, pollfd, sigset_t, timespec};
 
-/// `poll` and `ppoll` (and their `_chk` forms). `timeout`: `None` waits for ever. `mask`: null or a signal mask to sleep with.
-///
-/// # Safety
-/// `fds` points to `n` pollfds.
-pub unsafe fn poll(_fds: *mut pollfd, _n: usize, _timeout: Option<timespec>, _mask: *const sigset_t) -> Outcome<c_int> {
-    Outcome::Libc
-}
-
-/// `select` and `pselect`. Sets may be null. The hook writes back a `select` timeout itself from the time that passed.
-///
-/// # Safety
-/// Non-null sets hold at least `nfds` bits.
-pub unsafe fn select(
-    _nfds: c_int,
-    _read: *mut fd_set,
-    _write: *mut fd_set,
-    _except: *mut fd_set,
-    _timeout: Option<timespec>,
-    _mask: *const sigset_t,
-) -> Outcome<c_int> {
-    Outcome::Libc
-}
+const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
+const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
 /// `epoll_ctl`; with `Done`/`Failed` the kernel's call has been made.
 ///
 /// # Safety
 /// `event` is null or points to an event.
-pub unsafe fn epoll_ctl(_epfd: c_int, _op: c_int, _fd: c_int, _event: *mut epoll_event) -> Outcome<c_int> {
-    Outcome::Libc
+pub unsafe fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+    match fds::get(epfd) {
+        // SAFETY: the caller's promise.
+        Entry::Epoll(set) => unsafe { sets::control(set, epfd, op, fd, event) },
+        _ => Outcome::Libc,
+    }
 }
 
 /// `epoll_wait`, `epoll_pwait`, `epoll_pwait2`. `timeout`: `None` waits for ever.
@@ -38,11 +30,305 @@ pub unsafe fn epoll_ctl(_epfd: c_int, _op: c_int, _fd: c_int, _event: *mut epoll
 /// # Safety
 /// `events` has room for `max` events (`max` may be invalid: ≤ 0 goes to libc).
 pub unsafe fn epoll_wait(
-    _epfd: c_int,
-    _events: *mut epoll_event,
-    _max: c_int,
-    _timeout: Option<timespec>,
-    _mask: *const sigset_t,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
 ) -> Outcome<c_int> {
-    Outcome::Libc
+    let Some(set) = sets::index_of(epfd) else { return Outcome::Libc };
+    match usize::try_from(max) {
+        // SAFETY: the caller's promise.
+        Ok(max @ 1..) if !events.is_null() => unsafe { sets::wait(set, epfd, events, max, timeout, mask) },
+        _ => Outcome::Libc,
+    }
+}
+
+/// A descriptor that is polled and that the kernel alone cannot judge.
+#[derive(Clone, Copy)]
+enum Special {
+    Socket(Endpoint<'static>),
+    Set(u32),
+}
+
+fn special(fd: c_int) -> Option<Special> {
+    match fds::get(fd) {
+        Entry::Endpoint(_) | Entry::Inherited(_) => runtime::find(fd).filter(|endpoint| runtime::carried(*endpoint)).map(Special::Socket),
+        Entry::Epoll(_) => sets::index_of(fd).map(Special::Set),
+        _ => None,
+    }
+}
+
+/// `poll` and `ppoll` (and their `_chk` forms). `timeout`: `None` waits for ever. `mask`: null or a signal mask to sleep with.
+///
+/// # Safety
+/// `fds` points to `n` pollfds.
+pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: *const sigset_t) -> Outcome<c_int> {
+    if n == 0 || fds.is_null() || runtime::attachment().is_none() {
+        return Outcome::Libc;
+    }
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { core::slice::from_raw_parts_mut(fds, n) };
+    if !wanted.iter().any(|entry| special(entry.fd).is_some()) {
+        return Outcome::Libc;
+    }
+    // SAFETY: the caller's promise about `mask`.
+    match unsafe { poll_special(wanted, timeout, mask) } {
+        Ok(count) => Outcome::Done(c_int::try_from(count).unwrap_or(c_int::MAX)),
+        Err(errno) => Outcome::Failed(errno),
+    }
+}
+
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+    let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
+    let end = if at_once { None } else { wait::deadline(timeout) };
+    let mut asked: Vec<pollfd> = Vec::with_capacity(wanted.len() + 1);
+    static HABIT: wait::Habit = wait::Habit::new();
+    loop {
+        let ready = look(wanted, &mut asked)?;
+        if ready > 0 || at_once {
+            return Ok(ready);
+        }
+        let Some(attachment) = runtime::attachment() else { return Ok(ready) };
+        let rings = || {
+            wanted.iter().any(|entry| match special(entry.fd) {
+                Some(Special::Socket(endpoint)) => shared_memory(endpoint, entry.events) != 0,
+                _ => false,
+            })
+        };
+        if wanted.iter().any(|entry| matches!(special(entry.fd), Some(Special::Socket(endpoint)) if endpoint.rx_in_ring()))
+            && wait::spin(attachment, &HABIT, rings, || together(wanted))
+        {
+            continue;
+        }
+        // SAFETY: the caller's promise about `mask`.
+        match unsafe { sleep(wanted, &mut asked, attachment, end, mask) }? {
+            Slept::Again => {}
+            Slept::TimedOut => return look(wanted, &mut asked),
+        }
+    }
+}
+
+fn together(wanted: &[pollfd]) -> bool {
+    let here = wait::processor();
+    wanted.iter().filter_map(|entry| special(entry.fd)).all(|special| match special {
+        Special::Socket(endpoint) if endpoint.slot.stage() == Stage::Active => {
+            endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
+            endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
+        }
+        _ => false,
+    })
+}
+
+/// What shared memory alone says about a socket.
+fn shared_memory(endpoint: Endpoint<'_>, events: i16) -> i16 {
+    let mut ready = 0;
+    if endpoint.slot.stage() == Stage::Active {
+        if events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
+            ready |= events & IN;
+        }
+        if events & OUT != 0 && endpoint.tx_in_ring() && endpoint.writable() {
+            ready |= events & OUT;
+        }
+    }
+    ready
+}
+
+/// Fills in every `revents`. Returns how many are not empty.
+fn look(wanted: &mut [pollfd], asked: &mut Vec<pollfd>) -> Result<usize, i32> {
+    asked.clear();
+    asked.extend(wanted.iter().map(|entry| pollfd { fd: entry.fd, events: entry.events, revents: 0 }));
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `asked` is ours; the kernel may write the remaining time into our copy.
+    unsafe { sys::raw(syscalls::Sysno::ppoll, [asked.as_mut_ptr() as usize, asked.len(), &raw const now as usize, 0, 8, 0]) }?;
+    let mut count = 0;
+    for (entry, kernel) in wanted.iter_mut().zip(asked.iter()) {
+        entry.revents = judge(entry.fd, entry.events, kernel.revents);
+        count += usize::from(entry.revents != 0);
+    }
+    Ok(count)
+}
+
+/// What the kernel reported, corrected by what rings say.
+fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
+    match special(fd) {
+        None => kernel,
+        Some(Special::Set(set)) => {
+            if events & IN == 0 {
+                return kernel;
+            }
+            // The kernel's set may be ready for tokens that mean nothing to the program.
+            let truly = sets::ready(set) || kernel & IN != 0 && sets::truly_ready(set, fd);
+            if truly { kernel | events & IN } else { kernel & !IN }
+        }
+        Some(Special::Socket(endpoint)) => {
+            let mut ready = kernel & !(IN | OUT);
+            if kernel & (IN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
+                endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+            }
+            let ring = shared_memory(endpoint, events);
+            if ring & IN != 0 || kernel & IN != 0 && endpoint.tidy() {
+                ready |= events & IN;
+            }
+            let active = endpoint.slot.stage() == Stage::Active;
+            if ring & OUT != 0 || kernel & OUT != 0 && !(active && endpoint.tx_in_ring()) {
+                ready |= events & OUT;
+            }
+            ready
+        }
+    }
+}
+
+enum Slept {
+    Again,
+    TimedOut,
+}
+
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn sleep(
+    wanted: &[pollfd],
+    asked: &mut Vec<pollfd>,
+    attachment: &'static ginnel_channel::Attachment,
+    end: Deadline,
+    mask: *const sigset_t,
+) -> Result<Slept, i32> {
+    let waiter = wait::borrow(attachment);
+    let mut quiet = true;
+    let mut limit = wait::remaining(end);
+    asked.clear();
+    let mut armed: Vec<(Endpoint<'static>, Want, bool)> = Vec::new();
+    for entry in wanted {
+        let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
+        match special(entry.fd) {
+            Some(Special::Socket(endpoint)) if endpoint.slot.stage() == Stage::Active => {
+                let want = wish(endpoint, waiter.as_ref());
+                if entry.events & IN != 0 && endpoint.rx_in_ring() {
+                    match endpoint.arm_data(want) {
+                        Some(_) => armed.push((endpoint, want, false)),
+                        None => quiet = false,
+                    }
+                }
+                if entry.events & OUT != 0 && endpoint.tx_in_ring() {
+                    kernel.events &= !OUT;
+                    match endpoint.arm_space(want) {
+                        Some(now) => {
+                            armed.push((endpoint, want, true));
+                            if now == Want::Token && entry.events & IN == 0 {
+                                // Unread bytes may hide the token: look again soon.
+                                let soon = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                                limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
+                            }
+                        }
+                        None => quiet = false,
+                    }
+                }
+            }
+            Some(Special::Set(set)) if !sets::arm_for_kernel(set) => quiet = false,
+            _ => {}
+        }
+        asked.push(kernel);
+    }
+    if let Some(waiter) = &waiter {
+        waiter.sleeping(&attachment.segment);
+        asked.push(pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 });
+    }
+    let news = || {
+        armed.iter().any(|(endpoint, _, space)| if *space { endpoint.writable() } else { endpoint.readable() })
+            || waiter.as_ref().is_some_and(|waiter| waiter.any(&attachment.segment))
+    };
+    let mut got = Ok(1);
+    if quiet && !news() {
+        let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: `asked` is ours; a cancellation point, as the program's own call.
+        let n = unsafe { next::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        got = if n < 0 { Err(next::errno()) } else { Ok(n) };
+    }
+    if let Some(waiter) = &waiter {
+        waiter.awake(&attachment.segment);
+        waiter.take(&attachment.segment, |_| {});
+    }
+    for (endpoint, want, space) in armed {
+        if want != Want::Token {
+            if space { endpoint.disarm_space(want) } else { endpoint.disarm_data(want) }
+        }
+    }
+    match got? {
+        0 if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
+        _ => Ok(Slept::Again),
+    }
+}
+
+fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
+    let shared = endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    match waiter {
+        Some(waiter) if !shared => waiter.want(0),
+        _ => Want::Token,
+    }
+}
+
+/// `select` and `pselect`. Sets may be null. The hook writes back a `select` timeout itself from the time that passed.
+///
+/// # Safety
+/// Non-null sets hold at least `nfds` bits.
+pub unsafe fn select(
+    nfds: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Outcome<c_int> {
+    if nfds <= 0 || runtime::attachment().is_none() {
+        return Outcome::Libc;
+    }
+    let sets = [read, write, except];
+    let meanings = [IN, OUT, libc::POLLPRI];
+    let bit = |set: *mut fd_set, fd: c_int| {
+        let word = fd as usize / 64;
+        // SAFETY: the caller's promise: the set holds `nfds` bits, in words of 64.
+        !set.is_null() && unsafe { *set.cast::<u64>().add(word) } >> (fd % 64) & 1 == 1
+    };
+    let mut any = false;
+    let mut polled: Vec<pollfd> = Vec::new();
+    for fd in 0..nfds {
+        let events = sets.iter().zip(meanings).filter(|(set, _)| bit(**set, fd)).fold(0, |sum, (_, meaning)| sum | meaning);
+        if events != 0 {
+            any |= special(fd).is_some();
+            polled.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    if !any {
+        return Outcome::Libc;
+    }
+    // SAFETY: the caller's promise about `mask`.
+    if let Err(errno) = unsafe { poll_special(&mut polled, timeout, mask) } {
+        return Outcome::Failed(errno);
+    }
+    if polled.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+        return Outcome::Failed(libc::EBADF);
+    }
+    // What select calls readable, writable, exceptional (fs/select.c: POLLIN_SET, POLLOUT_SET, POLLEX_SET).
+    let answers = [IN | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR, OUT | libc::POLLWRBAND | libc::POLLERR, libc::POLLPRI];
+    let mut count = 0;
+    for (set, (meaning, answer)) in sets.iter().zip(meanings.iter().zip(answers)) {
+        if set.is_null() {
+            continue;
+        }
+        for entry in &polled {
+            if entry.events & meaning == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let word = unsafe { &mut *set.cast::<u64>().add(entry.fd as usize / 64) };
+            if entry.revents & answer != 0 {
+                count += 1;
+            } else {
+                *word &= !(1 << (entry.fd % 64));
+            }
+        }
+    }
+    Outcome::Done(count)
 }

@@ -1,26 +1,89 @@
 //! The life of a connection: connect, accept, shutdown, options.
 use super::Outcome;
+use crate::fds::{self, Entry};
+use crate::{next, runtime};
+use core::sync::atomic::Ordering;
+use ginnel_channel::kernel;
+use ginnel_channel::ledger::{Reason, Stage, attention, flag};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
-pub fn accepted(_listener: c_int, _fd: c_int, _nonblocking: bool) {}
+pub fn accepted(listener: c_int, fd: c_int, _nonblocking: bool) {
+    if runtime::attachment().is_none() {
+        return;
+    }
+    super::fd::created(fd, super::fd::Kind::Socket);
+    match runtime::classify(listener) {
+        Entry::Tcp => fds::set(fd, Entry::Accepted),
+        Entry::Plain => fds::set(fd, Entry::Plain),
+        _ => {}
+    }
+}
 
 /// `connect` on `fd` returned 0 or failed with EINPROGRESS.
-pub fn connected(_fd: c_int) {}
+pub fn connected(fd: c_int) {
+    if runtime::classify(fd) == Entry::Tcp {
+        let _ = runtime::adopt(fd, true);
+    }
+}
 
 /// `shutdown(2)`; with `Done`/`Failed` the kernel's shutdown has been made.
-pub fn shutdown(_fd: c_int, _how: c_int) -> Outcome<c_int> {
-    Outcome::Libc
+pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+        endpoint.finish_writing();
+    }
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+    }
+    // SAFETY: the program's own call.
+    let done = unsafe { next::shutdown(fd, how) };
+    if done < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(done) }
 }
 
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP, SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
-pub fn setting_option(_fd: c_int, _level: c_int, _name: c_int, _value: *const c_void, _len: socklen_t) {}
+pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
+    const SO_ZEROCOPY: c_int = 60;
+    const SO_TXTIME: c_int = 61;
+    const TCP_INQ: c_int = 36;
+    const TCP_ULP: c_int = 31;
+    let unfit = match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING | 63 | 64 | 65 | libc::SO_PEEK_OFF | SO_ZEROCOPY | SO_TXTIME
+        ),
+        libc::IPPROTO_TCP => matches!(name, TCP_ULP | libc::TCP_REPAIR | TCP_INQ),
+        _ => false,
+    };
+    if unfit && matches!(runtime::classify(fd), Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
+        super::io::hand_over_for(fd, Reason::Option);
+    }
+}
 
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
-pub fn option_set(_fd: c_int, _level: c_int, _name: c_int) {}
+pub fn option_set(fd: c_int, level: c_int, name: c_int) {
+    if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT {
+        if let Some(endpoint) = runtime::known(fd) {
+            let mut least: c_int = 1;
+            let _ = kernel::getsockopt(fd, level, name, &mut least);
+            endpoint.slot.set(flag::LOW_WATER, least > 1);
+        }
+    }
+}
 
 /// After `getsockopt` succeeded: corrects what the kernel says of an accelerated socket (TCP_INFO's counters), in place.
 ///
 /// # Safety
 /// `value` points to `len` readable and writable bytes.
-pub unsafe fn option_read(_fd: c_int, _level: c_int, _name: c_int, _value: *mut c_void, _len: socklen_t) {}
+pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: socklen_t) {
+    let Some(endpoint) = runtime::known(fd) else { return };
+    if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
+        let kept = endpoint.slot.rx.error.swap(0, Ordering::Relaxed);
+        let broken = if endpoint.slot.stage() == Stage::Broken { libc::ECONNRESET } else { 0 };
+        let kept = c_int::try_from(kept).unwrap_or(0).max(broken);
+        if kept != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { value.cast::<c_int>().write_unaligned(kept) };
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What each descriptor number of this process stands for.
+//!
+//! One word a number, in private memory that is taken as it is touched. The hot path is one load.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::ledger::SLOTS;
+use ginnel_region::sys;
+
+/// Numbers that are kept track of; higher ones are none of ours.
+pub const LIMIT: i32 = 1 << 20;
+
+/// What a number stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// Not looked at yet.
+    Unknown,
+    /// Never ours.
+    Plain,
+    /// A TCP socket that has no slot yet (unconnected, listening, or not used).
+    Tcp,
+    /// A TCP socket that `accept` returned and that has no slot yet.
+    Accepted,
+    /// An endpoint: its slot.
+    Endpoint(u32),
+    /// An endpoint inherited over fork, not used in this process yet: its slot.
+    Inherited(u32),
+    /// An epoll set of this process: its number.
+    Epoll(u32),
+    /// The shim's own.
+    Own,
+}
+
+impl Entry {
+    const fn word(self) -> u64 {
+        match self {
+            Self::Unknown => 0,
+            Self::Plain => 1,
+            Self::Tcp => 2,
+            Self::Endpoint(slot) => 3 | (slot as u64) << 8,
+            Self::Inherited(slot) => 4 | (slot as u64) << 8,
+            Self::Epoll(set) => 5 | (set as u64) << 8,
+            Self::Own => 6,
+            Self::Accepted => 7,
+        }
+    }
+
+    #[inline]
+    const fn of(word: u64) -> Self {
+        let payload = (word >> 8) as u32;
+        match word & 0xff {
+            1 => Self::Plain,
+            2 => Self::Tcp,
+            3 => Self::Endpoint(payload),
+            4 => Self::Inherited(payload),
+            5 => Self::Epoll(payload),
+            6 => Self::Own,
+            7 => Self::Accepted,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// For each slot a descriptor of this process that stands for it, plus one; 0 none.
+static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the tables; `false` where there is no address space for them.
+pub fn start() -> bool {
+    let table = sys::map_private(LIMIT as usize * 8);
+    let references = sys::map_private(SLOTS as usize * 4);
+    let descriptors = sys::map_private(SLOTS as usize * 4);
+    match (table, references, descriptors) {
+        (Ok(table), Ok(references), Ok(descriptors)) => {
+            DESCRIPTORS.store(descriptors.cast(), Ordering::Release);
+            REFERENCES.store(references.cast(), Ordering::Release);
+            TABLE.store(table.cast(), Ordering::Release);
+            true
+        }
+        _ => false,
+    }
+}
+
+#[inline]
+fn word(fd: i32) -> Option<&'static AtomicU64> {
+    let table = TABLE.load(Ordering::Relaxed);
+    if table.is_null() || !(0..LIMIT).contains(&fd) {
+        return None;
+    }
+    // SAFETY: inside the table, which is never unmapped; zeroes are valid atomics.
+    Some(unsafe { &*table.add(fd as usize) })
+}
+
+/// What `fd` stands for.
+#[inline]
+#[must_use]
+pub fn get(fd: i32) -> Entry {
+    word(fd).map_or(Entry::Plain, |word| Entry::of(word.load(Ordering::Acquire)))
+}
+
+/// Says what `fd` stands for from now on. References of slots are the caller's business.
+pub fn set(fd: i32, entry: Entry) {
+    if let Some(word) = word(fd) {
+        word.store(entry.word(), Ordering::Release);
+        HIGHEST.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
+    }
+}
+
+/// Replaces `old`, if that is still what `fd` stands for.
+pub fn replace(fd: i32, old: Entry, new: Entry) -> bool {
+    word(fd).is_some_and(|word| {
+        HIGHEST.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
+        word.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Takes what `fd` stood for: it is unknown afterwards.
+pub fn take(fd: i32) -> Entry {
+    word(fd).map_or(Entry::Plain, |word| Entry::of(word.swap(0, Ordering::AcqRel)))
+}
+
+/// All numbers that stand for something.
+pub fn all() -> impl Iterator<Item = (i32, Entry)> {
+    let highest = i32::try_from(HIGHEST.load(Ordering::Relaxed)).unwrap_or(0);
+    (0..=highest).map(|fd| (fd, get(fd))).filter(|(_, entry)| *entry != Entry::Unknown)
+}
+
+fn entry_of(table: &AtomicPtr<AtomicU32>, slot: u32) -> &'static AtomicU32 {
+    static NONE: AtomicU32 = AtomicU32::new(0);
+    let table = table.load(Ordering::Relaxed);
+    if table.is_null() {
+        return &NONE;
+    }
+    // SAFETY: the remainder keeps it inside the table, which is never unmapped.
+    unsafe { &*table.add((slot % SLOTS) as usize) }
+}
+
+/// One more descriptor of this process, `fd`, stands for `slot`.
+pub fn refer(slot: u32, fd: i32) {
+    entry_of(&REFERENCES, slot).fetch_add(1, Ordering::AcqRel);
+    entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
+}
+
+/// `fd` no longer stands for `slot`. Returns how many descriptors are left.
+pub fn unrefer(slot: u32, fd: i32) -> u32 {
+    let _ = entry_of(&REFERENCES, slot).fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    let left = entry_of(&REFERENCES, slot).load(Ordering::Acquire);
+    let known = entry_of(&DESCRIPTORS, slot);
+    if known.load(Ordering::Acquire) == fd.unsigned_abs() + 1 {
+        let other = if left == 0 {
+            None
+        } else {
+            all().find(|(other, entry)| *other != fd && matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == slot))
+        };
+        known.store(other.map_or(0, |(other, _)| other.unsigned_abs() + 1), Ordering::Release);
+    }
+    left
+}
+
+/// How many descriptors of this process stand for `slot`.
+pub fn count(slot: u32) -> u32 {
+    entry_of(&REFERENCES, slot).load(Ordering::Acquire)
+}
+
+/// A descriptor of this process that stands for `slot`.
+pub fn of_slot(slot: u32) -> Option<i32> {
+    entry_of(&DESCRIPTORS, slot).load(Ordering::Acquire).checked_sub(1).and_then(|fd| i32::try_from(fd).ok())
+}

@@ -1,0 +1,57 @@
+//! `GINNEL_REPORT`: one line of JSON a process, appended to a file at its end: how many bytes went which way.
+
+use crate::{fds, runtime};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use ginnel_channel::Slot;
+use ginnel_region::sys;
+use std::ffi::CString;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+const NAMES: [&str; 8] = ["tcp_in", "ring_in", "tcp_out", "ring_out", "wakes_sent", "tokens_sent", "upgrades", "downgrades"];
+static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
+/// Adds what went over a socket that this process is done with.
+pub fn add(slot: &Slot) {
+    let counters =
+        [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
+    for (total, counter) in TOTALS.iter().zip(counters) {
+        total.fetch_add(counter.load(Relaxed), Relaxed);
+    }
+}
+
+/// In a fork child: begins anew.
+pub fn forget() {
+    for total in &TOTALS {
+        total.store(0, Relaxed);
+    }
+}
+
+/// At the process's end.
+pub fn write() {
+    let Some(path) = std::env::var_os("GINNEL_REPORT") else { return };
+    let Some(attachment) = runtime::attachment() else { return };
+    if !runtime::is_own_memory() {
+        return;
+    }
+    let mut seen = Vec::new();
+    for (_, entry) in fds::all() {
+        if let fds::Entry::Endpoint(index) = entry {
+            if !seen.contains(&index) {
+                seen.push(index);
+                add(attachment.ledger.slot(index));
+            }
+        }
+    }
+    let program = attachment.ledger.process(attachment.me()).name();
+    let mut line = format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
+    for (name, total) in NAMES.iter().zip(&TOTALS) {
+        let _ = write!(line, ",\"{name}\":{}", total.swap(0, Relaxed));
+    }
+    line.push_str("}\n");
+    let Ok(path) = CString::new(path.as_bytes()) else { return };
+    if let Ok(fd) = sys::openat(libc::AT_FDCWD, &path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o644) {
+        let _ = sys::write(fd, line.as_bytes());
+        sys::close(fd);
+    }
+}

@@ -1,0 +1,253 @@
+//! This process's attachment, and the way from a descriptor to its endpoint.
+
+use crate::fds::{self, Entry};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use ginnel_channel::attach::Settings;
+use ginnel_channel::ledger::{Reason, Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::{Attachment, finish, kernel};
+use ginnel_region::sys;
+use libc::c_int;
+
+static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+static IO_URING: AtomicU32 = AtomicU32::new(0);
+
+/// Attaches this process, once.
+pub fn start() {
+    if !ATTACHMENT.load(Ordering::Acquire).is_null() || std::env::var_os("GINNEL_OFF").is_some() {
+        return;
+    }
+    PID.store(sys::pid(), Ordering::Relaxed);
+    let settings = Settings::from_environment();
+    let verbose = settings.verbose;
+    if !fds::start() {
+        return say(verbose, "no address space; connections stay on TCP");
+    }
+    match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
+        Ok(attachment) => ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release),
+        Err(unattached) => say(verbose, &format!("{}; connections stay on TCP", unattached.message)),
+    }
+}
+
+/// One line on standard error, where the user asked for them.
+pub fn say(verbose: bool, message: &str) {
+    if verbose {
+        let _ = sys::write(2, format!("ginnel[{}]: {message}\n", sys::pid()).as_bytes());
+    }
+}
+
+/// The attachment; `None` where this process carries nothing.
+#[inline]
+#[must_use]
+pub fn attachment() -> Option<&'static Attachment> {
+    // SAFETY: set once from a leaked box.
+    unsafe { ATTACHMENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Carries nothing from here on (a fork child that could not enter the ledger).
+pub fn stop() {
+    ATTACHMENT.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+/// Is this process the one that the private memory belongs to?
+#[must_use]
+pub fn is_own_memory() -> bool {
+    let known = PID.load(Ordering::Relaxed);
+    known == 0 || known == sys::pid()
+}
+
+/// The process has a new number (fork child).
+pub fn renumber() {
+    PID.store(sys::pid(), Ordering::Relaxed);
+}
+
+/// The program set up an io_uring.
+pub fn note_io_uring() {
+    IO_URING.store(1, Ordering::Relaxed);
+}
+
+/// Did it?
+#[must_use]
+pub fn uses_io_uring() -> bool {
+    IO_URING.load(Ordering::Relaxed) != 0
+}
+
+/// An endpoint of slot `index` through descriptor `fd`.
+#[inline]
+#[must_use]
+pub fn endpoint(fd: c_int, index: u32) -> Option<Endpoint<'static>> {
+    let attachment = attachment()?;
+    Some(Endpoint { attachment, slot: attachment.ledger.slot(index), fd })
+}
+
+/// The endpoint behind `fd`, if it is one: looks at it where it is not known yet.
+#[inline]
+#[must_use]
+pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
+    match fds::get(fd) {
+        Entry::Endpoint(slot) => endpoint(fd, slot),
+        Entry::Plain | Entry::Epoll(_) | Entry::Own => None,
+        Entry::Unknown | Entry::Tcp | Entry::Accepted | Entry::Inherited(_) => look(fd),
+    }
+}
+
+/// The endpoint behind `fd`, if it is known to be one.
+#[inline]
+#[must_use]
+pub fn known(fd: c_int) -> Option<Endpoint<'static>> {
+    match fds::get(fd) {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => endpoint(fd, slot),
+        _ => None,
+    }
+}
+
+#[cold]
+fn look(fd: c_int) -> Option<Endpoint<'static>> {
+    attachment()?;
+    match fds::get(fd) {
+        Entry::Inherited(slot) => {
+            fds::replace(fd, Entry::Inherited(slot), Entry::Endpoint(slot));
+            let endpoint = endpoint(fd, slot)?;
+            crate::service::attend(endpoint);
+            Some(endpoint)
+        }
+        Entry::Unknown if !is_tcp(fd) => {
+            fds::replace(fd, Entry::Unknown, Entry::Plain);
+            None
+        }
+        _ => adopt(fd, false),
+    }
+}
+
+/// Is it a TCP socket? Remembers the answer.
+pub fn classify(fd: c_int) -> Entry {
+    let known = fds::get(fd);
+    if known == Entry::Unknown && attachment().is_some() {
+        let entry = if is_tcp(fd) { Entry::Tcp } else { Entry::Plain };
+        fds::replace(fd, Entry::Unknown, entry);
+        return fds::get(fd);
+    }
+    known
+}
+
+fn is_tcp(fd: c_int) -> bool {
+    let (mut protocol, mut kind) = (0i32, 0i32);
+    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &mut protocol).is_ok()
+        && protocol == libc::IPPROTO_TCP
+        && kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, &mut kind).is_ok()
+        && kind == libc::SOCK_STREAM
+}
+
+/// Finds or makes the slot of a connected TCP socket. `connected`: this process called connect on it.
+pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
+    const LISTENING: u8 = 10;
+    const CLOSED: u8 = 7;
+    let attachment = attachment()?;
+    let before = fds::get(fd);
+    if let Entry::Endpoint(slot) = before {
+        return endpoint(fd, slot);
+    }
+    let Ok(state) = kernel::state(fd) else { return None };
+    if state == LISTENING || state == CLOSED {
+        fds::replace(fd, before, Entry::Tcp);
+        return None;
+    }
+    let cookie = kernel::cookie(fd).ok()?;
+    let me = attachment.me();
+    let Some((slot, new)) = attachment.ledger.find_or_claim(cookie, me) else {
+        fds::replace(fd, before, Entry::Plain);
+        return None;
+    };
+    let index = attachment.ledger.index(slot);
+    if !slot.hold(me) {
+        fds::replace(fd, before, Entry::Plain);
+        return None;
+    }
+    if new {
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
+        slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
+        // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
+        slot.set(flag::CONNECTED, connected || (before != Entry::Accepted && guess_connected(fd)));
+        let mut least: c_int = 1;
+        let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+        slot.set(flag::LOW_WATER, least > 1);
+        slot.set_reason(Reason::Young);
+        if uses_io_uring() {
+            slot.make_plain(Reason::IoUring);
+        } else if flags & libc::O_ASYNC != 0 {
+            slot.make_plain(Reason::Option);
+        }
+    }
+    if !fds::replace(fd, before, Entry::Endpoint(index)) {
+        // Another thread was first, or the number was closed meanwhile.
+        return known(fd);
+    }
+    fds::refer(index, fd);
+    crate::sets::adopted(fd, index);
+    let endpoint = endpoint(fd, index)?;
+    if !new {
+        crate::service::attend(endpoint);
+    }
+    Some(endpoint)
+}
+
+/// For a socket whose making was not seen (inherited over exec without the shim before): did this side connect? Bytes acknowledged by the peer, and bytes sent
+/// by this side, differ by the SYN only on the side that connected.
+fn guess_connected(fd: c_int) -> bool {
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Info {
+        head: [u64; 15],
+        acked: u64,
+        received: u64,
+        segments: [u32; 2],
+        notsent: [u32; 4],
+        rate: u64,
+        busy: [u64; 3],
+        delivered: [u32; 2],
+        bytes_sent: u64,
+        bytes_retransmitted: u64,
+    }
+    // SAFETY: plain numbers.
+    let mut info: Info = unsafe { core::mem::zeroed() };
+    let whole = kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).is_ok_and(|len| len as usize >= core::mem::size_of::<Info>());
+    let in_flight = kernel::unacknowledged(fd) - kernel::unsent(fd).min(kernel::unacknowledged(fd));
+    whole && info.acked + in_flight == info.bytes_sent - info.bytes_retransmitted + 1
+}
+
+/// One descriptor of this process let go of `slot`; `fd` is still open. True if this was the last descriptor of the socket anywhere, as far as is known:
+/// then the close has been prepared, and [`ended`] is due after the kernel's close.
+pub fn let_go(fd: c_int, index: u32) -> bool {
+    let Some(endpoint) = endpoint(fd, index) else { return false };
+    let left = crate::service::unless_serving(index, || fds::unrefer(index, fd));
+    if left > 0 {
+        return false;
+    }
+    crate::report::add(endpoint.slot);
+    let others = endpoint.slot.let_go(endpoint.me());
+    if others > 0 && others_live(endpoint) {
+        return false;
+    }
+    endpoint.finish();
+    true
+}
+
+fn others_live(endpoint: Endpoint<'_>) -> bool {
+    let ledger = &endpoint.attachment.ledger;
+    endpoint.slot.holders.iter().map(|holder| holder.load(Ordering::Acquire)).any(|holder| holder != 0 && ledger.process(holder - 1).alive())
+}
+
+/// After the kernel's close of the last descriptor.
+pub fn ended(index: u32) {
+    if let Some(attachment) = attachment() {
+        finish::forget(attachment, attachment.ledger.slot(index));
+    }
+}
+
+/// Is this connection's state such that its calls must go through the channel?
+#[inline]
+#[must_use]
+pub fn carried(endpoint: Endpoint<'_>) -> bool {
+    matches!(endpoint.slot.stage(), Stage::Settling | Stage::Active | Stage::Broken)
+}

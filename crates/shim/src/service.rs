@@ -1,0 +1,288 @@
+//! The service thread: what cannot wait for the program's next call. It watches the kernel's side of every carried socket, answers the wishes
+//! of peers, pays owed tokens, moves settling along, and frees what the dead held.
+
+use crate::{fds, runtime};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::ledger::{SLOTS, Stage, attention};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::Waiter;
+use ginnel_channel::{Attachment, kernel, reclaim};
+use ginnel_region::sys;
+use libc::c_int;
+use syscalls::Sysno;
+
+static RUNNING: AtomicBool = AtomicBool::new(false);
+static EPOLL: AtomicI32 = AtomicI32::new(-1);
+static BELL: AtomicI32 = AtomicI32::new(-1);
+static FIFO: AtomicI32 = AtomicI32::new(-1);
+static STOP: AtomicBool = AtomicBool::new(false);
+/// How many sockets are settling: the thread then looks often.
+static SETTLING: AtomicU32 = AtomicU32::new(0);
+/// One bit a slot: is its socket in the thread's epoll set?
+static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+/// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
+static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
+
+const BELL_DATA: u64 = u64::MAX;
+const FIFO_DATA: u64 = u64::MAX - 1;
+/// How often the thread looks while something settles, ms.
+const SETTLING_TICK: c_int = 1;
+/// How often where peers cannot wake it, ms.
+const TOKEN_TICK: c_int = 100;
+/// How often otherwise, ms.
+const IDLE_TICK: c_int = 5000;
+
+/// Runs `work` while the thread is not using a descriptor of `slot`.
+pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
+    let guard = GUARDS.get(slot as usize % GUARDS.len());
+    while guard.is_some_and(|guard| guard.swap(true, Ordering::Acquire)) {
+        core::hint::spin_loop();
+    }
+    let result = work();
+    if let Some(guard) = guard {
+        guard.store(false, Ordering::Release);
+    }
+    result
+}
+
+/// The endpoint has a channel, or soon will: starts the thread if it does not run, watches the socket once the channel is active.
+pub fn attend(endpoint: Endpoint<'static>) {
+    match endpoint.slot.stage() {
+        Stage::Settling => {
+            SETTLING.store(1, Ordering::Relaxed);
+            if start(endpoint.attachment) {
+                ring();
+            }
+        }
+        Stage::Active => watch(endpoint),
+        _ => {}
+    }
+}
+
+/// Watches the kernel's side of an active channel.
+pub fn watch(endpoint: Endpoint<'static>) {
+    if !start(endpoint.attachment) {
+        return;
+    }
+    let index = endpoint.attachment.ledger.index(endpoint.slot);
+    let Some(word) = WATCHED.get(index as usize / 64) else { return };
+    let bit = 1u64 << (index % 64);
+    if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+        return;
+    }
+    let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
+    control(libc::EPOLL_CTL_ADD, endpoint.fd, events as u32, u64::from(index));
+    endpoint.channel().service(endpoint.slot.side()).store(u64::from(endpoint.attachment.service_page()), Ordering::Relaxed);
+}
+
+/// A slot's last descriptor here is about to be closed.
+pub fn forget(index: u32) {
+    if let Some(word) = WATCHED.get(index as usize / 64) {
+        word.fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
+    }
+}
+
+fn control(operation: c_int, fd: c_int, events: u32, data: u64) {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: `event` is readable.
+    let _ = unsafe {
+        sys::raw(Sysno::epoll_ctl, [EPOLL.load(Ordering::Relaxed) as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0])
+    };
+}
+
+fn ring() {
+    let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
+}
+
+/// Starts the thread, once. `false` where it cannot be.
+fn start(attachment: &'static Attachment) -> bool {
+    if RUNNING.load(Ordering::Acquire) {
+        return true;
+    }
+    if RUNNING.swap(true, Ordering::AcqRel) {
+        return true;
+    }
+    let ok = prepare(attachment).is_ok() && spawn();
+    if !ok {
+        RUNNING.store(false, Ordering::Release);
+    }
+    ok
+}
+
+fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
+    STOP.store(false, Ordering::Relaxed);
+    // SAFETY: no memory is passed.
+    let epoll = unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }? as i32;
+    // SAFETY: likewise.
+    let bell = unsafe { sys::raw(Sysno::eventfd2, [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0]) }
+        .inspect_err(|_| sys::close(epoll))? as i32;
+    let (epoll, bell) = (sys::move_high(epoll), sys::move_high(bell));
+    attachment.own(epoll);
+    attachment.own(bell);
+    EPOLL.store(epoll, Ordering::Relaxed);
+    BELL.store(bell, Ordering::Relaxed);
+    control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL_DATA);
+    if let Ok(waiter) = Waiter::new(attachment) {
+        FIFO.store(waiter.fifo(), Ordering::Relaxed);
+        attachment.set_service_page(waiter.page());
+        control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
+    }
+    Ok(())
+}
+
+fn spawn() -> bool {
+    extern "C" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
+        run();
+        core::ptr::null_mut()
+    }
+    // SAFETY: the mask is ours; the thread's function takes nothing and touches statics only.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(&raw mut attributes, 256 << 10);
+        let mut thread = 0;
+        let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        made == 0
+    }
+}
+
+fn waiter(attachment: &Attachment) -> Option<Waiter> {
+    let page = attachment.service_page();
+    (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
+}
+
+fn run() {
+    let Some(attachment) = runtime::attachment() else { return };
+    let mut reclaimed = sys::monotonic_ns();
+    loop {
+        let settling = SETTLING.swap(0, Ordering::AcqRel) != 0;
+        let mut again = settling;
+        if settling {
+            again = all(attachment);
+        } else if waiter(attachment).is_none() {
+            all(attachment);
+        }
+        if again {
+            SETTLING.store(1, Ordering::Relaxed);
+        }
+        let tick = if again {
+            SETTLING_TICK
+        } else if waiter(attachment).is_none() {
+            TOKEN_TICK
+        } else {
+            IDLE_TICK
+        };
+        sleep(attachment, tick);
+        if STOP.load(Ordering::Relaxed) {
+            return;
+        }
+        if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
+            reclaimed = sys::monotonic_ns();
+            reclaim::reclaim(attachment);
+        }
+    }
+}
+
+fn sleep(attachment: &'static Attachment, ms: c_int) {
+    let waiter = waiter(attachment);
+    if let Some(waiter) = waiter {
+        waiter.sleeping(&attachment.segment);
+        if waiter.any(&attachment.segment) {
+            waiter.awake(&attachment.segment);
+            return waiter.take(&attachment.segment, |bit| serve(bit));
+        }
+    }
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+    // SAFETY: room for 64 events.
+    let got = unsafe {
+        sys::raw(Sysno::epoll_pwait, [EPOLL.load(Ordering::Relaxed) as usize, events.as_mut_ptr() as usize, 64, ms as usize, 0, 8])
+    };
+    if let Some(waiter) = waiter {
+        waiter.awake(&attachment.segment);
+        waiter.take(&attachment.segment, serve);
+    }
+    for event in events.iter().take(got.unwrap_or(0)) {
+        match event.u64 {
+            BELL_DATA => {
+                let mut count = [0u8; 8];
+                let _ = sys::read(BELL.load(Ordering::Relaxed), &mut count);
+            }
+            FIFO_DATA => {
+                if let Some(waiter) = waiter {
+                    waiter.empty();
+                }
+            }
+            index => {
+                // FIN, or an error: the next call is to ask the kernel.
+                if let Ok(index) = u32::try_from(index) {
+                    attachment.ledger.slot(index).attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+                    serve(index);
+                }
+            }
+        }
+    }
+}
+
+/// Looks at every slot of this process. True while any is settling.
+fn all(attachment: &'static Attachment) -> bool {
+    let mut settling = false;
+    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+        serve(index);
+        settling |= attachment.ledger.slot(index).stage() == Stage::Settling;
+    }
+    settling
+}
+
+/// Does for one slot what is due.
+fn serve(index: u32) {
+    unless_serving(index, || {
+        let Some(fd) = fds::of_slot(index) else { return };
+        let Some(endpoint) = runtime::endpoint(fd, index) else { return };
+        // The number may have been closed past the hooks.
+        if kernel::cookie(fd) != Ok(endpoint.slot.cookie.load(Ordering::Relaxed)) {
+            return;
+        }
+        match endpoint.slot.stage() {
+            Stage::Settling => {
+                endpoint.progress(false);
+                if endpoint.slot.stage() == Stage::Active {
+                    watch(endpoint);
+                }
+            }
+            Stage::Active => {
+                watch(endpoint);
+                if endpoint.wants_service() {
+                    endpoint.serve_tx();
+                }
+            }
+            _ => {}
+        }
+    });
+}
+
+/// In a fork child: the thread is not there, and what it used is the parent's.
+pub fn forget_parent(attachment: &Attachment) {
+    RUNNING.store(false, Ordering::Release);
+    for guard in &GUARDS {
+        guard.store(false, Ordering::Relaxed);
+    }
+    for word in &WATCHED {
+        word.store(0, Ordering::Relaxed);
+    }
+    for fd in [&EPOLL, &BELL, &FIFO] {
+        attachment.disown(fd.swap(-1, Ordering::AcqRel));
+    }
+}
+
+/// Is the thread running in this process?
+#[must_use]
+pub fn running() -> bool {
+    RUNNING.load(Ordering::Acquire)
+}

@@ -1,0 +1,685 @@
+//! Epoll sets: what the program registered, beside what the kernel was told.
+//!
+//! The kernel's set stays registered for every socket, and tells of connections, plain sockets, FIN, errors and tokens. What it cannot see is ring bytes. So for TCP sockets this
+//! process keeps each registration too; the kernel's copy carries a tag by which it is found again.
+//!
+//! A registration is *hot* while its ring is looked at in every wait, and *armed* otherwise: its channel names the set's waiter and a bit. Only hot ones are looked
+//! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
+//! socket writable: while its ring is full, EPOLLOUT is taken out of the kernel's interest (*masked*) and put back when there is room, which makes the edge.
+
+mod wait;
+
+pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait};
+
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::runtime;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::ledger::{SLOTS, Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::{BITS, Waiter};
+use ginnel_region::sys;
+use ginnel_ring::park::Want;
+use libc::{c_int, epoll_event};
+use std::collections::HashMap;
+
+const MAX_SETS: usize = 4096;
+
+static SETS: [AtomicPtr<Set>; MAX_SETS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS];
+/// Upper half of every tag: random, so that a program's own data is not taken for one.
+static TAG: AtomicU64 = AtomicU64::new(0);
+/// What is known of a slot's registrations in this process: see [`local`].
+static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as usize];
+/// (descriptor) → (set, registration)s.
+static BY_FD: Spin<Option<HashMap<c_int, Vec<(u32, u32)>>>> = Spin::new(None);
+
+mod local {
+    /// Registered in some set.
+    pub const REGISTERED: u8 = 1;
+    /// Looked at in every wait.
+    pub const HOT: u8 = 2;
+    /// A registration wants EPOLLOUT.
+    pub const WRITES: u8 = 4;
+}
+
+/// A spin lock over private data: its holders do little.
+pub struct Spin<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached through `with`, under the lock.
+unsafe impl<T: Send> Sync for Spin<T> {}
+
+impl<T> Spin<T> {
+    /// Not held.
+    pub const fn new(value: T) -> Self {
+        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    fn acquire(&self) {
+        let mut round = 0u32;
+        while self.held.swap(true, Ordering::Acquire) {
+            round += 1;
+            if round % 64 == 0 {
+                // SAFETY: no arguments.
+                let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    fn release(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// Works on the value under the lock.
+    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        self.acquire();
+        // SAFETY: under the lock.
+        let result = work(unsafe { &mut *self.value.get() });
+        self.release();
+        result
+    }
+}
+
+/// One registration.
+struct Registration {
+    fd: c_int,
+    slot: Option<u32>,
+    /// What the program asked for.
+    events: u32,
+    data: u64,
+    generation: u8,
+    used: bool,
+    /// EPOLLONESHOT fired.
+    disabled: bool,
+    /// The kernel has the registration.
+    in_kernel: bool,
+    /// EPOLLOUT is taken out of the kernel's interest.
+    masked: bool,
+    hot: bool,
+    /// Waits in vain since it last had something.
+    idle: u32,
+    /// Edge-triggered: what was reported.
+    seen: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    registrations: Vec<Registration>,
+    by_fd: HashMap<c_int, u32>,
+    free: Vec<u32>,
+    hot: Vec<u32>,
+    /// Inner sets: (descriptor, events, data).
+    children: Vec<(c_int, u32, u64)>,
+    waiter: Option<Waiter>,
+    waiter_tried: bool,
+    /// Registered in another set, or polled: woken through the kernel only.
+    nested: bool,
+    looked: u64,
+    turn: usize,
+}
+
+/// One epoll set of this process.
+pub struct Set {
+    inner: Spin<Inner>,
+    descriptors: AtomicU32,
+    fd: AtomicI32,
+    /// Registrations and inner sets.
+    size: AtomicU32,
+    sleepers: AtomicU32,
+    habit: crate::wait::Habit,
+}
+
+fn set_at(index: u32) -> Option<&'static Set> {
+    // SAFETY: sets are leaked and never freed.
+    SETS.get(index as usize).and_then(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
+}
+
+fn tag_base() -> u64 {
+    let known = TAG.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // Not an address, not a small number.
+    let fresh = (0xA500_0000 | (sys::random_u64() >> 8 & 0xff_ffff)) << 32;
+    match TAG.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => fresh,
+        Err(other) => other,
+    }
+}
+
+const FIFO_TAG: u32 = u32::MAX;
+
+fn tag(index: u32, generation: u8) -> u64 {
+    tag_base() | u64::from(generation) << 24 | u64::from(index)
+}
+
+/// A new epoll set.
+pub fn created(fd: c_int) {
+    for (index, place) in SETS.iter().enumerate() {
+        let mut set = place.load(Ordering::Acquire);
+        if set.is_null() {
+            let fresh = Box::into_raw(Box::new(Set {
+                inner: Spin::new(Inner::default()),
+                descriptors: AtomicU32::new(0),
+                fd: AtomicI32::new(-1),
+                size: AtomicU32::new(0),
+                sleepers: AtomicU32::new(0),
+                habit: crate::wait::Habit::new(),
+            }));
+            match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => set = fresh,
+                Err(other) => {
+                    // SAFETY: just made, nobody has it.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    set = other;
+                }
+            }
+        }
+        // SAFETY: sets are never freed.
+        let set = unsafe { &*set };
+        if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            set.fd.store(fd, Ordering::Relaxed);
+            return fds::set(fd, Entry::Epoll(u32::try_from(index).unwrap_or(0)));
+        }
+    }
+    fds::set(fd, Entry::Plain);
+}
+
+/// One more descriptor of a set.
+pub fn duplicated(index: u32) {
+    if let Some(set) = set_at(index) {
+        set.descriptors.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// A set's descriptor is closed.
+pub fn closed(fd: c_int, index: u32) {
+    let Some(set) = set_at(index) else { return };
+    forget_child(fd);
+    if set.descriptors.load(Ordering::Acquire) > 1 {
+        set.descriptors.fetch_sub(1, Ordering::AcqRel);
+        if set.fd.load(Ordering::Relaxed) == fd {
+            let other = fds::all().find(|(other, entry)| *other != fd && *entry == Entry::Epoll(index));
+            set.fd.store(other.map_or(-1, |(other, _)| other), Ordering::Relaxed);
+        }
+        return;
+    }
+    let members: Vec<c_int> = set.inner.with(|inner| inner.by_fd.keys().copied().collect());
+    for member in members {
+        unlink(member, index);
+    }
+    set.inner.with(|inner| {
+        if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
+            waiter.retire(attachment);
+        }
+        *inner = Inner::default();
+    });
+    set.size.store(0, Ordering::Release);
+    set.descriptors.store(0, Ordering::Release);
+}
+
+fn forget_child(fd: c_int) {
+    for set in SETS.iter().map_while(|set| {
+        // SAFETY: sets are never freed.
+        unsafe { set.load(Ordering::Acquire).as_ref() }
+    }) {
+        if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
+            set.inner.with(|inner| {
+                let before = inner.children.len();
+                inner.children.retain(|(child, ..)| *child != fd);
+                set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
+            });
+        }
+    }
+}
+
+/// `fd`, a TCP socket, is about to be closed: its registrations go with it.
+pub fn closing(fd: c_int) {
+    let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
+    let Some(places) = places else { return };
+    let slot = match fds::get(fd) {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
+        _ => None,
+    };
+    for (index, registration) in places {
+        let Some(set) = set_at(index) else { continue };
+        set.inner.with(|inner| {
+            inner.by_fd.remove(&fd);
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return };
+            let slot = slot.or(entry.slot);
+            if slot.is_some_and(|slot| fds::count(slot) > 1) {
+                // The kernel goes on reporting it for the other descriptors of the socket: so does this.
+                entry.slot = slot;
+                return;
+            }
+            drop_registration(inner, registration);
+            set.size.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+    if let Some(slot) = slot {
+        if fds::count(slot) <= 1 {
+            if let Some(local) = LOCAL.get(slot as usize) {
+                local.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+fn drop_registration(inner: &mut Inner, index: u32) {
+    inner.hot.retain(|hot| *hot != index);
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        entry.used = false;
+        entry.hot = false;
+        entry.slot = None;
+        entry.generation = entry.generation.wrapping_add(1);
+        inner.free.push(index);
+    }
+}
+
+/// Takes (set) off the places of `fd`.
+fn unlink(fd: c_int, set: u32) {
+    BY_FD.with(|map| {
+        if let Some(map) = map.as_mut() {
+            if let Some(places) = map.get_mut(&fd) {
+                places.retain(|(place, _)| *place != set);
+                if places.is_empty() {
+                    map.remove(&fd);
+                }
+            }
+        }
+    });
+}
+
+fn local_bits(slot: u32, set: u8, clear: u8) {
+    if let Some(local) = LOCAL.get(slot as usize) {
+        local.fetch_or(set, Ordering::AcqRel);
+        local.fetch_and(!clear, Ordering::AcqRel);
+    }
+}
+
+#[inline]
+fn local_of(slot: u32) -> u8 {
+    LOCAL.get(slot as usize).map_or(0, |local| local.load(Ordering::Acquire))
+}
+
+/// `fd` became an endpoint: registrations that it had before are the endpoint's.
+pub fn adopted(fd: c_int, slot: u32) {
+    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    for (index, registration) in &places {
+        let Some(set) = set_at(*index) else { continue };
+        set.inner.with(|inner| {
+            if let Some(entry) = inner.registrations.get_mut(*registration as usize) {
+                entry.slot = Some(slot);
+                let writes = if entry.events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
+                local_bits(slot, local::REGISTERED | writes, 0);
+            }
+        });
+    }
+    if places.len() > 1 {
+        share(slot);
+    }
+}
+
+fn share(slot: u32) {
+    if let Some(attachment) = runtime::attachment() {
+        attachment.ledger.slot(slot).set(flag::SHARED, true);
+    }
+}
+
+impl Registration {
+    fn wants(&self, event: c_int) -> bool {
+        self.events & event as u32 != 0
+    }
+
+    /// What the kernel is told.
+    fn interest(&self) -> u32 {
+        let mut events = self.events;
+        if self.masked {
+            events &= !(libc::EPOLLOUT as u32);
+            if !self.wants(libc::EPOLLIN) && events & libc::EPOLLEXCLUSIVE as u32 == 0 {
+                // A token for room must be noticed, once.
+                events |= (libc::EPOLLIN | libc::EPOLLET) as u32;
+            }
+        }
+        events
+    }
+
+    fn endpoint(&self) -> Option<Endpoint<'static>> {
+        let slot = self.slot?;
+        let fd = match fds::get(self.fd) {
+            Entry::Endpoint(of) | Entry::Inherited(of) if of == slot => self.fd,
+            _ => fds::of_slot(slot)?,
+        };
+        runtime::endpoint(fd, slot)
+    }
+}
+
+fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u64) -> Result<usize, i32> {
+    let mut event = epoll_event { events, u64: data };
+    // SAFETY: `event` is readable.
+    unsafe { sys::raw(syscalls::Sysno::epoll_ctl, [epfd as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0]) }
+}
+
+/// Tells the kernel a registration's present interest.
+fn retell(epfd: c_int, index: u32, entry: &mut Registration) {
+    let data = tag(index, entry.generation);
+    if entry.wants(libc::EPOLLEXCLUSIVE) {
+        // The kernel does not modify exclusive registrations.
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
+        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
+    } else if entry.in_kernel {
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), data);
+    } else {
+        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
+    }
+}
+
+fn make_hot(inner: &mut Inner, index: u32) {
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        entry.idle = 0;
+        if entry.used && !entry.hot && entry.slot.is_some() {
+            entry.hot = true;
+            if let Some(slot) = entry.slot {
+                local_bits(slot, local::HOT, 0);
+            }
+            inner.hot.push(index);
+        }
+    }
+}
+
+/// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
+///
+/// # Safety
+/// `event` is null or points to an event.
+pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+    let Some(set) = set_at(index) else { return Outcome::Libc };
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
+    let known = set.inner.with(|inner| inner.by_fd.get(&fd).copied());
+    match (operation, wanted, known) {
+        (libc::EPOLL_CTL_ADD, Some((events, data)), None) => add(set, index, epfd, fd, events, data),
+        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
+                return Outcome::Failed(libc::EINVAL);
+            }
+            (entry.events, entry.data, entry.masked, entry.disabled, entry.seen) = (events, data, false, false, u64::MAX);
+            let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+            if let Err(errno) = kernel_control(epfd, operation, fd, events, tag(registration, entry.generation)) {
+                return Outcome::Failed(errno);
+            }
+            entry.in_kernel = true;
+            if let Some(slot) = entry.slot {
+                local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
+            }
+            make_hot(inner, registration);
+            stir(set, inner);
+            Outcome::Done(0)
+        }),
+        (libc::EPOLL_CTL_DEL, _, Some(registration)) => {
+            unlink(fd, index);
+            set.inner.with(|inner| {
+                let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
+                let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+                inner.by_fd.remove(&fd);
+                drop_registration(inner, registration);
+                set.size.fetch_sub(1, Ordering::AcqRel);
+                if let Some(slot) = slot {
+                    local_bits(slot, 0, local::REGISTERED | local::HOT);
+                }
+                match kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0) {
+                    Err(errno) if in_kernel => Outcome::Failed(errno),
+                    _ => Outcome::Done(0),
+                }
+            })
+        }
+        (libc::EPOLL_CTL_DEL, ..) => {
+            set.inner.with(|inner| {
+                let before = inner.children.len();
+                inner.children.retain(|(child, ..)| *child != fd);
+                set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
+            });
+            Outcome::Libc
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {
+            set.inner.with(|inner| {
+                for child in inner.children.iter_mut().filter(|(child, ..)| *child == fd) {
+                    (child.1, child.2) = (events, data);
+                }
+            });
+            Outcome::Libc
+        }
+        _ => Outcome::Libc,
+    }
+}
+
+fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data: u64) -> Outcome<c_int> {
+    let entry = runtime::classify(fd);
+    if let Entry::Epoll(inner_set) = entry {
+        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data) {
+            return Outcome::Failed(errno);
+        }
+        if let Some(child) = set_at(inner_set) {
+            child.inner.with(|inner| inner.nested = true);
+            // Whoever sleeps on it is to arm anew, with tokens.
+            child.inner.with(|inner| stir(child, inner));
+        }
+        set.inner.with(|inner| inner.children.push((fd, events, data)));
+        set.size.fetch_add(1, Ordering::AcqRel);
+        return Outcome::Done(0);
+    }
+    let ours = matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_));
+    if !ours && data & 0xffff_ffff_0000_0000 != tag_base() {
+        return Outcome::Libc;
+    }
+    let slot = match entry {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
+        _ => None,
+    };
+    let outcome = set.inner.with(|inner| {
+        let place = inner.free.pop().unwrap_or_else(|| {
+            inner.registrations.push(Registration {
+                fd: -1,
+                slot: None,
+                events: 0,
+                data: 0,
+                generation: 0,
+                used: false,
+                disabled: false,
+                in_kernel: false,
+                masked: false,
+                hot: false,
+                idle: 0,
+                seen: u64::MAX,
+            });
+            u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
+        });
+        let Some(fresh) = inner.registrations.get_mut(place as usize) else { return Err(libc::ENOMEM) };
+        let generation = fresh.generation;
+        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, tag(place, generation)) {
+            inner.free.push(place);
+            return Err(errno);
+        }
+        *fresh = Registration {
+            fd,
+            slot,
+            events,
+            data,
+            generation,
+            used: true,
+            disabled: false,
+            in_kernel: true,
+            masked: false,
+            hot: false,
+            idle: 0,
+            seen: u64::MAX,
+        };
+        inner.by_fd.insert(fd, place);
+        set.size.fetch_add(1, Ordering::AcqRel);
+        make_hot(inner, place);
+        stir(set, inner);
+        Ok(place)
+    });
+    match outcome {
+        Err(errno) => Outcome::Failed(errno),
+        Ok(place) => {
+            let places = BY_FD.with(|map| {
+                let places = map.get_or_insert_with(HashMap::new).entry(fd).or_default();
+                places.push((index, place));
+                places.len()
+            });
+            if let Some(slot) = slot {
+                let before = local_of(slot);
+                let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
+                local_bits(slot, local::REGISTERED | writes, 0);
+                if places > 1 || before & local::REGISTERED != 0 {
+                    share(slot);
+                }
+            }
+            Outcome::Done(0)
+        }
+    }
+}
+
+/// Something changed that a sleeper of this set must see: lets it look again.
+fn stir(set: &Set, inner: &Inner) {
+    if set.sleepers.load(Ordering::Acquire) != 0 {
+        if let Some(waiter) = inner.waiter {
+            waiter.poke();
+        }
+    }
+}
+
+/// How a registration's channel is to wake this set.
+fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
+    let shared = inner.nested || endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    match (inner.waiter, u16::try_from(index)) {
+        (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
+        _ => Want::Token,
+    }
+}
+
+/// A receive found the ring empty (EAGAIN, or a short read): whoever waits for more must be woken. True: there is more already, look again.
+#[inline]
+pub fn emptied(endpoint: Endpoint<'static>) -> bool {
+    let slot = endpoint.slot;
+    if slot.stage() != Stage::Active {
+        return false;
+    }
+    let index = endpoint.attachment.ledger.index(slot);
+    let local = local_of(index);
+    if local & (local::REGISTERED | local::HOT) == local::REGISTERED | local::HOT && !slot.has(flag::SHARED) {
+        return false;
+    }
+    if local & local::REGISTERED == 0 && slot.holder_count() < 2 {
+        return false;
+    }
+    emptied_slowly(endpoint, index)
+}
+
+#[cold]
+fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
+    if !endpoint.rx_in_ring() {
+        return false;
+    }
+    let shared = endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    if shared && endpoint.arm_data(Want::Token).is_none() {
+        heat(endpoint, index);
+        return true;
+    }
+    heat(endpoint, index);
+    false
+}
+
+/// Has every registration of the slot looked at in the next wait.
+fn heat(endpoint: Endpoint<'static>, slot: u32) {
+    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
+    let _ = slot;
+    for (index, registration) in places {
+        if let Some(set) = set_at(index) {
+            set.inner.with(|inner| {
+                make_hot(inner, registration);
+                stir(set, inner);
+            });
+        }
+    }
+}
+
+/// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
+pub fn filled(endpoint: Endpoint<'static>) -> bool {
+    let index = endpoint.attachment.ledger.index(endpoint.slot);
+    if local_of(index) & local::WRITES == 0 {
+        return false;
+    }
+    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
+    for (index, registration) in places {
+        let Some(set) = set_at(index) else { continue };
+        set.inner.with(|inner| {
+            let epfd = set.fd.load(Ordering::Relaxed);
+            if let Some(entry) = inner.registrations.get_mut(registration as usize) {
+                if entry.wants(libc::EPOLLOUT) && !entry.masked && !entry.disabled {
+                    entry.masked = true;
+                    retell(epfd, registration, entry);
+                }
+            }
+            make_hot(inner, registration);
+            stir(set, inner);
+        });
+    }
+    false
+}
+
+/// Before fork: no set is being changed.
+pub fn lock_all() {
+    BY_FD.acquire();
+    for set in SETS.iter().map_while(|set| {
+        // SAFETY: sets are never freed.
+        unsafe { set.load(Ordering::Acquire).as_ref() }
+    }) {
+        set.inner.acquire();
+    }
+}
+
+/// After fork, on both sides.
+pub fn unlock_all() {
+    for set in SETS.iter().map_while(|set| {
+        // SAFETY: sets are never freed.
+        unsafe { set.load(Ordering::Acquire).as_ref() }
+    }) {
+        set.inner.release();
+    }
+    BY_FD.release();
+}
+
+/// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel: from here on both sides are woken through it.
+pub fn forget_parent() {
+    let Some(attachment) = runtime::attachment() else { return };
+    for set in SETS.iter().map_while(|set| {
+        // SAFETY: sets are never freed.
+        unsafe { set.load(Ordering::Acquire).as_ref() }
+    }) {
+        set.sleepers.store(0, Ordering::Relaxed);
+        set.inner.with(|inner| {
+            if let Some(waiter) = inner.waiter.take() {
+                attachment.disown(waiter.fifo());
+            }
+            inner.waiter_tried = true;
+            for index in 0..inner.registrations.len() {
+                make_hot(inner, u32::try_from(index).unwrap_or(0));
+            }
+        });
+    }
+}
+
+/// The number of `fd`'s set, if it is one that may hold carried sockets.
+#[must_use]
+pub fn index_of(fd: c_int) -> Option<u32> {
+    match fds::get(fd) {
+        Entry::Epoll(index) if set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0) => Some(index),
+        _ => None,
+    }
+}

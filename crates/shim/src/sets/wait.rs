@@ -1,0 +1,565 @@
+//! Waiting on an epoll set.
+
+use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, retell, set_at, tag_base, want};
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::wait::{self, Deadline, ticks};
+use crate::{next, runtime};
+use core::sync::atomic::Ordering;
+use ginnel_channel::Attachment;
+use ginnel_channel::layout::NO_EOF;
+use ginnel_channel::ledger::{Stage, attention};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::Waiter;
+use ginnel_region::sys;
+use libc::{c_int, epoll_event, sigset_t, timespec};
+
+/// Between two looks at the kernel while rings are busy, ticks: about 20 µs.
+const LOOK_EVERY: u64 = 40_000;
+/// Hot registrations beyond which idle ones are armed and looked at no more.
+const MANY: usize = 16;
+/// Waits in vain after which a registration is idle.
+const IDLE: u32 = 32;
+
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+
+/// `epoll_wait` and its kin on set `index`.
+///
+/// # Safety
+/// `events` has room for `max` > 0 events; `mask` is null or a signal mask.
+pub unsafe fn wait(
+    index: u32,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: usize,
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Outcome<c_int> {
+    let (Some(set), Some(attachment)) = (set_at(index), runtime::attachment()) else { return Outcome::Libc };
+    let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
+    let end = if at_once { None } else { wait::deadline(timeout) };
+    // SAFETY: the caller's promise.
+    let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
+    loop {
+        let (ready, hot) = collect(set, epfd, room);
+        if ready > 0 {
+            let mut n = ready;
+            if n < max && set.inner.with(|inner| ticks().wrapping_sub(inner.looked) > LOOK_EVERY) {
+                if let Some(rest) = room.get_mut(n..) {
+                    n += look(set, epfd, rest, Some(n)).unwrap_or(0);
+                }
+            }
+            return done(n);
+        }
+        let recently = set.inner.with(|inner| ticks().wrapping_sub(inner.looked) < LOOK_EVERY);
+        if hot && recently && !at_once && spin(set, attachment) {
+            continue;
+        }
+        match look(set, epfd, room, None) {
+            Ok(0) => {}
+            Ok(n) => return done(n),
+            Err(errno) => return Outcome::Failed(errno),
+        }
+        if at_once {
+            return Outcome::Done(0);
+        }
+        if hot && spin(set, attachment) {
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { sleep(set, attachment, epfd, room, end, mask) } {
+            Ok(Some(0)) => return Outcome::Done(0),
+            Ok(Some(n)) => return done(n),
+            Ok(None) => {}
+            Err(errno) => return Outcome::Failed(errno),
+        }
+    }
+}
+
+fn done(n: usize) -> Outcome<c_int> {
+    Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX))
+}
+
+/// What has a ring direction's readiness come to: changes with every byte and at the end.
+fn key(endpoint: Endpoint<'_>) -> u64 {
+    let direction = endpoint.incoming();
+    let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
+    direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)
+}
+
+/// Puts into `room` what hot rings have to report: (how many, are there hot rings at all).
+fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
+    set.inner.with(|inner| {
+        let mut n = 0;
+        if !inner.hot.is_empty() {
+            let many = inner.hot.len() > MANY;
+            inner.turn = inner.turn.wrapping_add(1);
+            let start = inner.turn % inner.hot.len();
+            let mut cooled = false;
+            for step in 0..inner.hot.len() {
+                let Some(&index) = inner.hot.get((start + step) % inner.hot.len()) else { continue };
+                if n == room.len() {
+                    break;
+                }
+                let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
+                match examine(epfd, index, entry) {
+                    Look::Report(events) => {
+                        if let Some(place) = room.get_mut(n) {
+                            *place = epoll_event { events, u64: entry.data };
+                            n += 1;
+                        }
+                        entry.idle = 0;
+                    }
+                    Look::Nothing => {
+                        entry.idle += 1;
+                        if many && entry.idle > IDLE {
+                            cooled = true;
+                        }
+                    }
+                    Look::Kernel => {
+                        entry.hot = false;
+                        cooled = true;
+                    }
+                }
+            }
+            if cooled {
+                cool(inner, epfd);
+            }
+        }
+        if !inner.children.is_empty() {
+            for (child, events, data) in inner.children.clone() {
+                if n < room.len() && events & IN != 0 && ready_inside(child) {
+                    if let Some(place) = room.get_mut(n) {
+                        *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
+                        n += 1;
+                    }
+                }
+            }
+        }
+        (n, !inner.hot.is_empty())
+    })
+}
+
+enum Look {
+    /// These events.
+    Report(u32),
+    /// Nothing at the moment.
+    Nothing,
+    /// The kernel knows about it: not to be looked at here.
+    Kernel,
+}
+
+/// What a hot registration has to report from its ring.
+fn examine(epfd: c_int, index: u32, entry: &mut Registration) -> Look {
+    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
+    if endpoint.slot.stage() != Stage::Active {
+        return Look::Kernel;
+    }
+    let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
+    if entry.masked && (!tx || endpoint.writable()) {
+        // Room: the kernel reports it, edge and all.
+        entry.masked = false;
+        retell(epfd, index, entry);
+    }
+    if !rx && !(tx && entry.masked) {
+        return Look::Kernel;
+    }
+    let mut events = 0;
+    if rx && entry.events & IN != 0 && endpoint.readable() {
+        let key = key(endpoint);
+        if !entry.wants(libc::EPOLLET) || entry.seen != key {
+            entry.seen = key;
+            events |= entry.events & IN;
+        }
+    }
+    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !entry.wants(libc::EPOLLET)) {
+        if endpoint.writable() {
+            events |= entry.events & OUT;
+        } else {
+            entry.masked = true;
+            retell(epfd, index, entry);
+        }
+    }
+    if events == 0 {
+        return Look::Nothing;
+    }
+    if entry.wants(libc::EPOLLONESHOT) {
+        entry.disabled = true;
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
+        entry.in_kernel = false;
+    }
+    Look::Report(events)
+}
+
+/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
+fn cool(inner: &mut Inner, _epfd: c_int) {
+    let many = inner.hot.len() > MANY;
+    let hot = core::mem::take(&mut inner.hot);
+    for index in hot {
+        let Some(entry) = inner.registrations.get(index as usize) else { continue };
+        let mut stays = entry.hot && entry.used;
+        if stays && many && entry.idle > IDLE {
+            if let Some(endpoint) = entry.endpoint() {
+                stays = !armed(inner, index, endpoint);
+            }
+        }
+        if stays {
+            inner.hot.push(index);
+        } else if let Some(entry) = inner.registrations.get_mut(index as usize) {
+            entry.hot = false;
+            if let Some(slot) = entry.slot {
+                local_bits(slot, 0, local::HOT);
+            }
+        }
+    }
+}
+
+/// Arms a registration's channel. False: there is something to report.
+fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
+    let Some(entry) = inner.registrations.get(index as usize) else { return true };
+    if entry.disabled || endpoint.slot.stage() != Stage::Active {
+        return true;
+    }
+    let want = want(inner, index, endpoint);
+    if endpoint.rx_in_ring() && entry.events & IN != 0 {
+        let silent = entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+        if endpoint.arm_data(want).is_none() && !silent {
+            return false;
+        }
+        if silent {
+            // Edge-triggered, reported, not read: only what comes after it is news.
+            endpoint.arm_past(want);
+            if entry.seen != key(endpoint) {
+                return false;
+            }
+        }
+    }
+    if entry.masked && endpoint.arm_space(want).is_none() {
+        return false;
+    }
+    true
+}
+
+/// Does an inner set have something to report?
+fn ready_inside(fd: c_int) -> bool {
+    let Entry::Epoll(index) = fds::get(fd) else { return false };
+    set_at(index).is_some_and(ready)
+}
+
+/// Has a ring of this set something to report? Reports nothing.
+fn ready(set: &Set) -> bool {
+    set.inner.with(|inner| {
+        let rings = inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
+            let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return false };
+            endpoint.slot.stage() == Stage::Active
+                && (endpoint.rx_in_ring()
+                    && entry.events & IN != 0
+                    && endpoint.readable()
+                    && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
+                    || entry.masked && endpoint.writable())
+        });
+        rings || inner.children.clone().iter().any(|(child, ..)| ready_inside(*child))
+    })
+}
+
+/// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False: there is something to report.
+pub fn arm_for_kernel(index: u32) -> bool {
+    let Some(set) = set_at(index) else { return true };
+    let children = set.inner.with(|inner| {
+        inner.nested = true;
+        inner.children.clone()
+    });
+    let all = set.inner.with(|inner| arm_hot(set, inner));
+    all && children.iter().all(|(child, ..)| match fds::get(*child) {
+        Entry::Epoll(child) => arm_for_kernel(child),
+        _ => true,
+    })
+}
+
+/// See [`ready`], by number.
+pub fn ready_at(index: u32) -> bool {
+    set_at(index).is_some_and(ready)
+}
+
+/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account? Reports nothing to anybody.
+pub fn truly_ready(index: u32, epfd: c_int) -> bool {
+    let Some(set) = set_at(index) else { return true };
+    // Level-triggered registrations are looked at without harm; others would lose their edge.
+    let harmless = set.inner.with(|inner| {
+        inner.registrations.iter().filter(|entry| entry.used).all(|entry| !entry.wants(libc::EPOLLET) && !entry.wants(libc::EPOLLONESHOT))
+    });
+    if !harmless {
+        return true;
+    }
+    let mut room = [epoll_event { events: 0, u64: 0 }; 16];
+    look(set, epfd, &mut room, None).is_ok_and(|n| n > 0) || ready(set)
+}
+
+/// Spins until a hot ring has something to report.
+fn spin(set: &Set, attachment: &Attachment) -> bool {
+    let found = || {
+        set.inner.with(|inner| {
+            inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
+                entry.endpoint().is_some_and(|endpoint| {
+                    !entry.disabled
+                        && endpoint.slot.stage() == Stage::Active
+                        && (endpoint.rx_in_ring()
+                            && entry.events & IN != 0
+                            && endpoint.readable()
+                            && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
+                            || entry.masked && endpoint.writable())
+                })
+            }) || inner.waiter.is_some_and(|waiter| waiter.any(&attachment.segment))
+        })
+    };
+    let here = wait::processor();
+    let together = || {
+        set.inner.with(|inner| {
+            let mut hot = inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Registration::endpoint).peekable();
+            hot.peek().is_some()
+                && hot.all(|endpoint| {
+                    endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
+                    endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
+                })
+        })
+    };
+    let seen = wait::spin(attachment, &set.habit, found, together);
+    if seen {
+        take_bits(set, attachment);
+    }
+    seen
+}
+
+/// Registrations whose channels rang become hot.
+fn take_bits(set: &Set, attachment: &Attachment) {
+    set.inner.with(|inner| {
+        let Some(waiter) = inner.waiter else { return };
+        if waiter.any(&attachment.segment) {
+            let mut rang = Vec::new();
+            waiter.take(&attachment.segment, |bit| rang.push(bit));
+            for bit in rang {
+                make_hot(inner, bit);
+            }
+        }
+    });
+}
+
+/// Arms every hot registration. False: there is something to report.
+fn arm_hot(_set: &Set, inner: &mut Inner) -> bool {
+    let hot = core::mem::take(&mut inner.hot);
+    let mut all = true;
+    for index in hot {
+        let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
+        let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
+        if sleeps {
+            if let Some(entry) = inner.registrations.get_mut(index as usize) {
+                entry.hot = false;
+                if let Some(slot) = entry.slot {
+                    local_bits(slot, 0, local::HOT);
+                }
+            }
+        } else {
+            inner.hot.push(index);
+            all = false;
+        }
+    }
+    all
+}
+
+/// Sleeps in the kernel, armed. `Ok(None)`: look again; `Ok(Some(0))`: the time is up.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn sleep(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    end: Deadline,
+    mask: *const sigset_t,
+) -> Result<Option<usize>, i32> {
+    let (waiter, armed, children) = set.inner.with(|inner| {
+        if inner.waiter.is_none() && !inner.waiter_tried {
+            inner.waiter_tried = true;
+            if let Ok(waiter) = Waiter::new(attachment) {
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, tag_base() | u64::from(FIFO_TAG));
+                inner.waiter = Some(waiter);
+            }
+        }
+        let armed = arm_hot(set, inner);
+        if armed {
+            set.sleepers.fetch_add(1, Ordering::AcqRel);
+            if let Some(waiter) = inner.waiter {
+                waiter.sleeping(&attachment.segment);
+            }
+        }
+        (inner.waiter, armed, inner.children.clone())
+    });
+    if !armed {
+        return Ok(None);
+    }
+    let inside = children.iter().all(|(child, ..)| match fds::get(*child) {
+        Entry::Epoll(child) => arm_for_kernel(child),
+        _ => true,
+    });
+    let quiet = inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
+    let got = if quiet {
+        // SAFETY: the caller's promise; `room` is writable.
+        unsafe { kernel_wait(epfd, room, wait::remaining(end), mask) }
+    } else {
+        Ok(0)
+    };
+    set.inner.with(|inner| {
+        let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+        if let Some(waiter) = inner.waiter {
+            waiter.awake(&attachment.segment);
+            if others {
+                // The others still sleep on the same waiter.
+                waiter.sleeping(&attachment.segment);
+                if waiter.any(&attachment.segment) {
+                    waiter.poke();
+                }
+            }
+        }
+    });
+    take_bits(set, attachment);
+    match got? {
+        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => {
+            let (n, _) = collect(set, epfd, room);
+            Ok(Some(n))
+        }
+        0 => Ok(None),
+        n => {
+            let n = translate(set, epfd, room, n, None);
+            Ok((n > 0).then_some(n))
+        }
+    }
+}
+
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+    let max = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
+    let whole = limit.is_none_or(|limit| limit.tv_nsec % 1_000_000 == 0);
+    let got = if whole {
+        let ms = limit.map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000).unwrap_or(c_int::MAX));
+        // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+        unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
+    } else {
+        let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: as above.
+        let got = unsafe { next::epoll_pwait2(epfd, room.as_mut_ptr(), max, limit, mask) };
+        if got < 0 && next::errno() == libc::ENOSYS {
+            // SAFETY: `limit` is not null here; rounded up, for the program must not be told too early.
+            let ms = unsafe { limit.as_ref() }.map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000 + 1).unwrap_or(c_int::MAX));
+            // SAFETY: as above.
+            unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
+        } else {
+            got
+        }
+    };
+    if got < 0 { Err(next::errno()) } else { Ok(got.unsigned_abs() as usize) }
+}
+
+/// What the kernel has to report now. `reported`: how many events of rings stand before `room` (their sockets are not reported twice).
+fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], reported: Option<usize>) -> Result<usize, i32> {
+    set.inner.with(|inner| inner.looked = ticks());
+    let max = room.len().min(c_int::MAX as usize);
+    // SAFETY: `room` is writable for `max` events.
+    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
+    let n = translate(set, epfd, room, got, reported);
+    if let Some(attachment) = runtime::attachment() {
+        take_bits(set, attachment);
+    }
+    Ok(n)
+}
+
+/// Turns the kernel's events, in place, into the program's. Returns how many are left.
+fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], got: usize, reported: Option<usize>) -> usize {
+    let mut n = 0;
+    for i in 0..got {
+        let Some(event) = room.get(i).copied() else { break };
+        let data = event.u64;
+        let event = if data & 0xffff_ffff_0000_0000 == tag_base() { tagged(set, epfd, event.events, data as u32, reported.is_some()) } else { Some(event) };
+        if let (Some(event), Some(place)) = (event, room.get_mut(n)) {
+            *place = event;
+            n += 1;
+        }
+    }
+    n
+}
+
+fn tagged(set: &Set, epfd: c_int, events: u32, tag: u32, beside: bool) -> Option<epoll_event> {
+    if tag == FIFO_TAG {
+        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
+            waiter.empty();
+        }
+        return None;
+    }
+    let (index, generation) = (tag & 0xff_ffff, (tag >> 24) as u8);
+    let endpoint = set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index as usize)?;
+        if !entry.used || entry.generation != generation {
+            return None;
+        }
+        if entry.slot.is_none() {
+            if let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd) {
+                entry.slot = Some(slot);
+            }
+        }
+        Some(entry.endpoint())
+    })?;
+    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot.stage(), Stage::Settling | Stage::Active));
+    // Settling a reader's phase takes the endpoint's lock: not under the set's.
+    let mut readable = true;
+    if let Some(endpoint) = carried {
+        let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
+        if events & news != 0 {
+            endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+            readable = endpoint.tidy();
+        }
+    }
+    set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used && entry.generation == generation)?;
+        let mut events = events;
+        let Some(endpoint) = carried else {
+            if entry.wants(libc::EPOLLONESHOT) {
+                entry.disabled = true;
+            }
+            return Some(epoll_event { events, u64: entry.data });
+        };
+        if events & IN != 0 && !readable || entry.events & IN == 0 {
+            events &= !IN;
+        }
+        if endpoint.slot.stage() == Stage::Active {
+            if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
+                events &= !OUT;
+                entry.masked = true;
+                retell(epfd, index, entry);
+            }
+            if events & IN != 0 && endpoint.rx_in_ring() {
+                let key = key(endpoint);
+                let stale = beside && entry.seen == key && endpoint.readable();
+                entry.seen = key;
+                if stale {
+                    // Reported from the ring in this very call.
+                    events &= !IN;
+                }
+            }
+        }
+        let empty = events & !(libc::EPOLLET as u32) == 0;
+        if entry.wants(libc::EPOLLONESHOT) {
+            if empty {
+                // The kernel disabled it for an event that was none.
+                entry.in_kernel = true;
+                retell(epfd, index, entry);
+            } else {
+                entry.disabled = true;
+            }
+        }
+        let data = entry.data;
+        make_hot(inner, index);
+        (!empty).then_some(epoll_event { events, u64: data })
+    })
+}

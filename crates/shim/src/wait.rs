@@ -1,0 +1,420 @@
+//! Waiting: first spinning, where that pays, then sleeping, armed.
+
+use crate::{next, runtime};
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::ledger::{Stage, attention};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::Waiter;
+use ginnel_channel::{Attachment, kernel};
+use ginnel_region::sys;
+use ginnel_ring::park::Want;
+use libc::{c_int, pollfd, timespec};
+use syscalls::Sysno;
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Look again.
+    Again,
+    /// The socket's time limit passed (EAGAIN).
+    TimedOut,
+    /// A signal handler ran that the program wants to hear of (EINTR).
+    Interrupted,
+}
+
+/// Free waiters of this process: each word is 0 or page << 32 | FIFO descriptor.
+static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// A waiter for as long as one thread sleeps.
+pub struct Borrowed {
+    waiter: Waiter,
+    attachment: &'static Attachment,
+}
+
+impl core::ops::Deref for Borrowed {
+    type Target = Waiter;
+    fn deref(&self) -> &Waiter {
+        &self.waiter
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let word = u64::from(self.waiter.page()) << 32 | u64::from(self.waiter.fifo().unsigned_abs());
+        if !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
+            self.waiter.retire(self.attachment);
+        }
+    }
+}
+
+/// Borrows a waiter; `None` where only tokens are to be had.
+#[must_use]
+pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
+    if !attachment.fifos {
+        return None;
+    }
+    let pooled = POOL.iter().map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) }).find(|&word| word != 0);
+    let waiter = match pooled {
+        Some(word) => Waiter::from_parts((word >> 32) as u32, word as u32 as i32),
+        None => Waiter::new(attachment).ok()?,
+    };
+    Some(Borrowed { waiter, attachment })
+}
+
+/// In a fork child: the parent's waiters are not ours. Closes our copies of their descriptors.
+pub fn forget_pool(attachment: &Attachment) {
+    for place in &POOL {
+        let word = place.swap(0, Ordering::AcqRel);
+        if word != 0 {
+            attachment.disown(word as u32 as i32);
+        }
+    }
+}
+
+/// A point in time, monotonic nanoseconds; `None`: never.
+pub type Deadline = Option<u64>;
+
+/// The deadline that a time limit sets, from now.
+#[must_use]
+pub fn deadline(limit: Option<timespec>) -> Deadline {
+    limit.map(|limit| {
+        let ns = u64::try_from(limit.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0));
+        sys::monotonic_ns().saturating_add(ns)
+    })
+}
+
+/// What remains until a deadline.
+#[must_use]
+pub fn remaining(deadline: Deadline) -> Option<timespec> {
+    deadline.map(|end| {
+        let ns = end.saturating_sub(sys::monotonic_ns());
+        timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+    })
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO of a socket.
+#[must_use]
+pub fn socket_limit(fd: c_int, name: c_int) -> Option<timespec> {
+    let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    kernel::getsockopt(fd, libc::SOL_SOCKET, name, &mut limit).ok()?;
+    (limit.tv_sec != 0 || limit.tv_usec != 0).then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
+}
+
+/// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
+pub struct Habit(AtomicU32);
+
+const TRUST: u32 = 8;
+const PROBE: u32 = 64;
+
+impl Habit {
+    /// Trusts at first.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(TRUST))
+    }
+
+    /// Spin this time?
+    fn worth_it(&self) -> bool {
+        let score = self.0.load(Ordering::Relaxed);
+        if score & 0xff != 0 {
+            return true;
+        }
+        // In vain so far: try again now and then.
+        let tries = (score >> 8) + 1;
+        self.0.store(if tries >= PROBE { 1 } else { tries << 8 }, Ordering::Relaxed);
+        tries >= PROBE
+    }
+
+    fn learn(&self, success: bool) {
+        let score = self.0.load(Ordering::Relaxed) & 0xff;
+        self.0.store(if success { (score + 2).min(TRUST) } else { score.saturating_sub(1) }, Ordering::Relaxed);
+    }
+}
+
+/// One habit for each of a few hashed slots: blocking calls on the same socket.
+static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
+
+/// The processor this thread runs on.
+#[must_use]
+#[inline]
+pub fn processor() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut aux = 0u32;
+        // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps the number there (vdso getcpu reads it so).
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut aux) };
+        u64::from(aux & 0xfff) + 1
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        // SAFETY: asks the C library, which the shim does not replace here.
+        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1
+    }
+}
+
+/// A cheap clock for short times: ticks of unknown length near a nanosecond.
+#[must_use]
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: no memory is touched.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        sys::monotonic_ns()
+    }
+}
+
+/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
+pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+    let limit = attachment.settings.spin_ns;
+    if limit == 0 || !habit.worth_it() {
+        return false;
+    }
+    for _ in 0..200 {
+        if ready() {
+            habit.learn(true);
+            return true;
+        }
+    }
+    if together() {
+        for _ in 0..8 {
+            // SAFETY: no arguments.
+            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+            if ready() {
+                habit.learn(true);
+                return true;
+            }
+        }
+        habit.learn(false);
+        return false;
+    }
+    let end = sys::monotonic_ns() + limit;
+    let mut round = 0u32;
+    while sys::monotonic_ns() < end {
+        for _ in 0..20 {
+            if ready() {
+                habit.learn(true);
+                return true;
+            }
+            spin_loop();
+        }
+        round += 1;
+        if round % 8 == 0 {
+            // Somebody else may need this processor to get on, the other end among them.
+            // SAFETY: no arguments.
+            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+        }
+    }
+    habit.learn(false);
+    false
+}
+
+/// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some do not.
+fn restarts() -> Option<bool> {
+    #[repr(C)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    let (mut yes, mut no) = (false, false);
+    for signal in 1..=64usize {
+        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        // SAFETY: asks only; `action` has the kernel's shape.
+        let asked = unsafe { sys::raw(Sysno::rt_sigaction, [signal, 0, &raw mut action as usize, 8, 0, 0]) };
+        if asked.is_ok() && action.handler > 1 {
+            if action.flags & libc::SA_RESTART as u64 != 0 { yes = true } else { no = true }
+        }
+    }
+    if yes && no { None } else { Some(yes) }
+}
+
+/// Some handlers restart and some do not: sleeps that must tell them apart are left to the kernel.
+static MIXED: AtomicU32 = AtomicU32::new(0);
+
+fn interrupted(limited: bool) -> Option<Woken> {
+    match restarts() {
+        Some(true) if !limited => None,
+        Some(_) => Some(Woken::Interrupted),
+        None => {
+            MIXED.store(1, Ordering::Relaxed);
+            Some(Woken::Interrupted)
+        }
+    }
+}
+
+/// `ppoll` through the C library: a cancellation point, as the program's own call would have been.
+fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
+    let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: `fds` and `limit` are ours.
+    let n = unsafe { next::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, core::ptr::null()) };
+    if n < 0 { Err(next::errno()) } else { Ok(n) }
+}
+
+/// Waits until a receive may have something to say.
+pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
+    let slot = endpoint.slot;
+    if slot.stage() == Stage::Active && endpoint.rx_in_ring() {
+        let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
+        endpoint.incoming().reader_cpu().store(processor(), Ordering::Relaxed);
+        let together = || endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == processor();
+        if spin(endpoint.attachment, habit, || endpoint.readable(), together) {
+            return Woken::Again;
+        }
+        if MIXED.load(Ordering::Relaxed) == 0 {
+            if let Some(waiter) = borrow(endpoint.attachment) {
+                return data_by_waiter(endpoint, &waiter, end);
+            }
+        }
+    }
+    data_by_token(endpoint, end)
+}
+
+fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -> Woken {
+    let segment = &endpoint.attachment.segment;
+    let want = waiter.want(0);
+    if endpoint.arm_data(want).is_none() {
+        return Woken::Again;
+    }
+    waiter.sleeping(segment);
+    let woken = loop {
+        if endpoint.readable() || waiter.any(segment) {
+            break Woken::Again;
+        }
+        let mut fds = [
+            pollfd { fd: endpoint.fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
+            pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 },
+        ];
+        match ppoll(&mut fds, remaining(end)) {
+            Ok(0) => break Woken::TimedOut,
+            Ok(_) => {
+                if fds[0].revents != 0 {
+                    slot_kernel(endpoint);
+                }
+                break Woken::Again;
+            }
+            Err(libc::EINTR) => match interrupted(end.is_some()) {
+                Some(woken) => break woken,
+                None => {}
+            },
+            Err(_) => break Woken::Again,
+        }
+    };
+    waiter.awake(segment);
+    waiter.take(segment, |_| {});
+    endpoint.disarm_data(want);
+    woken
+}
+
+fn slot_kernel(endpoint: Endpoint<'_>) {
+    endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+}
+
+/// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
+fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
+    if endpoint.arm_data(Want::Token).is_none() {
+        return Woken::Again;
+    }
+    if end.is_some_and(|end| end <= sys::monotonic_ns()) {
+        return Woken::TimedOut;
+    }
+    let mut byte = 0u8;
+    // SAFETY: `byte` is writable.
+    let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    slot_kernel(endpoint);
+    if got >= 0 {
+        return Woken::Again;
+    }
+    match next::errno() {
+        libc::EAGAIN => Woken::TimedOut,
+        libc::EINTR => Woken::Interrupted,
+        errno => {
+            // The kernel tells an error once.
+            endpoint.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Ordering::Relaxed);
+            Woken::Again
+        }
+    }
+}
+
+/// Waits until a send may find room.
+pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Woken {
+    if !in_ring {
+        let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLOUT, revents: 0 }];
+        return match ppoll(&mut fds, remaining(end)) {
+            Ok(0) => Woken::TimedOut,
+            Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
+            _ => Woken::Again,
+        };
+    }
+    let habit = &HABITS[((endpoint.slot.cookie.load(Ordering::Relaxed) + 128) % 256) as usize];
+    endpoint.incoming().reader_cpu().store(processor(), Ordering::Relaxed);
+    let together = || endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == processor();
+    if spin(endpoint.attachment, habit, || endpoint.writable(), together) {
+        return Woken::Again;
+    }
+    let waiter = borrow(endpoint.attachment);
+    let want = waiter.as_ref().map_or(Want::Token, |waiter| waiter.want(0));
+    let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };
+    let segment = &endpoint.attachment.segment;
+    if let Some(waiter) = &waiter {
+        waiter.sleeping(segment);
+    }
+    let woken = loop {
+        if endpoint.writable() {
+            break Woken::Again;
+        }
+        let mut events = libc::POLLRDHUP;
+        let mut limit = remaining(end);
+        let standing = kernel::poll(endpoint.fd, libc::POLLIN | libc::POLLRDHUP, 0);
+        if standing & libc::POLLRDHUP != 0 {
+            // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
+            events = 0;
+            endpoint.probe();
+        } else if armed == Want::Token && standing & libc::POLLIN == 0 {
+            events |= libc::POLLIN;
+        }
+        if armed == Want::Token && events & libc::POLLIN == 0 {
+            // Unread bytes hide the token: look again soon.
+            let soon = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
+        }
+        let fifo = waiter.as_ref().map_or(-1, |waiter| waiter.fifo());
+        let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
+        match ppoll(&mut fds, limit) {
+            Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => break Woken::TimedOut,
+            Ok(_) => {
+                if fds[0].revents & libc::POLLIN != 0 {
+                    let _ = endpoint.tidy();
+                }
+                if fds[0].revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                    // The connection is gone: the kernel knows the error.
+                    endpoint.give_up_ring();
+                }
+                break Woken::Again;
+            }
+            Err(libc::EINTR) => match interrupted(end.is_some()) {
+                Some(woken) => break woken,
+                None => {}
+            },
+            Err(_) => break Woken::Again,
+        }
+    };
+    if let Some(waiter) = &waiter {
+        waiter.awake(segment);
+        waiter.take(segment, |_| {});
+        endpoint.disarm_space(want);
+    }
+    woken
+}
+
+/// In a fork child.
+pub fn forget() {
+    if let Some(attachment) = runtime::attachment() {
+        forget_pool(attachment);
+    }
+}
