@@ -471,10 +471,11 @@ static void processes(void) {
     char *argv[] = {"sh", "-c", "read line <&5; echo spawned $line", NULL};
     posix_spawn_file_actions_t actions;
     pipe(p);
-    write(p[1], "line\n", 5);
     posix_spawn_file_actions_init(&actions);
     TRY(posix_spawn_file_actions_adddup2(&actions, p[0], 5));
     TRY(posix_spawnp(&child, "sh", &actions, NULL, argv, environ));
+    /* Only now can the child say its line. */
+    write(p[1], "line\n", 5);
     TRY(child_status(child));
     TRY(posix_spawn(&child, "/nowhere", NULL, NULL, argv, environ));
     TRY(posix_spawnp(&child, "ginnel-no-such-program", NULL, NULL, argv, environ));
