@@ -280,20 +280,24 @@ impl<'a> Endpoint<'a> {
     fn compare(self) -> bool {
         let (slot, channel) = (self.slot, self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
-        if channel.agreed(mine).load(Relaxed) == 0 {
+        let agreed = channel.agreed(mine).load(Relaxed) == 1;
+        if !(agreed && channel.agreed(theirs).load(Acquire) == 1) {
             let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return false };
             let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return false };
             if facts.state != ESTABLISHED || facts.sent + facts.arrived == 0 {
                 return false;
             }
-            slot.tx.sent.store(facts.sent, Relaxed);
-            slot.rx.received.store(facts.received, Relaxed);
-            slot.set(flag::COUNTED, true);
+            // Shown until the other side agrees too: it compares with what is true now.
             show(channel, mine, facts);
-            if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
-                return false;
+            if !agreed {
+                slot.tx.sent.store(facts.sent, Relaxed);
+                slot.rx.received.store(facts.received, Relaxed);
+                slot.set(flag::COUNTED, true);
+                if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
+                    return false;
+                }
+                channel.agreed(mine).store(1, SeqCst);
             }
-            channel.agreed(mine).store(1, SeqCst);
         }
         if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active) {
             slot.set_reason(Reason::None);

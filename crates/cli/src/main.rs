@@ -1,2 +1,64 @@
-//! The `ginnel` command.
-fn main() {}
+//! The `ginnel` command: starts programs with their sockets accelerated, and shows what is carried how.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`args`] | every command and flag, once: help, manual page and completions come from it |
+//! | [`run`], [`elf`], [`exec`] | `ginnel run`: what the program is, and becoming it |
+//! | [`survey`], [`report`], [`address`] | what a ledger and its segments say, as values |
+//! | [`status`], [`top`], [`table`] | the same for people |
+//! | [`segment`], [`name`] | `ginnel segment` |
+//!
+//! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
+//! would hand both on to the program.
+#![cfg_attr(not(test), no_main)]
+#![cfg_attr(test, allow(dead_code, reason = "the tests have their own main"))]
+#![deny(unsafe_code)]
+
+mod address;
+mod args;
+mod elf;
+mod exec;
+mod generate;
+mod name;
+mod report;
+mod run;
+mod segment;
+mod size;
+mod status;
+mod survey;
+mod table;
+mod top;
+
+use args::{Cli, Command};
+use clap::Parser;
+
+/// Something went wrong; it was said on standard error.
+const FAILED: i32 = 1;
+
+/// What the C library starts.
+#[cfg(not(test))]
+#[expect(
+    unsafe_code,
+    reason = "the name by which the C library calls it; no other definition of it is linked"
+)]
+#[unsafe(no_mangle)]
+extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
+    start()
+}
+
+fn start() -> i32 {
+    let done = match Cli::parse().command {
+        Command::Run(args) => return run::run(&args),
+        Command::Status(args) => status::status(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Segment(args) => segment::segment(&args.command),
+        Command::Generate(args) => generate::generate(&args),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("ginnel: {error:#}");
+            FAILED
+        }
+    }
+}
