@@ -24,15 +24,26 @@ fn printed(output: Output) -> String {
     text
 }
 
+/// What the program prints through the shim, which upgrades a connection after so many exchanges.
+fn through_shim(program: &Path, after: &str) -> String {
+    let directory = program.with_extension("segments");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", shim()).env("GINNEL_DIR", directory).env("GINNEL_AFTER", after);
+    printed(command.output().expect("runs"))
+}
+
 fn compare(name: &str, flags: &[&str]) {
     let program = compiled(name, flags);
     let plain = printed(Command::new(&program).output().expect("runs"));
-    let through = printed(Command::new(&program).env("LD_PRELOAD", shim()).output().expect("runs"));
     assert!(plain.lines().count() > 200, "{plain}");
-    for (line, (plain, through)) in plain.lines().zip(through.lines()).enumerate() {
-        assert_eq!(plain, through, "line {line}: without the shim (left) and with it (right)");
+    for after in ["3", "0"] {
+        let through = through_shim(&program, after);
+        for (line, (plain, through)) in plain.lines().zip(through.lines()).enumerate() {
+            assert_eq!(plain, through, "line {line}: without the shim (left) and with it, upgrading after {after} (right)");
+        }
+        assert_eq!(plain.lines().count(), through.lines().count());
     }
-    assert_eq!(plain.lines().count(), through.lines().count());
 }
 
 #[test]
@@ -68,6 +79,7 @@ fn the_loader_binds_to_the_shim() {
     let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bindings-{}", std::process::id()));
     let mut child = Command::new(&program)
         .env("LD_PRELOAD", shim())
+        .env("GINNEL_OFF", "1")
         .env("LD_BIND_NOW", "1")
         .env("LD_DEBUG", "bindings")
         .env("LD_DEBUG_OUTPUT", &log)
