@@ -1,0 +1,230 @@
+//! Every command and flag. Help, manual page and completions are made from these definitions.
+
+use crate::name::SegmentName;
+use crate::size::{Mode, Size};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+/// Carries the TCP connections of unmodified programs on one host through shared memory.
+///
+/// Programs started with `ginnel run` meet one another in a segment of shared memory. Connections whose both ends are
+/// there move into it and back as needed; all others stay ordinary TCP. No daemon and no configuration is needed.
+#[derive(Debug, Parser)]
+#[command(name = "ginnel", version, after_long_help = EXIT)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT: &str = "\
+Exit status:
+  0    done
+  1    failed; standard error says why
+  2    the command line was wrong
+  ginnel run exits as PROGRAM does, or
+  125  ginnel itself failed
+  126  PROGRAM was found and cannot be started
+  127  PROGRAM was not found";
+
+const RUN: &str = "\
+Environment, handed to PROGRAM and all that it starts:
+  GINNEL_DIR       directory of the segments given by name and of the list of sockets
+                   [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID, else /tmp/ginnel-UID]
+  GINNEL_SEGMENT   the segment, as --segment sets it [default: default]
+  GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
+  GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it [default: 30]
+  GINNEL_AFTER     reads and writes of a connection before it may move [default: 3]
+  GINNEL_RING      first size of a ring, bytes [default: 32768]
+  GINNEL_RING_MAX  largest size of a ring, bytes [default: 1048576]
+  GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
+  GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
+  GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends
+  GINNEL_SHIM      the library to preload, where it is not found beside ginnel
+
+Exit status: that of PROGRAM, or 125 if ginnel itself failed, 126 if PROGRAM was found and cannot be started,
+127 if it was not found.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with its sockets accelerated
+    ///
+    /// Both ends of a connection must run this way, in the same segment, to meet. A program that cannot be reached
+    /// (statically linked, setuid, Go) runs as ever, on TCP, and one line on standard error says so.
+    #[command(after_long_help = RUN)]
+    Run(Run),
+    /// Show segments, processes and connections, and why a connection is not accelerated
+    Status(Status),
+    /// Show connections and their rates, live; q quits
+    Top(Top),
+    /// Create, list and remove segments
+    Segment(Segment),
+    /// Print the manual page or completions
+    #[command(hide = true)]
+    Generate(Generate),
+}
+
+/// `ginnel run`
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Segment in which to meet: a name, or a path if it contains a slash; made if there is none
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Say on standard error what happens
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Sleep at once rather than spin for some microseconds first
+    #[arg(long)]
+    pub no_spin: bool,
+    /// The program, looked up in PATH, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    pub command: Vec<OsString>,
+}
+
+/// `ginnel status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print JSON (docs/status-json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Show every user's, as far as permissions allow
+    #[arg(long)]
+    pub all_users: bool,
+}
+
+/// `ginnel top`
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Seconds from one picture to the next
+    #[arg(long, short = 'd', default_value = "1", value_name = "SECONDS", value_parser = interval)]
+    pub interval: f64,
+    /// End after so many pictures
+    #[arg(long, short = 'n', value_name = "COUNT")]
+    pub count: Option<u64>,
+    /// One picture, without taking over the terminal; the same as -n 1 where standard output is no terminal
+    #[arg(long, conflicts_with = "count")]
+    pub once: bool,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0.1 to 3600".into()),
+    }
+}
+
+/// `ginnel segment`
+#[derive(Debug, Args)]
+pub struct Segment {
+    /// What to do with segments.
+    #[command(subcommand)]
+    pub command: SegmentCommand,
+}
+
+/// The commands on segments.
+#[derive(Debug, Subcommand)]
+pub enum SegmentCommand {
+    /// Create a segment
+    Create(Create),
+    /// List the segments of the directory
+    List(List),
+    /// Remove a segment: its file and its directory of wake-ups, nothing else
+    Remove(Remove),
+}
+
+/// `ginnel segment create`
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Name in the directory, or a path if it contains a slash
+    #[arg(value_name = "NAME|PATH")]
+    pub name: SegmentName,
+    /// Size, at least 16M; memory is taken only as it is used
+    #[arg(long, default_value = "1G")]
+    pub size: Size,
+    /// Who may join, as file permissions in octal; whoever joins can read all that passes in it
+    #[arg(long, default_value = "600", value_name = "OCTAL")]
+    pub mode: Mode,
+    /// Wake up by tokens over TCP only, never by FIFOs
+    #[arg(long)]
+    pub tokens: bool,
+}
+
+/// `ginnel segment list`
+#[derive(Debug, Args)]
+pub struct List {
+    /// Print JSON: the same as "segments" of ginnel status --json
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ginnel segment remove`
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// Name in the directory, or a path if it contains a slash
+    #[arg(value_name = "NAME|PATH")]
+    pub name: SegmentName,
+    /// Remove it although processes use it, or although it is no segment. Those processes keep their connections; new
+    /// ones do not meet them
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `ginnel generate`
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Which.
+    #[arg(value_enum)]
+    pub what: What,
+    /// Shell of the completions
+    #[arg(long, value_enum, default_value = "bash")]
+    pub shell: clap_complete::Shell,
+    /// Write one manual page for each command into this directory, rather than the main one to standard output
+    #[arg(long, value_name = "DIRECTORY")]
+    pub into: Option<std::path::PathBuf>,
+}
+
+/// What can be generated.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum What {
+    /// Manual pages.
+    Man,
+    /// Completions.
+    Completions,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_after_the_program_are_the_programs() {
+        let cli = Cli::try_parse_from([
+            "ginnel",
+            "run",
+            "--no-spin",
+            "prog",
+            "--verbose",
+            "-x",
+            "--",
+            "y",
+        ])
+        .expect("parses");
+        let Command::Run(run) = cli.command else {
+            panic!("another command")
+        };
+        assert!(run.no_spin && !run.verbose);
+        assert_eq!(run.command, ["prog", "--verbose", "-x", "--", "y"]);
+        let cli = Cli::try_parse_from(["ginnel", "run", "--", "--odd", "-x"]).expect("parses");
+        let Command::Run(run) = cli.command else {
+            panic!("another command")
+        };
+        assert_eq!(run.command, ["--odd", "-x"]);
+    }
+}

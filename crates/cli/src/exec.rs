@@ -1,0 +1,73 @@
+//! The few calls that have no safe form: becoming another program without disturbing what it inherits, and asking who we are.
+//!
+//! `std::process::Command` would reset the signal mask and SIGPIPE: a service manager's choice of them would be lost.
+#![expect(unsafe_code, reason = "calls of the C library; each argues for itself")]
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// Becomes `command` (looked up in PATH), with `environment`. Returns only with the `errno`.
+pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32 {
+    let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
+    let arguments: Vec<CString> = command
+        .iter()
+        .map(|argument| text(argument.as_bytes().to_vec()))
+        .collect();
+    let environment: Vec<CString> = environment
+        .into_iter()
+        .map(|(key, value)| {
+            let mut entry = key.into_vec();
+            entry.push(b'=');
+            entry.extend(value.into_vec());
+            text(entry)
+        })
+        .collect();
+    let pointers = |texts: &[CString]| {
+        texts
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect::<Vec<_>>()
+    };
+    let (arguments, environment) = (pointers(&arguments), pointers(&environment));
+    // SAFETY: both lists end with a null pointer, the first has a string before it (clap requires a program); the strings live until
+    // after the call, which returns only where it failed.
+    unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}
+
+/// Effective user and group.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Has the file capabilities (capabilities(7)) that it gives to whoever runs it?
+pub fn has_capabilities(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: two terminated strings; with size 0 nothing is written.
+    unsafe {
+        libc::getxattr(
+            path.as_ptr(),
+            c"security.capability".as_ptr(),
+            std::ptr::null_mut(),
+            0,
+        ) > 0
+    }
+}
+
+/// May this process execute the file?
+pub fn is_executable(path: &Path) -> bool {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: a terminated string.
+    path.is_file()
+        && unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
+            == 0
+}

@@ -1,0 +1,188 @@
+//! `ginnel run`: becomes the program, with the shim preloaded.
+
+use crate::args::Run;
+use crate::elf::{self, Unreachable};
+use crate::exec;
+use anyhow::{Context, Result, bail, ensure};
+use ginnel_channel::attach::default_directory;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// As env(1): ginnel itself failed, the program cannot be started, the program was not found.
+const OWN: i32 = 125;
+const CANNOT: i32 = 126;
+const MISSING: i32 = 127;
+
+const SHIM: &str = "libginnel_shim.so";
+
+/// Runs the program; returns only where that failed, with the exit status.
+pub fn run(args: &Run) -> i32 {
+    let Some(program) = args.command.first() else {
+        return OWN;
+    };
+    let file = find(program);
+    let finding = file.as_deref().and_then(elf::look);
+    let musl = finding
+        .as_ref()
+        .is_some_and(|finding| finding.why == Unreachable::Musl);
+    let environment = match environment(args, !musl) {
+        Ok(environment) => environment,
+        Err(error) => {
+            eprintln!("ginnel: {error:#}");
+            return OWN;
+        }
+    };
+    if let Some(finding) = finding {
+        eprintln!(
+            "ginnel: {} {}: it stays on TCP",
+            finding.file.display(),
+            finding.why
+        );
+    }
+    let errno = exec::exec(&args.command, environment);
+    let error = std::io::Error::from_raw_os_error(errno);
+    let name = program.display();
+    if errno != libc::ENOENT {
+        eprintln!("ginnel: cannot run {name}: {error}");
+        return CANNOT;
+    }
+    match file {
+        // Then what is missing is the interpreter that the file names.
+        Some(file) => eprintln!(
+            "ginnel: cannot run {}: its interpreter is missing",
+            file.display()
+        ),
+        None if program.as_bytes().contains(&b'/') => eprintln!("ginnel: {name}: no such file"),
+        None => eprintln!("ginnel: {name}: no such program in PATH"),
+    }
+    MISSING
+}
+
+/// The file that the program's name means.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Path::new(program).exists().then(|| program.into());
+    }
+    // The C library's own default where there is no PATH (confstr(3), _CS_PATH).
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| exec::is_executable(file))
+}
+
+/// This process's environment, with Ginnel's settings.
+fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
+    let mut changes: Vec<(&str, OsString)> = Vec::new();
+    if preload {
+        changes.push((
+            "LD_PRELOAD",
+            with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?,
+        ));
+    }
+    if let Some(segment) = &args.segment {
+        let path = segment.path(&default_directory());
+        if segment.is_path() {
+            // The program may change its directory.
+            let path = std::path::absolute(&path)
+                .with_context(|| format!("segment {}", path.display()))?;
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            ensure!(
+                directory.is_dir(),
+                "segment {}: there is no directory {}",
+                path.display(),
+                directory.display()
+            );
+            changes.push(("GINNEL_SEGMENT", path.into()));
+        } else {
+            changes.push(("GINNEL_SEGMENT", segment.as_str().into()));
+        }
+    }
+    if args.verbose {
+        changes.push(("GINNEL_VERBOSE", "1".into()));
+    }
+    if args.no_spin {
+        changes.push(("GINNEL_SPIN", "0".into()));
+    }
+    let kept =
+        std::env::vars_os().filter(|(key, _)| !changes.iter().any(|(changed, _)| key == changed));
+    Ok(kept
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain(changes.into_iter().map(|(key, value)| (key.into(), value)))
+        .collect())
+}
+
+/// The library to preload.
+fn shim() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("GINNEL_SHIM") {
+        let path = std::path::absolute(&given).unwrap_or_else(|_| given.into());
+        ensure!(
+            path.is_file(),
+            "GINNEL_SHIM: there is no file {}",
+            path.display()
+        );
+        return Ok(path);
+    }
+    let own = std::env::current_exe()
+        .context("cannot tell where ginnel is; set GINNEL_SHIM to its library")?;
+    let here = own.parent().unwrap_or(Path::new("/"));
+    let beside = here.parent().unwrap_or(Path::new("/"));
+    let places = [
+        here.join(SHIM),
+        beside.join("lib/ginnel").join(SHIM),
+        Path::new("/usr/lib/ginnel").join(SHIM),
+    ];
+    match places.iter().find(|place| place.is_file()) {
+        Some(place) => Ok(place.clone()),
+        None => bail!(
+            "{SHIM} is not in {}, nor in ../lib/ginnel or /usr/lib/ginnel: build it (cargo build --release), or set GINNEL_SHIM",
+            here.display()
+        ),
+    }
+}
+
+/// The list of preloads with the shim first, once (ld.so(8): divided by spaces or colons).
+fn with_shim(before: Option<OsString>, shim: &Path) -> Result<OsString> {
+    let name = shim.as_os_str().as_bytes();
+    let divides = |byte: &u8| *byte == b' ' || *byte == b':';
+    ensure!(
+        !name.iter().any(divides),
+        "{} cannot be preloaded: its path has a space or a colon",
+        shim.display()
+    );
+    let before = before.unwrap_or_default();
+    let mut list = shim.as_os_str().to_owned();
+    for other in before
+        .as_bytes()
+        .split(divides)
+        .filter(|other| !other.is_empty() && *other != name)
+    {
+        list.push(":");
+        list.push(OsStr::from_bytes(other));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shim_is_preloaded_first_and_once() {
+        let with =
+            |before: &str| with_shim(Some(before.into()), Path::new("/l/shim.so")).expect("a list");
+        assert_eq!(with(""), "/l/shim.so");
+        assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
+        assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");
+        assert!(with_shim(None, Path::new("/with space/shim.so")).is_err());
+    }
+
+    #[test]
+    fn programs_are_found_as_the_c_library_finds_them() {
+        assert!(find(OsStr::new("sh")).is_some_and(|path| path.ends_with("sh")));
+        assert_eq!(find(OsStr::new("no-such-program-anywhere")), None);
+        assert_eq!(find(OsStr::new("/no/such/file")), None);
+        assert_eq!(find(OsStr::new("/bin/sh")), Some("/bin/sh".into()));
+    }
+}

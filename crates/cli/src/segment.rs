@@ -1,0 +1,250 @@
+//! `ginnel segment`: create, list, remove.
+
+use crate::args::{Create, List, Remove, SegmentCommand};
+use crate::name::{SegmentName, is_wake_file};
+use crate::status::{json, print};
+use crate::survey::{Survey, live};
+use crate::table;
+use anyhow::{Context, Result, bail, ensure};
+use ginnel_channel::attach::{LEDGER, default_directory, wake_directory};
+use ginnel_channel::ledger::Ledger;
+use ginnel_region::{Config, Error, Segment, sys};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Runs one of them.
+pub fn segment(command: &SegmentCommand) -> Result<()> {
+    match command {
+        SegmentCommand::Create(args) => create(args),
+        SegmentCommand::List(args) => list(args),
+        SegmentCommand::Remove(args) => remove(args),
+    }
+}
+
+fn create(args: &Create) -> Result<()> {
+    let directory = default_directory();
+    if !args.name.is_path() {
+        make_directory(&directory)?;
+    }
+    let path = args.name.path(&directory);
+    let config = Config {
+        size: args.size.0,
+        mode: args.mode.0,
+        tokens_only: args.tokens,
+    };
+    let made = Segment::create(&path, &config);
+    let (name, shown) = (args.name.as_str(), path.display());
+    match made {
+        Ok(_) => {}
+        Err(Error::System {
+            errno: libc::EEXIST,
+            ..
+        }) => {
+            bail!(
+                "segment {name} exists already ({shown}); remove it with `ginnel segment remove {name}` or choose another name"
+            )
+        }
+        Err(Error::System {
+            errno: libc::ENOENT,
+            ..
+        }) => bail!("segment {name}: there is no directory for {shown}; create it first"),
+        Err(error) => return Err(error).with_context(|| format!("segment {name} ({shown})")),
+    }
+    // What was asked for, whatever the umask.
+    fs::set_permissions(&path, Permissions::from_mode(args.mode.0))
+        .with_context(|| format!("permissions of {shown}"))?;
+    print(&format!("Created segment {name}: {shown}\n"))
+}
+
+/// The user's directory. In a world-writable place somebody else may have been there first.
+fn make_directory(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot make {shown}; name another with GINNEL_DIR"));
+        }
+    }
+    let meta = fs::metadata(directory).with_context(|| shown.to_string())?;
+    let (me, _) = crate::exec::effective_ids();
+    ensure!(
+        meta.is_dir(),
+        "{shown} is no directory; name another with GINNEL_DIR"
+    );
+    ensure!(
+        meta.uid() == me || me == 0,
+        "{shown} belongs to user {}; name another directory with GINNEL_DIR",
+        meta.uid()
+    );
+    Ok(())
+}
+
+fn list(args: &List) -> Result<()> {
+    let mut survey = Survey::new(default_directory());
+    let segments = survey.look(false).segments;
+    if args.json {
+        return json(&segments);
+    }
+    if segments.is_empty() {
+        return print(&format!(
+            "No segment in {}. The first `ginnel run` makes one; `ginnel segment create NAME` makes others.\n",
+            survey.directory().display()
+        ));
+    }
+    print(&table::segments(&segments, table::width()))
+}
+
+fn remove(args: &Remove) -> Result<()> {
+    let directory = default_directory();
+    let file = args.name.path(&directory);
+    let wakes = wake_directory(&file);
+    let name = args.name.as_str();
+    let meta = match fs::symlink_metadata(&file) {
+        Ok(meta) => Some(meta),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            return Err(error).with_context(|| format!("segment {name} ({})", file.display()));
+        }
+    };
+    let has_wakes = fs::symlink_metadata(&wakes).is_ok_and(|meta| meta.is_dir());
+    if meta.is_none() && !has_wakes {
+        bail!(
+            "there is no segment {name} ({}); `ginnel segment list` shows those that are",
+            file.display()
+        );
+    }
+    if meta.is_some() {
+        check_kind(&args.name, &file, args.force)?;
+    }
+    let users = Users::of(&file, &wakes, &directory);
+    if users.any() && !args.force {
+        bail!(
+            "segment {name} is in use by {}; end them, or remove it all the same with --force",
+            users.text()
+        );
+    }
+    if meta.is_some() {
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    if users.any() && has_wakes {
+        // Whoever sleeps there must still be found.
+        return print(&format!(
+            "Removed segment {name}. {} is kept for {}; the same command removes it when they have ended.\n",
+            wakes.display(),
+            users.text()
+        ));
+    }
+    if has_wakes {
+        remove_wakes(&wakes)?;
+    }
+    print(&format!("Removed segment {name}.\n"))
+}
+
+/// Refuses to remove what is no segment.
+fn check_kind(name: &SegmentName, file: &Path, force: bool) -> Result<()> {
+    let (name, shown) = (name.as_str(), file.display());
+    ensure!(!file.is_dir(), "segment {name}: {shown} is a directory");
+    match Segment::open(file) {
+        Err(Error::Foreign) if !force => {
+            bail!("{shown} is no Ginnel segment; --force removes it all the same")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the FIFOs and lock files of a segment, and their directory if nothing else is in it.
+fn remove_wakes(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    for entry in fs::read_dir(directory).with_context(|| shown.to_string())? {
+        let entry = entry.with_context(|| shown.to_string())?;
+        if is_wake_file(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path()).with_context(|| entry.path().display().to_string())?;
+        }
+    }
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            bail!("{shown} holds other files; they were left there")
+        }
+        other => other.with_context(|| format!("cannot remove {shown}")),
+    }
+}
+
+/// Who uses a segment.
+struct Users {
+    /// Processes of this user's ledger: number and name.
+    named: Vec<(u32, String)>,
+    /// Somebody else holds a member's lock.
+    locked: bool,
+}
+
+impl Users {
+    fn of(file: &Path, wakes: &Path, directory: &Path) -> Self {
+        let named = Segment::open(file)
+            .map(|segment| in_ledger(directory, segment.id()))
+            .unwrap_or_default();
+        Self {
+            named,
+            locked: locked(wakes),
+        }
+    }
+
+    fn any(&self) -> bool {
+        self.locked || !self.named.is_empty()
+    }
+
+    fn text(&self) -> String {
+        if self.named.is_empty() {
+            return "processes that are not in this user's list (of another user or container, or a `ginnel top`)".into();
+        }
+        let named: Vec<String> = self
+            .named
+            .iter()
+            .take(10)
+            .map(|(pid, name)| format!("{pid} ({name})"))
+            .collect();
+        let more = self.named.len().saturating_sub(10);
+        let processes = if self.named.len() == 1 {
+            "process"
+        } else {
+            "processes"
+        };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("{processes} {}{more}", named.join(", "))
+    }
+}
+
+fn in_ledger(directory: &Path, segment: u64) -> Vec<(u32, String)> {
+    let Ok(ledger) = Ledger::open(&directory.join(LEDGER), false) else {
+        return Vec::new();
+    };
+    let users = live(&ledger).filter(|(_, process)| process.segment.load(Relaxed) == segment);
+    users
+        .map(|(_, process)| (process.pid.load(Relaxed), process.name()))
+        .collect()
+}
+
+/// Is a member's lock file (`ginnel_channel::attach`) held?
+fn locked(wakes: &Path) -> bool {
+    let entries = fs::read_dir(wakes).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('m'))
+        .any(|entry| {
+            File::options()
+                .read(true)
+                .write(true)
+                .open(entry.path())
+                .is_ok_and(|file| {
+                    sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err()
+                })
+        })
+}
