@@ -2,7 +2,7 @@
 
 use crate::attach::Attachment;
 use crate::kernel;
-use crate::layout::{Channel, NO_EOF};
+use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
@@ -94,8 +94,12 @@ impl Endpoint<'_> {
         let slot = self.slot;
         let (incoming, outgoing) = (self.incoming(), self.outgoing());
         let mut unclaimed = 0;
-        if park::close(incoming.want_data()) == Want::Token {
-            unclaimed += 1;
+        match park::close(incoming.want_data()) {
+            Want::Token => unclaimed += 1,
+            Want::Promised => {
+                slot.rx.armed.fetch_add(1, Relaxed);
+            }
+            _ => {}
         }
         if Want::of(outgoing.want_space().swap(0, SeqCst)) == Want::Token {
             unclaimed += 1;
@@ -186,7 +190,7 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
         }
         Stage::Offered | Stage::Settling | Stage::Active => {
             // The peer's writer reads this before it upgrades and at every send.
-            endpoint.incoming().hold().store(1, SeqCst);
+            endpoint.incoming().gate().fetch_or(GATE_HOLD, SeqCst);
         }
         Stage::Plain | Stage::Broken | Stage::Closed => {}
     }
@@ -227,7 +231,7 @@ impl Endpoint<'_> {
         let out = !self.tx_in_ring() || slot.has(flag::TX_SHUT);
         let clear = slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) == 0;
         let phase = slot.rx.phase.load(Relaxed);
-        let into = phase & 1 == 0 && incoming.epoch().load(Acquire) == phase;
+        let into = phase & 1 == 0 && incoming.gate().load(SeqCst) & GATE_TAKEN == 0 && incoming.epoch().load(Acquire) == phase;
         let ended = incoming.eof().load(Acquire) != NO_EOF && incoming.eof().load(Acquire) == slot.rx.head.load(Relaxed);
         out && clear && (into || ended)
     }

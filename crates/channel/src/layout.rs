@@ -26,13 +26,17 @@
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
 //! | 0x0c0 | `want_space` | writer arms, reader claims |
 //! | 0x100 | reader's line: `head`, cpu | reader |
-//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `hold`, `grown_ack` | reader (writer claims `want_data`) |
+//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
 use ginnel_region::{Segment, Untrusted};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First word of a channel's page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GINCHAN1");
+/// In `gate`: the direction is upgraded, or about to be. Set and cleared by the writer.
+pub const GATE_TAKEN: u64 = 1;
+/// In `gate`: no upgrade, please. Set and cleared by the reader.
+pub const GATE_HOLD: u64 = 2;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
 
@@ -136,6 +140,13 @@ impl<'a> Channel<'a> {
 }
 
 impl<'a> Direction<'a> {
+    /// Does the reader ask for TCP?
+    #[must_use]
+    #[inline]
+    pub fn held(self) -> bool {
+        self.gate().load(Ordering::Acquire) & GATE_HOLD != 0
+    }
+
     words! {
         /// Ring offset after the last published byte.
         tail = 0x000;
@@ -161,8 +172,8 @@ impl<'a> Direction<'a> {
         freeze_epoch = 0x150;
         /// Where.
         freeze_ring = 0x158;
-        /// Non-zero: no upgrade, please.
-        hold = 0x160;
+        /// [`GATE_TAKEN`] and [`GATE_HOLD`].
+        gate = 0x160;
         /// The last ring that the reader moved to.
         grown_ack = 0x168;
     }

@@ -88,6 +88,16 @@ impl<'a> Endpoint<'a> {
         self.slot.rx.phase.load(Relaxed) & 1 == 1
     }
 
+    /// May the writer switch: has this side agreed, or will it under a lock that the caller holds?
+    #[inline]
+    fn live(self) -> bool {
+        match self.slot.stage() {
+            Stage::Active => true,
+            Stage::Settling => self.slot.has(flag::COUNTED),
+            _ => false,
+        }
+    }
+
     /// Receives without blocking. Only in [`Stage::Settling`] and later. `peek`: leaves the bytes where they are.
     ///
     /// # Safety
@@ -107,7 +117,7 @@ impl<'a> Endpoint<'a> {
             let head = slot.rx.head.load(Relaxed);
             // SAFETY: the caller's promise.
             let result = unsafe { if peek { self.peek(sink) } else { self.receive(sink) } };
-            wake = if slot.rx.head.load(Relaxed) == head { Want::Nothing } else { self.publish_head() };
+            wake = slot.rx.head.load(Relaxed) != head && self.publish_head();
             match result {
                 Ok(_) if sink.filled() > before => Take::Bytes(sink.filled() - before),
                 Ok(take) => take,
@@ -117,16 +127,16 @@ impl<'a> Endpoint<'a> {
                 }
             }
         };
-        if wake != Want::Nothing {
-            self.grant_space(wake);
+        if wake {
+            self.grant_space();
         }
         take
     }
 
     #[inline]
-    fn publish_head(self) -> Want {
+    fn publish_head(self) -> bool {
         let direction = self.incoming();
-        park::publish(direction.head(), self.slot.rx.head.load(Relaxed), direction.want_space())
+        park::publish_only(direction.head(), self.slot.rx.head.load(Relaxed), direction.want_space())
     }
 
     #[cold]
@@ -301,6 +311,8 @@ impl<'a> Endpoint<'a> {
                 // The last tokens are on their way, unless the connection ended.
                 return Ok(match kernel::look(self.fd) {
                     Ok(1) => Step::Again,
+                    // The writer died in the middle of a downgrade: what it was to send again is lost.
+                    Ok(_) if direction.tail().load(Acquire) != record.ring => Step::Done(Take::Error(libc::ECONNRESET)),
                     Ok(_) => Step::Done(Take::End),
                     Err(libc::EAGAIN) => Step::Done(Take::Nothing),
                     Err(errno) => Step::Done(self.failed(errno)),
@@ -329,9 +341,7 @@ impl<'a> Endpoint<'a> {
     fn ask_kernel(self) -> Result<Step, Corrupt> {
         self.slot.attention.fetch_and(!attention::KERNEL, SeqCst);
         let direction = self.incoming();
-        let kept = self.slot.rx.error.swap(0, Relaxed);
-        let looked = if kept == 0 { kernel::look(self.fd) } else { Err(i32::try_from(kept).unwrap_or(libc::ECONNRESET)) };
-        match looked {
+        match self.look_kept() {
             // A token, or bytes of what comes after a switch that was published meanwhile.
             Ok(1) => {
                 fence(SeqCst);
@@ -362,6 +372,32 @@ impl<'a> Endpoint<'a> {
                 Ok(Step::Done(self.failed(errno)))
             }
         }
+    }
+
+    /// What the kernel says of the next byte, or the error that it told before.
+    fn look_kept(self) -> Result<usize, c_int> {
+        match self.slot.rx.error.swap(0, Relaxed) {
+            0 => kernel::look(self.fd),
+            kept => Err(i32::try_from(kept).unwrap_or(libc::ECONNRESET)),
+        }
+    }
+
+    /// FIN on TCP: was everything that a freeze left in the ring sent again?
+    fn ended_on_tcp(self) -> Take {
+        if self.slot.stage() == Stage::Active {
+            let (direction, phase) = (self.incoming(), self.slot.rx.phase.load(Relaxed));
+            if phase != 0 {
+                let record = direction.switch(phase).checked(|record| record.epoch == phase);
+                let whole = record.is_ok_and(|record| {
+                    let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
+                    again > 1 << 30 || self.slot.rx.received.load(Relaxed).wrapping_sub(record.tcp) >= again
+                });
+                if !whole {
+                    return Take::Error(libc::ECONNRESET);
+                }
+            }
+        }
+        Take::End
     }
 
     /// Has the writer published anything that this reader has not taken?
@@ -419,12 +455,9 @@ impl<'a> Endpoint<'a> {
     fn enter_tcp(self, direction: Direction<'_>, epoch: u64) {
         let rx = &self.slot.rx;
         rx.phase.store(epoch, Relaxed);
-        // From the next upgrade on, until it is entered, this reader sleeps on TCP.
-        if Want::of(direction.want_data().swap(Want::Token.word(), SeqCst)) != Want::Token {
-            rx.armed.fetch_add(1, Relaxed);
-        }
-        // The token that came with the downgrade.
-        rx.armed.fetch_add(1, Relaxed);
+        // From the next upgrade on, until it is entered, this reader sleeps on TCP. A promised token was counted among those that came: so it is here.
+        let (_, fresh) = park::arm(direction.want_data(), Want::Token);
+        rx.armed.fetch_add(fresh, Relaxed);
         direction.ack().store(epoch, SeqCst);
     }
 
@@ -447,6 +480,8 @@ impl<'a> Endpoint<'a> {
             rx.head.store(head.wrapping_add(skipped), Relaxed);
         }
         rx.frozen.store(0, Relaxed);
+        // Only where both have agreed does a writer upgrade.
+        self.slot.advance(Stage::Settling, Stage::Active);
         direction.head().store(rx.head.load(Relaxed), Release);
         rx.phase.store(record.epoch, Relaxed);
         direction.ack().store(record.epoch, SeqCst);
@@ -458,9 +493,10 @@ impl<'a> Endpoint<'a> {
     unsafe fn from_kernel(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
         let slot = self.slot;
         let rx = &slot.rx;
-        let active = slot.stage() == Stage::Active || slot.has(flag::COUNTED);
-        // The bytes that are there first, the records after: every upgrade that these bytes could lie behind is then known.
+        let active = self.live();
+        // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
         let there = kernel::readable(self.fd);
+        let looked = if there == 0 { self.look_kept() } else { Ok(1) };
         fence(SeqCst);
         let mut limit = u64::MAX;
         if active {
@@ -477,14 +513,10 @@ impl<'a> Endpoint<'a> {
         }
         let n = there.min(limit).min(sink.room() as u64) as usize;
         if n == 0 {
-            let kept = if there == 0 { rx.error.swap(0, Relaxed) } else { 0 };
-            if kept != 0 {
-                return Ok(Step::Done(self.failed(i32::try_from(kept).unwrap_or(libc::ECONNRESET))));
-            }
-            return Ok(match kernel::look(self.fd) {
+            return Ok(match looked {
                 Ok(1) => Step::Again,
                 Ok(_) if sink.room() == 0 => Step::Done(Take::Nothing),
-                Ok(_) => Step::Done(Take::End),
+                Ok(_) => Step::Done(self.ended_on_tcp()),
                 Err(libc::EAGAIN) => Step::Done(Take::Nothing),
                 Err(errno) => Step::Done(self.failed(errno)),
             });
@@ -531,7 +563,7 @@ impl<'a> Endpoint<'a> {
             // SAFETY: as above.
             answer = unsafe { if self.rx_in_ring() { self.from_ring(&mut none)? } else { self.from_kernel(&mut none)? } };
         }
-        if slot.stage() != Stage::Active {
+        if !self.live() {
             // SAFETY: the caller's promise.
             return Ok(unsafe { self.peek_kernel(sink, u64::MAX) });
         }
@@ -668,6 +700,10 @@ impl<'a> Endpoint<'a> {
     pub fn readable(self) -> bool {
         let direction = self.incoming();
         let rx = &self.slot.rx;
+        if direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
+            // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
+            return rx.frozen.load(Relaxed) == 0 && self.tidy();
+        }
         let ring = direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0;
         ring || direction.eof().load(Relaxed) != NO_EOF
     }
@@ -693,7 +729,11 @@ impl<'a> Endpoint<'a> {
                         return kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0) != 0;
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        self.discard_tokens(self.tokens_until(self.incoming()));
+                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 {
+                            // The token may have been meant for another thread that still sleeps: the next byte wakes it.
+                            let (_, fresh) = park::arm(self.incoming().want_data(), Want::Token);
+                            slot.rx.armed.fetch_add(fresh, Relaxed);
+                        }
                         if self.has_news(self.incoming()) {
                             continue;
                         }
@@ -715,7 +755,7 @@ impl<'a> Endpoint<'a> {
     fn switch_is_far(self) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot.rx);
         let phase = rx.phase.load(Relaxed);
-        if self.slot.stage() != Stage::Active || direction.epoch().load(Acquire) <= phase {
+        if !self.live() || direction.epoch().load(Acquire) <= phase {
             return true;
         }
         self.record(direction, phase + 1).is_ok_and(|record| record.tcp > rx.received.load(Relaxed))
@@ -723,7 +763,7 @@ impl<'a> Endpoint<'a> {
 
     /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at once.
     #[must_use]
-    pub fn arm_data(self, want: Want) -> Option<Want> {
+    pub fn arm_data(self, mut want: Want) -> Option<Want> {
         let slot = self.slot;
         let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
@@ -735,12 +775,14 @@ impl<'a> Endpoint<'a> {
             return None;
         }
         if want == Want::Token || Want::of(direction.want_data().load(Relaxed)) == Want::Token || slot.rx.armed.load(Relaxed) != slot.rx.tokens.load(Relaxed) {
-            // Tokens of an empty ring only keep the kernel's sets busy.
-            self.discard_tokens(self.tokens_until(direction));
+            // Tokens of an empty ring only keep the kernel's sets busy. One may have been meant for another thread that still sleeps: tokens then go on.
+            if self.discard_tokens(self.tokens_until(direction)) > 0 && slot.has(flag::SHARED) {
+                want = Want::Token;
+            }
         }
         let (armed, fresh) = park::arm(direction.want_data(), want);
         if armed == Want::Token {
-            slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+            slot.rx.armed.fetch_add(fresh, Relaxed);
         }
         (!self.has_news(direction) || slot.rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == slot.rx.phase.load(Relaxed)).then_some(armed)
     }
@@ -752,7 +794,7 @@ impl<'a> Endpoint<'a> {
         if slot.stage() == Stage::Active && self.rx_in_ring() {
             let (armed, fresh) = park::arm(self.incoming().want_data(), want);
             if armed == Want::Token {
-                slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+                slot.rx.armed.fetch_add(fresh, Relaxed);
             }
         }
     }
@@ -805,8 +847,7 @@ impl<'a> Endpoint<'a> {
             waiter::ring(self.attachment, page, bit, None);
         }
         // A writer that sleeps for room looks again when it is woken.
-        let want = park::claim(self.incoming().want_space());
-        self.grant_space(want);
+        self.grant_space();
     }
 
     /// Bytes that a receive could return now (FIONREAD).
@@ -817,7 +858,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.incoming();
         let there = kernel::readable(self.fd);
         fence(SeqCst);
-        if self.slot.stage() != Stage::Active {
+        if !self.live() {
             return there;
         }
         let phase = rx.phase.load(Relaxed);

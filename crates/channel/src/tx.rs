@@ -1,7 +1,7 @@
 //! The writer's side of a direction: everything here happens under the send lock.
 
 use crate::kernel;
-use crate::layout::{Direction, NO_EOF, Record};
+use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
@@ -124,7 +124,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed);
         let urgent = flags & libc::MSG_OOB != 0;
-        let quiet = direction.hold().load(Relaxed) == 0
+        let quiet = !direction.held()
             && (direction.freeze_epoch().load(Acquire) != epoch || epoch & 1 == 0)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
             && !slot.has(flag::HOLD)
@@ -141,7 +141,7 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             if direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) {
                 self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
-            } else if urgent || slot.has(flag::HOLD) || direction.hold().load(Relaxed) != 0 || chaos == Some(0) {
+            } else if urgent || slot.has(flag::HOLD) || direction.held() || chaos == Some(0) {
                 self.downgrade();
             }
         }
@@ -165,7 +165,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         !slot.has(flag::HOLD | flag::TX_SHUT)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
-            && direction.hold().load(Relaxed) == 0
+            && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
             && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
             && kernel::unsent(self.fd) == 0
@@ -185,11 +185,22 @@ impl<'a> Endpoint<'a> {
             return Ok(());
         }
         let direction = self.outgoing();
+        // Hold and upgrade meet in one word: one of the two sees the other.
+        if direction.gate().compare_exchange(0, GATE_TAKEN, SeqCst, Relaxed).is_err() {
+            return Ok(());
+        }
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
-        direction.set_switch(Record { epoch, tcp: facts.sent, ring: slot.tx.tail.load(Relaxed) });
+        let tail = slot.tx.tail.load(Relaxed);
+        direction.set_switch(Record { epoch, tcp: facts.sent, ring: tail });
+        // What lies before is past, though the reader moves its head only when it enters.
+        slot.tx.head_seen.store(tail, Relaxed);
+        slot.tx.begun.store(tail, Relaxed);
         slot.tx.epoch.store(epoch, Relaxed);
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
+        if direction.held() {
+            self.downgrade();
+        }
         Ok(())
     }
 
@@ -217,8 +228,10 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
-        // Owed tokens and the one that goes with the downgrade belong to the ring's phase.
-        let owed = slot.tx.owed.load(Relaxed) + 1;
+        let want = park::promise(direction.want_data());
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none.
+        let owed = slot.tx.owed.load(Relaxed) + u64::from(want != Want::Closed);
+        direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
         slot.tx.owed.store(owed, Relaxed);
         slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
@@ -226,6 +239,14 @@ impl<'a> Endpoint<'a> {
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.downgrades, 1);
         self.pay_tokens();
+        if let Want::Waiter { page, bit } = want {
+            waiter::ring(self.attachment, page, bit, Some(slot));
+        }
+        // This end's own writer may sleep for room that will never come: it is to look again.
+        match park::claim(direction.want_space()) {
+            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, None),
+            Want::Token | Want::Nothing | Want::Closed | Want::Promised => {}
+        }
     }
 
     /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
@@ -306,14 +327,18 @@ impl<'a> Endpoint<'a> {
         let tx = &self.slot.tx;
         let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let known = tx.head_seen.load(Relaxed);
+        let begun = later(start, tx.begun.load(Relaxed));
         let room = span::free(tail, Untrusted::new(later(known, start)), size)?;
         if room >= wanted.min(size) {
             return Ok(room);
         }
         // Acquire pairs with the reader's Release of `head`: it has copied the bytes before.
         let head = direction.head().load(Acquire);
-        let reach = tail.wrapping_sub(known);
-        let moved = Untrusted::new(head).ahead_of(known, reach)?;
+        if (head.wrapping_sub(begun) as i64) < 0 {
+            // Not entered yet, or still in the ring before.
+            return span::free(tail, Untrusted::new(later(begun, known)), size);
+        }
+        let moved = Untrusted::new(later(head, known)).ahead_of(known, tail.wrapping_sub(known))?;
         tx.head_seen.store(known.wrapping_add(moved), Relaxed);
         span::free(tail, Untrusted::new(later(head, start)), size)
     }
@@ -376,7 +401,7 @@ impl<'a> Endpoint<'a> {
     fn publish_tail(self, direction: Direction<'_>, tail: u64) {
         self.slot.tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
-        if !matches!(want, Want::Nothing | Want::Closed) {
+        if !matches!(want, Want::Nothing | Want::Closed | Want::Promised) {
             self.grant(want);
         }
     }
@@ -390,7 +415,7 @@ impl<'a> Endpoint<'a> {
                 self.pay_tokens();
             }
             Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
-            Want::Nothing | Want::Closed => {}
+            Want::Nothing | Want::Closed | Want::Promised => {}
         }
     }
 
@@ -402,6 +427,7 @@ impl<'a> Endpoint<'a> {
         self.outgoing().set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed), ring: slot.tx.tail.load(Relaxed) });
         slot.tx.owed.store(0, Relaxed);
         slot.attention.fetch_and(!(attention::TOKEN_OWED | attention::RESEND), Relaxed);
+        self.outgoing().gate().fetch_and(!GATE_TAKEN, SeqCst);
         slot.tx.epoch.store(epoch, Relaxed);
         self.outgoing().epoch().store(epoch, SeqCst);
     }
@@ -485,14 +511,14 @@ impl<'a> Endpoint<'a> {
         }
         let (armed, fresh) = park::arm(direction.want_space(), want);
         if armed == Want::Token {
-            slot.rx.armed.fetch_add(u64::from(fresh), Relaxed);
+            slot.rx.armed.fetch_add(fresh, Relaxed);
             if !self.tokens_can_come() {
                 self.downgrade();
                 return None;
             }
         }
         let epoch = slot.tx.epoch.load(Relaxed);
-        let asked = direction.freeze_epoch().load(Acquire) == epoch || direction.hold().load(Relaxed) != 0;
+        let asked = direction.freeze_epoch().load(Acquire) == epoch || direction.held();
         let closed = Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         match self.room(direction, self.enough()) {
             Ok(room) if room < self.enough() && !asked && !closed => Some(armed),
@@ -520,28 +546,34 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn writable(self) -> bool {
         let direction = self.outgoing();
-        let asked = direction.hold().load(Relaxed) != 0 || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
+        let asked = direction.held() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         asked || self.slot.has(flag::TX_SHUT) || {
             let tx = &self.slot.tx;
             let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
-            let head = later(direction.head().load(Acquire), start);
+            let head = later(direction.head().load(Acquire), later(start, tx.begun.load(Relaxed)));
             span::free(tail, Untrusted::new(head), size).is_ok_and(|room| room >= self.enough())
         }
     }
 
     /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.
-    pub(crate) fn grant_space(self, want: Want) {
-        match want {
-            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
+    #[cold]
+    pub(crate) fn grant_space(self) {
+        let word = self.incoming().want_space();
+        match Want::of(word.load(Relaxed)) {
+            Want::Waiter { .. } => {
+                if let Want::Waiter { page, bit } = park::claim_waiter(word) {
+                    waiter::ring(self.attachment, page, bit, Some(self.slot));
+                }
+            }
             Want::Token => {
+                // A token may be sent only in ring phase, which the send lock keeps as it is. Outside it the downgrade's own token did the waking, or FIN.
                 let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
-                // Outside the ring phase the downgrade's own token did the waking.
-                if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+                if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && park::claim(word) == Want::Token {
                     Slot::count(&self.slot.tx.owed, 1);
                     self.pay_tokens();
                 }
             }
-            Want::Nothing | Want::Closed => {}
+            Want::Nothing | Want::Closed | Want::Promised => {}
         }
     }
 
@@ -573,7 +605,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
             || self.tx_in_ring()
-                && (direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) || direction.hold().load(Relaxed) != 0 || slot.has(flag::HOLD))
+                && (direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) || direction.held() || slot.has(flag::HOLD))
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
@@ -593,7 +625,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let in_ring = self.tx_in_ring();
         let frozen = in_ring && direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
-        let held = in_ring && (direction.hold().load(Relaxed) != 0 || slot.has(flag::HOLD));
+        let held = in_ring && (direction.held() || slot.has(flag::HOLD));
         let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
         let mut sound = Ok(());
         if frozen {

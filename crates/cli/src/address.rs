@@ -14,10 +14,7 @@ mod tests {
 
     #[test]
     fn mapped_addresses_are_shown_as_ipv4() {
-        assert_eq!(
-            text(Ipv4Addr::new(10, 7, 0, 1).to_ipv6_mapped().octets(), 80),
-            "10.7.0.1:80"
-        );
+        assert_eq!(text(Ipv4Addr::new(10, 7, 0, 1).to_ipv6_mapped().octets(), 80), "10.7.0.1:80");
     }
 
     #[test]

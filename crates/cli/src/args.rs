@@ -205,26 +205,12 @@ mod tests {
 
     #[test]
     fn flags_after_the_program_are_the_programs() {
-        let cli = Cli::try_parse_from([
-            "ginnel",
-            "run",
-            "--no-spin",
-            "prog",
-            "--verbose",
-            "-x",
-            "--",
-            "y",
-        ])
-        .expect("parses");
-        let Command::Run(run) = cli.command else {
-            panic!("another command")
-        };
+        let cli = Cli::try_parse_from(["ginnel", "run", "--no-spin", "prog", "--verbose", "-x", "--", "y"]).expect("parses");
+        let Command::Run(run) = cli.command else { panic!("another command") };
         assert!(run.no_spin && !run.verbose);
         assert_eq!(run.command, ["prog", "--verbose", "-x", "--", "y"]);
         let cli = Cli::try_parse_from(["ginnel", "run", "--", "--odd", "-x"]).expect("parses");
-        let Command::Run(run) = cli.command else {
-            panic!("another command")
-        };
+        let Command::Run(run) = cli.command else { panic!("another command") };
         assert_eq!(run.command, ["--odd", "-x"]);
     }
 }

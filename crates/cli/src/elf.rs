@@ -84,9 +84,7 @@ fn inspect(path: &Path) -> Kind {
         return Kind::Reachable;
     }
     // Also where it is static or Go: that is what can be said for sure.
-    elf(&file, path, &start)
-        .or_else(|| privileged(&file, path))
-        .map_or(Kind::Reachable, Kind::Unreachable)
+    elf(&file, path, &start).or_else(|| privileged(&file, path)).map_or(Kind::Reachable, Kind::Unreachable)
 }
 
 fn bytes(file: &File, offset: u64, len: usize) -> Vec<u8> {
@@ -104,13 +102,8 @@ fn bytes(file: &File, offset: u64, len: usize) -> Vec<u8> {
 
 /// The interpreter that a script's first line names.
 fn script(start: &[u8]) -> Option<PathBuf> {
-    let line = start
-        .strip_prefix(b"#!")?
-        .split(|&byte| byte == b'\n')
-        .next()?;
-    let name = line
-        .split(|&byte| byte == b' ' || byte == b'\t')
-        .find(|word| !word.is_empty())?;
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let name = line.split(|&byte| byte == b' ' || byte == b'\t').find(|word| !word.is_empty())?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name)))
 }
 
@@ -124,11 +117,7 @@ impl Fields<'_> {
     fn number(&self, at: usize, len: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at.checked_add(len)?)?;
         let fold = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-        Some(if self.little {
-            bytes.iter().rev().fold(0, fold)
-        } else {
-            bytes.iter().fold(0, fold)
-        })
+        Some(if self.little { bytes.iter().rev().fold(0, fold) } else { bytes.iter().fold(0, fold) })
     }
 }
 
@@ -152,27 +141,16 @@ const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
 
 fn elf(file: &File, path: &Path, start: &[u8]) -> Option<Unreachable> {
     let (&class, &data) = (start.get(4)?, start.get(5)?);
-    let header = Fields {
-        bytes: start,
-        little: data == LITTLE,
-    };
+    let header = Fields { bytes: start, little: data == LITTLE };
     let machine = header.number(18, 2)?;
     if MACHINE != 0 && machine != MACHINE {
         // 32-bit x86 runs on a 64-bit kernel: its word size is what the user knows it by.
-        return Some(if class == CLASS_64 {
-            Unreachable::OtherMachine
-        } else {
-            Unreachable::OtherClass
-        });
+        return Some(if class == CLASS_64 { Unreachable::OtherMachine } else { Unreachable::OtherClass });
     }
     if class != CLASS_64 {
         return Some(Unreachable::OtherClass);
     }
-    let (table, entry, count) = (
-        header.number(32, 8)?,
-        header.number(54, 2)?,
-        header.number(56, 2)?,
-    );
+    let (table, entry, count) = (header.number(32, 8)?, header.number(54, 2)?, header.number(56, 2)?);
     if entry < 56 {
         return None;
     }
@@ -180,33 +158,16 @@ fn elf(file: &File, path: &Path, start: &[u8]) -> Option<Unreachable> {
     let headers: Vec<(u64, u64, u64)> = table
         .chunks_exact(usize::try_from(entry).ok()?)
         .filter_map(|bytes| {
-            let fields = Fields {
-                bytes,
-                little: data == LITTLE,
-            };
-            Some((
-                fields.number(0, 4)?,
-                fields.number(8, 8)?,
-                fields.number(32, 8)?,
-            ))
+            let fields = Fields { bytes, little: data == LITTLE };
+            Some((fields.number(0, 4)?, fields.number(8, 8)?, fields.number(32, 8)?))
         })
         .collect();
-    let part = |offset: u64, len: u64| {
-        bytes(
-            file,
-            offset,
-            usize::try_from(len.min(NOTE_MAX)).unwrap_or(0),
-        )
-    };
-    if headers.iter().any(|&(kind, offset, len)| {
-        kind == PT_NOTE && has_go_note(&part(offset, len), data == LITTLE)
-    }) {
+    let part = |offset: u64, len: u64| bytes(file, offset, usize::try_from(len.min(NOTE_MAX)).unwrap_or(0));
+    if headers.iter().any(|&(kind, offset, len)| kind == PT_NOTE && has_go_note(&part(offset, len), data == LITTLE)) {
         return Some(Unreachable::Go);
     }
     match headers.iter().find(|(kind, ..)| *kind == PT_INTERP) {
-        Some(&(_, offset, len)) if contains(&part(offset, len), b"ld-musl") => {
-            Some(Unreachable::Musl)
-        }
+        Some(&(_, offset, len)) if contains(&part(offset, len), b"ld-musl") => Some(Unreachable::Musl),
         Some(_) => None,
         // The dynamic linker itself can be called as a program, and names no other.
         None if is_linker(path) => None,
@@ -216,9 +177,7 @@ fn elf(file: &File, path: &Path, start: &[u8]) -> Option<Unreachable> {
 
 fn is_linker(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
-    [&b"ld-linux"[..], b"ld.so", b"ld64.so"]
-        .iter()
-        .any(|linker| name.starts_with(linker))
+    [&b"ld-linux"[..], b"ld.so", b"ld64.so"].iter().any(|linker| name.starts_with(linker))
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
@@ -227,18 +186,11 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 /// Does a part with notes hold Go's build id (name "Go", type 4)?
 fn has_go_note(notes: &[u8], little: bool) -> bool {
-    let fields = Fields {
-        bytes: notes,
-        little,
-    };
+    let fields = Fields { bytes: notes, little };
     let mut at = 0;
     let field = |at: usize| fields.number(at, 4).and_then(|n| usize::try_from(n).ok());
     while let (Some(name), Some(value), Some(kind)) = (field(at), field(at + 4), field(at + 8)) {
-        if kind == 4
-            && notes
-                .get(at + 12..)
-                .is_some_and(|rest| rest.starts_with(b"Go\0"))
-        {
+        if kind == 4 && notes.get(at + 12..).is_some_and(|rest| rest.starts_with(b"Go\0")) {
             return true;
         }
         at += 12 + name.next_multiple_of(4) + value.next_multiple_of(4);
@@ -271,13 +223,7 @@ mod tests {
     fn compile(dir: &Path, name: &str, flags: &[&str]) -> Option<PathBuf> {
         let (source, program) = (dir.join("p.c"), dir.join(name));
         std::fs::write(&source, "int main(void) { return 0; }\n").expect("source");
-        let done = Command::new("cc")
-            .args(flags)
-            .arg("-o")
-            .arg(&program)
-            .arg(&source)
-            .output()
-            .ok()?;
+        let done = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&source).output().ok()?;
         done.status.success().then_some(program)
     }
 
@@ -288,11 +234,7 @@ mod tests {
         for (name, flags, expected) in [
             ("dynamic", &[][..], None),
             ("static", &["-static"][..], Some(Unreachable::Static)),
-            (
-                "static-pie",
-                &["-static-pie"][..],
-                Some(Unreachable::Static),
-            ),
+            ("static-pie", &["-static-pie"][..], Some(Unreachable::Static)),
             ("no-pie", &["-no-pie"][..], None),
             ("narrow", &["-m32"][..], Some(Unreachable::OtherClass)),
         ] {
@@ -325,11 +267,7 @@ mod tests {
             assert_eq!((found.file, found.why), (program, Unreachable::Static));
         }
         std::fs::write(&script, format!("#!{}\n", script.display())).expect("script");
-        assert_eq!(
-            look(&script),
-            None,
-            "its own interpreter: the kernel will say so"
-        );
+        assert_eq!(look(&script), None, "its own interpreter: the kernel will say so");
     }
 
     #[test]
@@ -340,8 +278,7 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("mode");
         assert_eq!(why(&program), None, "set to whoever calls it anyway");
         if std::os::unix::fs::chown(&program, Some(65534), Some(65534)).is_ok() {
-            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755))
-                .expect("mode");
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("mode");
             assert_eq!(why(&program), Some(Unreachable::Setuid));
         }
     }
@@ -378,10 +315,7 @@ mod tests {
             (made(2, own, &[gnu]), Some(Unreachable::Static)),
             (made(2, own, &[glibc, gnu, go]), Some(Unreachable::Go)),
             (made(2, own, &[go]), Some(Unreachable::Go)),
-            (
-                made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]),
-                Some(Unreachable::Musl),
-            ),
+            (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
             (made(2, 250, &[glibc]), Some(Unreachable::OtherMachine)),
             (made(1, 3, &[glibc]), Some(Unreachable::OtherClass)),
             (b"\x7fELF".to_vec(), None),
@@ -397,14 +331,8 @@ mod tests {
     fn cut_and_scrambled_programs_do_no_harm() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("program");
-        let whole = made(
-            2,
-            u8::try_from(MACHINE).expect("small"),
-            &[
-                (4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x04\0\0\0X"),
-                (3, b"x"),
-            ],
-        );
+        let whole =
+            made(2, u8::try_from(MACHINE).expect("small"), &[(4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x04\0\0\0X"), (3, b"x")]);
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).expect("write");
             let _ = look(&path);

@@ -10,10 +10,7 @@ use std::path::Path;
 /// Becomes `command` (looked up in PATH), with `environment`. Returns only with the `errno`.
 pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32 {
     let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
-    let arguments: Vec<CString> = command
-        .iter()
-        .map(|argument| text(argument.as_bytes().to_vec()))
-        .collect();
+    let arguments: Vec<CString> = command.iter().map(|argument| text(argument.as_bytes().to_vec())).collect();
     let environment: Vec<CString> = environment
         .into_iter()
         .map(|(key, value)| {
@@ -23,20 +20,12 @@ pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32
             text(entry)
         })
         .collect();
-    let pointers = |texts: &[CString]| {
-        texts
-            .iter()
-            .map(|text| text.as_ptr())
-            .chain([std::ptr::null()])
-            .collect::<Vec<_>>()
-    };
+    let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
     // SAFETY: both lists end with a null pointer, the first has a string before it (clap requires a program); the strings live until
     // after the call, which returns only where it failed.
     unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
-    std::io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Effective user and group.
@@ -51,14 +40,7 @@ pub fn has_capabilities(path: &Path) -> bool {
         return false;
     };
     // SAFETY: two terminated strings; with size 0 nothing is written.
-    unsafe {
-        libc::getxattr(
-            path.as_ptr(),
-            c"security.capability".as_ptr(),
-            std::ptr::null_mut(),
-            0,
-        ) > 0
-    }
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
 /// May this process execute the file?
@@ -67,7 +49,5 @@ pub fn is_executable(path: &Path) -> bool {
         return false;
     };
     // SAFETY: a terminated string.
-    path.is_file()
-        && unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) }
-            == 0
+    path.is_file() && unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) } == 0
 }

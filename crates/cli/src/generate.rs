@@ -17,8 +17,7 @@ pub fn generate(args: &Generate) -> Result<()> {
         }
         (What::Man, None) => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
         (What::Man, Some(directory)) => {
-            clap_mangen::generate_to(command, directory)
-                .with_context(|| directory.display().to_string())?;
+            clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())?;
         }
     }
     Ok(())

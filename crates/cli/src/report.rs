@@ -67,6 +67,14 @@ pub struct Segment {
     pub id: u64,
 }
 
+impl Segment {
+    /// Bytes that are claimed.
+    pub fn in_use(&self) -> Option<u64> {
+        let (all, free) = self.pages.zip(self.free_pages)?;
+        Some(u64::from(all.saturating_sub(free)) * ginnel_region::PAGE)
+    }
+}
+
 /// The processes of one ledger, seen in a segment: a peer.
 #[derive(Debug, Serialize)]
 pub struct Member {

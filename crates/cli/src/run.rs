@@ -23,9 +23,7 @@ pub fn run(args: &Run) -> i32 {
     };
     let file = find(program);
     let finding = file.as_deref().and_then(elf::look);
-    let musl = finding
-        .as_ref()
-        .is_some_and(|finding| finding.why == Unreachable::Musl);
+    let musl = finding.as_ref().is_some_and(|finding| finding.why == Unreachable::Musl);
     let environment = match environment(args, !musl) {
         Ok(environment) => environment,
         Err(error) => {
@@ -34,11 +32,7 @@ pub fn run(args: &Run) -> i32 {
         }
     };
     if let Some(finding) = finding {
-        eprintln!(
-            "ginnel: {} {}: it stays on TCP",
-            finding.file.display(),
-            finding.why
-        );
+        eprintln!("ginnel: {} {}: it stays on TCP", finding.file.display(), finding.why);
     }
     let errno = exec::exec(&args.command, environment);
     let error = std::io::Error::from_raw_os_error(errno);
@@ -49,10 +43,7 @@ pub fn run(args: &Run) -> i32 {
     }
     match file {
         // Then what is missing is the interpreter that the file names.
-        Some(file) => eprintln!(
-            "ginnel: cannot run {}: its interpreter is missing",
-            file.display()
-        ),
+        Some(file) => eprintln!("ginnel: cannot run {}: its interpreter is missing", file.display()),
         None if program.as_bytes().contains(&b'/') => eprintln!("ginnel: {name}: no such file"),
         None => eprintln!("ginnel: {name}: no such program in PATH"),
     }
@@ -66,33 +57,22 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     }
     // The C library's own default where there is no PATH (confstr(3), _CS_PATH).
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(|file| exec::is_executable(file))
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| exec::is_executable(file))
 }
 
 /// This process's environment, with Ginnel's settings.
 fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     let mut changes: Vec<(&str, OsString)> = Vec::new();
     if preload {
-        changes.push((
-            "LD_PRELOAD",
-            with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?,
-        ));
+        changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?));
     }
     if let Some(segment) = &args.segment {
         let path = segment.path(&default_directory());
         if segment.is_path() {
             // The program may change its directory.
-            let path = std::path::absolute(&path)
-                .with_context(|| format!("segment {}", path.display()))?;
+            let path = std::path::absolute(&path).with_context(|| format!("segment {}", path.display()))?;
             let directory = path.parent().unwrap_or(Path::new("/"));
-            ensure!(
-                directory.is_dir(),
-                "segment {}: there is no directory {}",
-                path.display(),
-                directory.display()
-            );
+            ensure!(directory.is_dir(), "segment {}: there is no directory {}", path.display(), directory.display());
             changes.push(("GINNEL_SEGMENT", path.into()));
         } else {
             changes.push(("GINNEL_SEGMENT", segment.as_str().into()));
@@ -104,35 +84,21 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     if args.no_spin {
         changes.push(("GINNEL_SPIN", "0".into()));
     }
-    let kept =
-        std::env::vars_os().filter(|(key, _)| !changes.iter().any(|(changed, _)| key == changed));
-    Ok(kept
-        .collect::<Vec<_>>()
-        .into_iter()
-        .chain(changes.into_iter().map(|(key, value)| (key.into(), value)))
-        .collect())
+    let kept = std::env::vars_os().filter(|(key, _)| !changes.iter().any(|(changed, _)| key == changed));
+    Ok(kept.collect::<Vec<_>>().into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
 }
 
 /// The library to preload.
 fn shim() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("GINNEL_SHIM") {
         let path = std::path::absolute(&given).unwrap_or_else(|_| given.into());
-        ensure!(
-            path.is_file(),
-            "GINNEL_SHIM: there is no file {}",
-            path.display()
-        );
+        ensure!(path.is_file(), "GINNEL_SHIM: there is no file {}", path.display());
         return Ok(path);
     }
-    let own = std::env::current_exe()
-        .context("cannot tell where ginnel is; set GINNEL_SHIM to its library")?;
+    let own = std::env::current_exe().context("cannot tell where ginnel is; set GINNEL_SHIM to its library")?;
     let here = own.parent().unwrap_or(Path::new("/"));
     let beside = here.parent().unwrap_or(Path::new("/"));
-    let places = [
-        here.join(SHIM),
-        beside.join("lib/ginnel").join(SHIM),
-        Path::new("/usr/lib/ginnel").join(SHIM),
-    ];
+    let places = [here.join(SHIM), beside.join("lib/ginnel").join(SHIM), Path::new("/usr/lib/ginnel").join(SHIM)];
     match places.iter().find(|place| place.is_file()) {
         Some(place) => Ok(place.clone()),
         None => bail!(
@@ -146,18 +112,10 @@ fn shim() -> Result<PathBuf> {
 fn with_shim(before: Option<OsString>, shim: &Path) -> Result<OsString> {
     let name = shim.as_os_str().as_bytes();
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
-    ensure!(
-        !name.iter().any(divides),
-        "{} cannot be preloaded: its path has a space or a colon",
-        shim.display()
-    );
+    ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());
     let before = before.unwrap_or_default();
     let mut list = shim.as_os_str().to_owned();
-    for other in before
-        .as_bytes()
-        .split(divides)
-        .filter(|other| !other.is_empty() && *other != name)
-    {
+    for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && *other != name) {
         list.push(":");
         list.push(OsStr::from_bytes(other));
     }
@@ -170,8 +128,7 @@ mod tests {
 
     #[test]
     fn the_shim_is_preloaded_first_and_once() {
-        let with =
-            |before: &str| with_shim(Some(before.into()), Path::new("/l/shim.so")).expect("a list");
+        let with = |before: &str| with_shim(Some(before.into()), Path::new("/l/shim.so")).expect("a list");
         assert_eq!(with(""), "/l/shim.so");
         assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
         assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");

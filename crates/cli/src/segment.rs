@@ -31,32 +31,21 @@ fn create(args: &Create) -> Result<()> {
         make_directory(&directory)?;
     }
     let path = args.name.path(&directory);
-    let config = Config {
-        size: args.size.0,
-        mode: args.mode.0,
-        tokens_only: args.tokens,
-    };
+    let config = Config { size: args.size.0, mode: args.mode.0, tokens_only: args.tokens };
     let made = Segment::create(&path, &config);
     let (name, shown) = (args.name.as_str(), path.display());
     match made {
         Ok(_) => {}
-        Err(Error::System {
-            errno: libc::EEXIST,
-            ..
-        }) => {
-            bail!(
-                "segment {name} exists already ({shown}); remove it with `ginnel segment remove {name}` or choose another name"
-            )
+        Err(Error::System { errno: libc::EEXIST, .. }) => {
+            bail!("segment {name} exists already ({shown}); remove it with `ginnel segment remove {name}` or choose another name")
         }
-        Err(Error::System {
-            errno: libc::ENOENT,
-            ..
-        }) => bail!("segment {name}: there is no directory for {shown}; create it first"),
+        Err(Error::System { errno: libc::ENOENT, .. }) => {
+            bail!("segment {name}: there is no directory for {shown}; create it first")
+        }
         Err(error) => return Err(error).with_context(|| format!("segment {name} ({shown})")),
     }
     // What was asked for, whatever the umask.
-    fs::set_permissions(&path, Permissions::from_mode(args.mode.0))
-        .with_context(|| format!("permissions of {shown}"))?;
+    fs::set_permissions(&path, Permissions::from_mode(args.mode.0)).with_context(|| format!("permissions of {shown}"))?;
     print(&format!("Created segment {name}: {shown}\n"))
 }
 
@@ -67,21 +56,13 @@ fn make_directory(directory: &Path) -> Result<()> {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => {
-            return Err(error)
-                .with_context(|| format!("cannot make {shown}; name another with GINNEL_DIR"));
+            return Err(error).with_context(|| format!("cannot make {shown}; name another with GINNEL_DIR"));
         }
     }
     let meta = fs::metadata(directory).with_context(|| shown.to_string())?;
     let (me, _) = crate::exec::effective_ids();
-    ensure!(
-        meta.is_dir(),
-        "{shown} is no directory; name another with GINNEL_DIR"
-    );
-    ensure!(
-        meta.uid() == me || me == 0,
-        "{shown} belongs to user {}; name another directory with GINNEL_DIR",
-        meta.uid()
-    );
+    ensure!(meta.is_dir(), "{shown} is no directory; name another with GINNEL_DIR");
+    ensure!(meta.uid() == me || me == 0, "{shown} belongs to user {}; name another directory with GINNEL_DIR", meta.uid());
     Ok(())
 }
 
@@ -114,20 +95,14 @@ fn remove(args: &Remove) -> Result<()> {
     };
     let has_wakes = fs::symlink_metadata(&wakes).is_ok_and(|meta| meta.is_dir());
     if meta.is_none() && !has_wakes {
-        bail!(
-            "there is no segment {name} ({}); `ginnel segment list` shows those that are",
-            file.display()
-        );
+        bail!("there is no segment {name} ({}); `ginnel segment list` shows those that are", file.display());
     }
     if meta.is_some() {
         check_kind(&args.name, &file, args.force)?;
     }
     let users = Users::of(&file, &wakes, &directory);
     if users.any() && !args.force {
-        bail!(
-            "segment {name} is in use by {}; end them, or remove it all the same with --force",
-            users.text()
-        );
+        bail!("segment {name} is in use by {}; end them, or remove it all the same with --force", users.text());
     }
     if meta.is_some() {
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
@@ -185,13 +160,8 @@ struct Users {
 
 impl Users {
     fn of(file: &Path, wakes: &Path, directory: &Path) -> Self {
-        let named = Segment::open(file)
-            .map(|segment| in_ledger(directory, segment.id()))
-            .unwrap_or_default();
-        Self {
-            named,
-            locked: locked(wakes),
-        }
+        let named = Segment::open(file).map(|segment| in_ledger(directory, segment.id())).unwrap_or_default();
+        Self { named, locked: locked(wakes) }
     }
 
     fn any(&self) -> bool {
@@ -202,23 +172,10 @@ impl Users {
         if self.named.is_empty() {
             return "processes that are not in this user's list (of another user or container, or a `ginnel top`)".into();
         }
-        let named: Vec<String> = self
-            .named
-            .iter()
-            .take(10)
-            .map(|(pid, name)| format!("{pid} ({name})"))
-            .collect();
+        let named: Vec<String> = self.named.iter().take(10).map(|(pid, name)| format!("{pid} ({name})")).collect();
         let more = self.named.len().saturating_sub(10);
-        let processes = if self.named.len() == 1 {
-            "process"
-        } else {
-            "processes"
-        };
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
+        let processes = if self.named.len() == 1 { "process" } else { "processes" };
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("{processes} {}{more}", named.join(", "))
     }
 }
@@ -228,23 +185,17 @@ fn in_ledger(directory: &Path, segment: u64) -> Vec<(u32, String)> {
         return Vec::new();
     };
     let users = live(&ledger).filter(|(_, process)| process.segment.load(Relaxed) == segment);
-    users
-        .map(|(_, process)| (process.pid.load(Relaxed), process.name()))
-        .collect()
+    users.map(|(_, process)| (process.pid.load(Relaxed), process.name())).collect()
 }
 
 /// Is a member's lock file (`ginnel_channel::attach`) held?
 fn locked(wakes: &Path) -> bool {
     let entries = fs::read_dir(wakes).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with('m'))
-        .any(|entry| {
-            File::options()
-                .read(true)
-                .write(true)
-                .open(entry.path())
-                .is_ok_and(|file| {
-                    sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err()
-                })
-        })
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('m')).any(|entry| {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(entry.path())
+            .is_ok_and(|file| sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err())
+    })
 }

@@ -13,16 +13,9 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "a number with K, M, G or T (powers of 1024), like 256M".to_owned();
         let text = text.trim();
-        let digits = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
-        let shift = match unit
-            .trim()
-            .to_ascii_uppercase()
-            .trim_end_matches('B')
-            .trim_end_matches('I')
-        {
+        let shift = match unit.trim().to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
             "" => 0,
             "K" => 10,
             "M" => 20,
@@ -30,15 +23,8 @@ impl FromStr for Size {
             "T" => 40,
             _ => return Err(wrong()),
         };
-        let bytes = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|n| n.checked_mul(1 << shift))
-            .ok_or_else(wrong)?;
-        bytes
-            .checked_next_multiple_of(PAGE)
-            .map(Self)
-            .ok_or_else(wrong)
+        let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)?;
+        bytes.checked_next_multiple_of(PAGE).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -52,29 +38,39 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         match u32::from_str_radix(text.trim_start_matches("0o"), 8) {
             Ok(mode) if mode & !0o666 == 0 && mode & 0o600 == 0o600 => Ok(Self(mode)),
-            Ok(_) => {
-                Err("the owner reads and writes, others may; nobody executes: 600, 660, 666".into())
-            }
+            Ok(_) => Err("the owner reads and writes, others may; nobody executes: 600, 660, 666".into()),
             Err(_) => Err("permissions in octal, like 660".into()),
         }
     }
 }
 
-/// Bytes in at most five characters and a unit: `17 B`, `1.2 MiB`.
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+/// Bytes in three digits or so, and a unit: `17 B`, `1.2 MiB`.
 pub fn human(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
-        if value < 999.5 || unit == "TiB" {
-            return if unit == "B" || value >= 99.95 {
-                format!("{value:.0} {unit}")
-            } else {
-                format!("{value:.1} {unit}")
-            };
+    let (number, unit) = scaled(bytes);
+    if unit.is_empty() { format!("{number} B") } else { format!("{number} {unit}iB") }
+}
+
+/// The same for narrow columns, as sizes are given on the command line: `17`, `1.2M`.
+pub fn short(bytes: u64) -> String {
+    let (number, unit) = scaled(bytes);
+    number + unit
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn scaled(bytes: u64) -> (String, &'static str) {
+    if bytes < 1000 {
+        return (bytes.to_string(), "");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = "K";
+    for larger in ["M", "G", "T"] {
+        if value < 999.5 {
+            break;
         }
         value /= 1024.0;
+        unit = larger;
     }
-    format!("{bytes} B")
+    (if value >= 99.95 { format!("{value:.0}") } else { format!("{value:.1}") }, unit)
 }
 
 #[cfg(test)]
@@ -83,15 +79,9 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, bytes) in [
-            ("16M", 16 << 20),
-            ("1g", 1 << 30),
-            ("2GiB", 2 << 30),
-            ("4096", 4096),
-            ("1", 4096),
-            ("3 KB", 4096),
-            ("1T", 1 << 40),
-        ] {
+        for (text, bytes) in
+            [("16M", 16 << 20), ("1g", 1 << 30), ("2GiB", 2 << 30), ("4096", 4096), ("1", 4096), ("3 KB", 4096), ("1T", 1 << 40)]
+        {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         for bad in ["", "M", "-1", "1.5G", "1X", "99999999999T"] {
@@ -111,17 +101,7 @@ mod tests {
     #[test]
     fn humans_read_three_digits() {
         let shown = [0, 17, 999, 1000, 1 << 20, 1_287_651_328, u64::MAX].map(human);
-        assert_eq!(
-            shown,
-            [
-                "0 B",
-                "17 B",
-                "999 B",
-                "1.0 KiB",
-                "1.0 MiB",
-                "1.2 GiB",
-                "16777216 TiB"
-            ]
-        );
+        assert_eq!(shown, ["0 B", "17 B", "999 B", "1.0 KiB", "1.0 MiB", "1.2 GiB", "16777216 TiB"]);
+        assert_eq!([17, 150 << 10, 1 << 20].map(short), ["17", "150K", "1.0M"]);
     }
 }

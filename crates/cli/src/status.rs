@@ -13,28 +13,11 @@ use std::path::{Path, PathBuf};
 /// Prints what there is.
 pub fn status(args: &Status) -> Result<()> {
     if args.all_users {
-        let users: Vec<Directory> = directories()
-            .into_iter()
-            .map(|directory| Survey::new(directory).look(true))
-            .collect();
-        return if args.json {
-            json(&All {
-                version: VERSION,
-                users: &users,
-            })
-        } else {
-            print(&all(&users))
-        };
+        let users: Vec<Directory> = directories().into_iter().map(|directory| Survey::new(directory).look(true)).collect();
+        return if args.json { json(&All { version: VERSION, users: &users }) } else { print(&all(&users)) };
     }
     let seen = Survey::new(default_directory()).look(true);
-    if args.json {
-        json(&One {
-            version: VERSION,
-            directory: &seen,
-        })
-    } else {
-        print(&one(&seen))
-    }
+    if args.json { json(&One { version: VERSION, directory: &seen }) } else { print(&one(&seen)) }
 }
 
 /// Prints JSON.
@@ -45,24 +28,16 @@ pub fn json(value: &impl serde::Serialize) -> Result<()> {
 /// Prints text; what `println!` would panic about is an error.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("standard output")
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
 }
 
 /// Every user's directory where they are by default, and this process's own.
 fn directories() -> Vec<PathBuf> {
     let own = default_directory();
     let places = [Path::new("/dev/shm").to_owned(), std::env::temp_dir()];
-    let entries = places
-        .iter()
-        .filter_map(|place| std::fs::read_dir(place).ok())
-        .flatten()
-        .flatten();
-    let user = |name: &str| {
-        name.strip_prefix("ginnel-")
-            .is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
+    let user =
+        |name: &str| name.strip_prefix("ginnel-").is_some_and(|id| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()));
     let mut all: Vec<PathBuf> = entries
         .filter(|entry| entry.file_name().to_str().is_some_and(user) && entry.path().is_dir())
         .map(|entry| entry.path())
@@ -86,14 +61,12 @@ fn one(seen: &Directory) -> String {
     let width = table::width();
     let mut text = String::new();
     if let Some(error) = &seen.error {
-        text += &format!("{error}\n");
+        text += &format!("{}\n", table::clean(error));
     }
     if seen.segments.is_empty() && seen.processes.is_empty() && seen.connections.is_empty() {
         if seen.error.is_none() {
-            text += &format!(
-                "Nothing has run under ginnel yet: {} holds no segment. Start: ginnel run -- PROGRAM\n",
-                seen.directory
-            );
+            text +=
+                &format!("Nothing has run under ginnel yet: {} holds no segment. Start: ginnel run -- PROGRAM\n", seen.directory);
         }
         return text;
     }
@@ -118,25 +91,8 @@ fn one(seen: &Directory) -> String {
 
 /// One line on all connections.
 fn summary(seen: &Directory) -> String {
-    let accelerated = seen
-        .connections
-        .iter()
-        .filter(|connection| connection.accelerated())
-        .count();
-    let sum = |bytes: fn(&crate::report::Connection) -> u64| {
-        seen.connections
-            .iter()
-            .map(bytes)
-            .fold(0u64, u64::saturating_add)
-    };
-    let (ring, tcp) = (
-        sum(crate::report::Connection::ring_bytes),
-        sum(crate::report::Connection::tcp_bytes),
-    );
-    format!(
-        "{accelerated} of {} ends accelerated; {} by ring, {} by TCP so far\n",
-        seen.connections.len(),
-        human(ring),
-        human(tcp)
-    )
+    let accelerated = seen.connections.iter().filter(|connection| connection.accelerated()).count();
+    let sum = |bytes: fn(&crate::report::Connection) -> u64| seen.connections.iter().map(bytes).fold(0u64, u64::saturating_add);
+    let (ring, tcp) = (sum(crate::report::Connection::ring_bytes), sum(crate::report::Connection::tcp_bytes));
+    format!("{accelerated} of {} ends accelerated; {} by ring, {} by TCP so far\n", seen.connections.len(), human(ring), human(tcp))
 }

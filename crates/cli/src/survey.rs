@@ -41,17 +41,8 @@ pub struct Survey {
 impl Survey {
     /// Of a directory that may not be there.
     pub fn new(directory: PathBuf) -> Self {
-        let own = directory
-            .metadata()
-            .is_ok_and(|meta| meta.uid() == crate::exec::effective_ids().0);
-        Self {
-            directory,
-            own,
-            ledger: None,
-            regions: HashMap::new(),
-            attachments: HashMap::new(),
-            elsewhere: BTreeSet::new(),
-        }
+        let own = directory.metadata().is_ok_and(|meta| meta.uid() == crate::exec::effective_ids().0);
+        Self { directory, own, ledger: None, regions: HashMap::new(), attachments: HashMap::new(), elsewhere: BTreeSet::new() }
     }
 
     /// The directory.
@@ -61,10 +52,7 @@ impl Survey {
 
     /// What is there now. `patient`: waits a second where something died just now, so that its memory is freed too.
     pub fn look(&mut self, patient: bool) -> Directory {
-        let mut seen = Directory {
-            directory: self.directory.display().to_string(),
-            ..Directory::default()
-        };
+        let mut seen = Directory { directory: self.directory.display().to_string(), ..Directory::default() };
         if let Err(error) = self.open_ledger() {
             seen.error = Some(error);
         }
@@ -74,27 +62,15 @@ impl Survey {
         }
         seen.segments = paths.iter().filter_map(|path| self.segment(path)).collect();
         if let Some((_, ledger)) = &self.ledger {
-            let names: HashMap<u64, String> = seen
-                .segments
-                .iter()
-                .filter(|segment| segment.id != 0)
-                .map(|segment| (segment.id, segment.name.clone()))
-                .collect();
+            let names: HashMap<u64, String> =
+                seen.segments.iter().filter(|segment| segment.id != 0).map(|segment| (segment.id, segment.name.clone())).collect();
             let processes = processes(ledger, &names);
             seen.connections = self.connections(ledger, &processes, &names);
-            seen.processes = processes
-                .into_values()
-                .filter(|process| process.attached || process.reason.is_some())
-                .collect();
+            seen.processes = processes.into_values().filter(|process| process.attached || process.reason.is_some()).collect();
             seen.processes.sort_by_key(|process| process.pid);
             seen.connections.sort_by_cached_key(|connection| {
                 let pid = connection.processes.iter().map(|holder| holder.pid).min();
-                (
-                    pid,
-                    connection.local.clone(),
-                    connection.remote.clone(),
-                    connection.cookie,
-                )
+                (pid, connection.local.clone(), connection.remote.clone(), connection.cookie)
             });
         }
         seen
@@ -107,11 +83,7 @@ impl Survey {
             Err(error) => {
                 self.ledger = None;
                 let absent = error.kind() == std::io::ErrorKind::NotFound;
-                return if absent {
-                    Ok(())
-                } else {
-                    Err(format!("{}: {error}", path.display()))
-                };
+                return if absent { Ok(()) } else { Err(format!("{}: {error}", path.display())) };
             }
         };
         if self.ledger.as_ref().is_some_and(|(known, _)| *known == now) {
@@ -131,8 +103,7 @@ impl Survey {
     fn segment_paths(&mut self) -> Vec<PathBuf> {
         let mut paths = files(&self.directory);
         let none = self.ledger.as_ref().is_some_and(|(_, ledger)| {
-            live(ledger)
-                .any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
+            live(ledger).any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
         });
         // Other files may lie there too; they matter where a process found no segment.
         paths.retain(|path| {
@@ -140,16 +111,9 @@ impl Survey {
             !foreign || none || path.ends_with(DEFAULT_SEGMENT) || wake_directory(path).is_dir()
         });
         if self.own {
-            let named = std::env::var_os("GINNEL_SEGMENT")
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute() && path.is_file());
+            let named = std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_file());
             self.elsewhere.extend(named);
-            let known: Vec<u64> = self
-                .regions
-                .values()
-                .filter_map(|(_, region)| region.as_ref().ok())
-                .map(Region::id)
-                .collect();
+            let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
             if let Some((_, ledger)) = &self.ledger {
                 self.elsewhere.extend(
                     live(ledger)
@@ -169,13 +133,8 @@ impl Survey {
 
     fn region(&mut self, path: &Path) -> Option<&Result<Region, Error>> {
         let now = identity(path)?;
-        if self
-            .regions
-            .get(path)
-            .is_none_or(|(known, _)| *known != now)
-        {
-            self.regions
-                .insert(path.to_owned(), (now, Region::open(path)));
+        if self.regions.get(path).is_none_or(|(known, _)| *known != now) {
+            self.regions.insert(path.to_owned(), (now, Region::open(path)));
         }
         self.regions.get(path).map(|(_, region)| region)
     }
@@ -183,10 +142,7 @@ impl Survey {
     fn segment(&mut self, path: &Path) -> Option<Segment> {
         let meta = path.metadata().ok()?;
         let in_directory = path.parent() == Some(&self.directory);
-        let name = path
-            .file_name()
-            .filter(|_| in_directory)
-            .unwrap_or(path.as_os_str());
+        let name = path.file_name().filter(|_| in_directory).unwrap_or(path.as_os_str());
         let mut segment = Segment {
             name: name.to_string_lossy().into_owned(),
             path: path.display().to_string(),
@@ -215,15 +171,11 @@ impl Survey {
         for path in paths {
             self.attach(path);
         }
-        self.attachments
-            .retain(|path, (known, _)| identity(path) == Some(*known));
+        self.attachments.retain(|path, (known, _)| identity(path) == Some(*known));
         let mut dying = false;
         for (_, attachment) in self.attachments.values() {
             reclaim::reclaim(attachment);
-            dying |= attachment
-                .ledger
-                .slots()
-                .any(|slot| slot.dead_since.load(Relaxed) != 0);
+            dying |= attachment.ledger.slots().any(|slot| slot.dead_since.load(Relaxed) != 0);
         }
         if dying && patient {
             std::thread::sleep(GRACE);
@@ -239,89 +191,45 @@ impl Survey {
             self.attachments.remove(path);
             return;
         };
-        let known = self
-            .attachments
-            .get(path)
-            .is_some_and(|(known, _)| *known == now);
+        let known = self.attachments.get(path).is_some_and(|(known, _)| *known == now);
         if known || !wake_directory(path).is_dir() || !matches!(self.region(path), Some(Ok(_))) {
             return;
         }
-        let settings = Settings {
-            directory: self.directory.clone(),
-            segment: path.to_owned(),
-            chaos: None,
-            ..Settings::from_environment()
-        };
+        let settings =
+            Settings { directory: self.directory.clone(), segment: path.to_owned(), chaos: None, ..Settings::from_environment() };
         if let Ok(attachment) = Attachment::new(settings, |_, _| {}) {
             // This process looks on; it is no user of the segment.
-            attachment
-                .ledger
-                .process(attachment.me())
-                .segment
-                .store(0, Relaxed);
+            attachment.ledger.process(attachment.me()).segment.store(0, Relaxed);
             self.attachments.insert(path.to_owned(), (now, attachment));
         }
     }
 
-    fn connections(
-        &self,
-        ledger: &Ledger,
-        processes: &BTreeMap<u32, Process>,
-        names: &HashMap<u64, String>,
-    ) -> Vec<Connection> {
-        ledger
-            .slots()
-            .filter_map(|slot| self.connection(slot, processes, names))
-            .collect()
+    fn connections(&self, ledger: &Ledger, processes: &BTreeMap<u32, Process>, names: &HashMap<u64, String>) -> Vec<Connection> {
+        ledger.slots().filter_map(|slot| self.connection(slot, processes, names)).collect()
     }
 
     /// `None`: it went while it was looked at, or nobody holds it any more.
-    fn connection(
-        &self,
-        slot: &Slot,
-        processes: &BTreeMap<u32, Process>,
-        names: &HashMap<u64, String>,
-    ) -> Option<Connection> {
+    fn connection(&self, slot: &Slot, processes: &BTreeMap<u32, Process>, names: &HashMap<u64, String>) -> Option<Connection> {
         let (cookie, generation) = (slot.cookie.load(Acquire), slot.generation.load(Relaxed));
-        let holders: Vec<&Process> = slot
-            .holders
-            .iter()
-            .filter_map(|holder| processes.get(&holder.load(Acquire).checked_sub(1)?))
-            .collect();
+        let holders: Vec<&Process> =
+            slot.holders.iter().filter_map(|holder| processes.get(&holder.load(Acquire).checked_sub(1)?)).collect();
         let stage = slot.stage();
         if holders.is_empty() || stage == Stage::Closed {
             return None;
         }
         let active = stage == Stage::Active;
         let carrier = |epoch: u64| {
-            if active && epoch & 1 == 1 {
-                Carrier::Ring
-            } else {
-                Carrier::Tcp
-            }
+            if active && epoch & 1 == 1 { Carrier::Ring } else { Carrier::Tcp }
         };
-        let (out_carrier, in_carrier) = (
-            carrier(slot.tx.epoch.load(Relaxed)),
-            carrier(slot.rx.phase.load(Relaxed)),
-        );
+        let (out_carrier, in_carrier) = (carrier(slot.tx.epoch.load(Relaxed)), carrier(slot.rx.phase.load(Relaxed)));
         let tuple = slot.tuple();
         let address = |bytes, port| (tuple.local_port != 0).then(|| address::text(bytes, port));
         let tcp = out_carrier == Carrier::Tcp || in_carrier == Carrier::Tcp;
-        let why = if tcp {
-            Some(why(slot, &holders, stage))
-        } else {
-            None
-        };
+        let why = if tcp { Some(why(slot, &holders, stage)) } else { None };
         let connection = Connection {
             cookie,
             generation,
-            processes: holders
-                .iter()
-                .map(|process| Holder {
-                    pid: process.pid,
-                    name: process.name.clone(),
-                })
-                .collect(),
+            processes: holders.iter().map(|process| Holder { pid: process.pid, name: process.name.clone() }).collect(),
             local: address(tuple.local, tuple.local_port),
             remote: address(tuple.remote, tuple.remote_port),
             segment: names.get(&slot.segment.load(Relaxed)).cloned(),
@@ -332,11 +240,7 @@ impl Survey {
             out_ring: slot.out_ring.load(Relaxed),
             in_tcp: slot.in_tcp.load(Relaxed),
             in_ring: slot.in_ring.load(Relaxed),
-            wake: if out_carrier == Carrier::Tcp && in_carrier == Carrier::Tcp {
-                Wake::None
-            } else {
-                self.wake(slot)
-            },
+            wake: if out_carrier == Carrier::Tcp && in_carrier == Carrier::Tcp { Wake::None } else { self.wake(slot) },
             wakes: slot.wakes.load(Relaxed),
             tokens: slot.tokens.load(Relaxed),
             upgrades: slot.upgrades.load(Relaxed),
@@ -344,30 +248,20 @@ impl Survey {
             explanation: why.as_ref().map(|why| why.sentence.clone()),
             reason: why.map(|why| why.word),
         };
-        (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation)
-            .then_some(connection)
+        (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation).then_some(connection)
     }
 
     /// By what this end is woken when it sleeps: what it asked for last, else what it would ask for.
     fn wake(&self, slot: &Slot) -> Wake {
         let id = slot.segment.load(Relaxed);
-        let Some(region) = self
-            .regions
-            .values()
-            .filter_map(|(_, region)| region.as_ref().ok())
-            .find(|region| region.id() == id)
+        let Some(region) = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).find(|region| region.id() == id)
         else {
             return Wake::Token;
         };
         let page = slot.channel.load(Relaxed);
-        let wish = (region.owner(page).is_some()).then(|| {
-            Channel::at(region, page)
-                .direction(1 - slot.side())
-                .want_data()
-                .load(Relaxed)
-        });
-        let tokens =
-            region.tokens_only() || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0;
+        let wish =
+            (region.owner(page).is_some()).then(|| Channel::at(region, page).direction(1 - slot.side()).want_data().load(Relaxed));
+        let tokens = region.tokens_only() || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0;
         match wish.map(Want::of) {
             Some(Want::Waiter { .. }) => Wake::Fifo,
             _ if tokens => Wake::Token,
@@ -394,9 +288,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// The entries of processes that live.
 pub fn live(ledger: &Ledger) -> impl Iterator<Item = (u32, &ledger::Process)> {
-    (0..PROCESSES)
-        .map(|index| (index, ledger.process(index)))
-        .filter(|(_, process)| process.alive())
+    (0..PROCESSES).map(|index| (index, ledger.process(index))).filter(|(_, process)| process.alive())
 }
 
 /// Processes that live, by their entry's number.
@@ -431,20 +323,12 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     if process.segment.load(Relaxed) == 0 {
         return Vec::new();
     }
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid.load(Relaxed)))
-        .unwrap_or_default();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.pid.load(Relaxed))).unwrap_or_default();
     // proc(5): address perms offset dev inode pathname
-    let shared = maps
-        .lines()
-        .filter(|line| line.split_ascii_whitespace().nth(1) == Some("rw-s"));
-    let paths = shared
-        .filter_map(|line| line.find('/').and_then(|at| line.get(at..)))
-        .map(PathBuf::from);
-    let mut segments: Vec<PathBuf> = paths
-        .filter(|path| {
-            path.is_file() && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))
-        })
-        .collect();
+    let shared = maps.lines().filter(|line| line.split_ascii_whitespace().nth(1) == Some("rw-s"));
+    let paths = shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
+    let mut segments: Vec<PathBuf> =
+        paths.filter(|path| path.is_file() && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
     segments.dedup();
     segments
 }
@@ -454,18 +338,8 @@ fn members(attachment: &Attachment) -> Vec<Member> {
     const ENTRY: u64 = 64;
     let (offset, bytes) = attachment.segment.members();
     (0..u16::try_from(bytes / ENTRY).unwrap_or(u16::MAX))
-        .filter(|member| {
-            attachment
-                .segment
-                .word(offset + u64::from(*member) * ENTRY)
-                .load(Relaxed)
-                != 0
-        })
-        .map(|member| Member {
-            member,
-            own: member == attachment.member,
-            alive: attachment.member_lives(member),
-        })
+        .filter(|member| attachment.segment.word(offset + u64::from(*member) * ENTRY).load(Relaxed) != 0)
+        .map(|member| Member { member, own: member == attachment.member, alive: attachment.member_lives(member) })
         .collect()
 }
 
@@ -502,17 +376,11 @@ struct Why {
 
 impl Why {
     fn new(word: &str, sentence: &str) -> Self {
-        Self {
-            word: word.into(),
-            sentence: sentence.into(),
-        }
+        Self { word: word.into(), sentence: sentence.into() }
     }
 
     fn of(reason: Reason) -> Self {
-        Self {
-            word: word(reason),
-            sentence: reason.to_string(),
-        }
+        Self { word: word(reason), sentence: reason.to_string() }
     }
 }
 
@@ -523,18 +391,12 @@ fn why(slot: &Slot, holders: &[&Process], stage: Stage) -> Why {
     }
     if let Some(process) = holders.iter().find(|process| process.reason.is_some()) {
         let sentence = process.explanation.clone().unwrap_or_default();
-        return Why {
-            word: process.reason.clone().unwrap_or_default(),
-            sentence,
-        };
+        return Why { word: process.reason.clone().unwrap_or_default(), sentence };
     }
     match stage {
         Stage::Candidate => Why::of(Reason::Young),
         Stage::Published => Why::of(Reason::NoPeer),
-        Stage::Offered | Stage::Settling => Why::new(
-            "settling",
-            "the ends have met and are agreeing on the bytes so far",
-        ),
+        Stage::Offered | Stage::Settling => Why::new("settling", "the ends have met and are agreeing on the bytes so far"),
         Stage::Active if slot.has(flag::HOLD) => Why::of(Reason::Held),
         Stage::Active => Why::new("ready", "moves at the next write"),
         Stage::Broken => Why::of(Reason::Corrupt),
@@ -550,9 +412,9 @@ fn ledger_error(path: &Path, error: &Error) -> String {
                 "{path} has layout version {theirs}, this Ginnel speaks {ours}; end the programs of the other version and delete the file"
             )
         }
-        Error::Foreign | Error::Truncated { .. } => format!(
-            "{path} is no list of sockets; end the programs under ginnel run and delete the file"
-        ),
+        Error::Foreign | Error::Truncated { .. } => {
+            format!("{path} is no list of sockets; end the programs under ginnel run and delete the file")
+        }
         other => format!("{path}: {other}"),
     }
 }
@@ -573,20 +435,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         for path in [directory.path().to_owned(), directory.path().join("absent")] {
             let seen = Survey::new(path).look(true);
-            assert!(
-                seen.error.is_none()
-                    && seen.segments.is_empty()
-                    && seen.processes.is_empty()
-                    && seen.connections.is_empty()
-            );
+            assert!(seen.error.is_none() && seen.segments.is_empty() && seen.processes.is_empty() && seen.connections.is_empty());
         }
-        assert_eq!(
-            std::fs::read_dir(directory.path())
-                .expect("readable")
-                .count(),
-            0,
-            "looking leaves nothing behind"
-        );
+        assert_eq!(std::fs::read_dir(directory.path()).expect("readable").count(), 0, "looking leaves nothing behind");
     }
 
     #[test]
@@ -596,15 +447,8 @@ mod tests {
         std::fs::write(directory.path().join("notes.txt"), "x").expect("write");
         std::fs::write(directory.path().join(LEDGER), vec![b'x'; 100]).expect("write");
         let seen = Survey::new(directory.path().to_owned()).look(true);
-        assert!(
-            seen.error
-                .is_some_and(|error| error.contains("is no list of sockets"))
-        );
-        assert_eq!(
-            seen.segments.len(),
-            1,
-            "files that no program takes for a segment are left out"
-        );
+        assert!(seen.error.is_some_and(|error| error.contains("is no list of sockets")));
+        assert_eq!(seen.segments.len(), 1, "files that no program takes for a segment are left out");
         assert!(seen.segments.iter().all(|segment| segment.error.is_some()));
     }
 
@@ -615,57 +459,27 @@ mod tests {
         let ledger = Ledger::open_or_create(&directory.path().join(LEDGER)).expect("a ledger");
         let me = ledger.enter().expect("room");
         let (slot, _) = ledger.find_or_claim(77, me).expect("room");
-        let address = |last| {
-            std::net::Ipv4Addr::new(10, 0, 0, last)
-                .to_ipv6_mapped()
-                .octets()
-        };
-        slot.set_tuple(&ledger::Tuple {
-            label: 0,
-            local: address(1),
-            local_port: 80,
-            remote: address(2),
-            remote_port: 4000,
-        });
+        let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets();
+        slot.set_tuple(&ledger::Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
         slot.out_ring.store(5, Relaxed);
         let survey = Survey::new(directory.path().to_owned());
-        let own = Process {
-            pid: 1,
-            name: "server".into(),
-            ..Process::default()
-        };
+        let own = Process { pid: 1, name: "server".into(), ..Process::default() };
         let processes = BTreeMap::from([(me, own)]);
         let look = || survey.connection(slot, &processes, &HashMap::new());
         assert!(look().is_none(), "nobody holds it");
         assert!(slot.hold(me));
         let seen = look().expect("held");
-        assert_eq!(
-            (seen.local.as_deref(), seen.remote.as_deref()),
-            (Some("10.0.0.1:80"), Some("10.0.0.2:4000"))
-        );
-        assert_eq!(
-            (seen.reason.as_deref(), seen.wake, seen.stage),
-            (Some("young"), Wake::None, "candidate")
-        );
+        assert_eq!((seen.local.as_deref(), seen.remote.as_deref()), (Some("10.0.0.1:80"), Some("10.0.0.2:4000")));
+        assert_eq!((seen.reason.as_deref(), seen.wake, seen.stage), (Some("young"), Wake::None, "candidate"));
         slot.tx.epoch.store(1, Relaxed);
-        assert_eq!(
-            look().expect("held").out_carrier,
-            Carrier::Tcp,
-            "not active: the kernel's"
-        );
+        assert_eq!(look().expect("held").out_carrier, Carrier::Tcp, "not active: the kernel's");
         slot.set_stage(Stage::Active);
         let seen = look().expect("held");
-        assert_eq!(
-            (seen.out_carrier, seen.in_carrier, seen.reason.as_deref()),
-            (Carrier::Ring, Carrier::Tcp, Some("ready"))
-        );
+        assert_eq!((seen.out_carrier, seen.in_carrier, seen.reason.as_deref()), (Carrier::Ring, Carrier::Tcp, Some("ready")));
         slot.rx.phase.store(3, Relaxed);
         let seen = look().expect("held");
         assert_eq!((seen.in_carrier, seen.reason), (Carrier::Ring, None));
         slot.make_plain(Reason::Urgent);
-        assert_eq!(
-            look().expect("held").explanation.as_deref(),
-            Some("urgent data")
-        );
+        assert_eq!(look().expect("held").explanation.as_deref(), Some("urgent data"));
     }
 }

@@ -1,188 +1,184 @@
-//! Tables for people.
+//! Tables for people: columns as wide as what is in them, and one remark per row, which moves below the row where it does not fit.
 
 use crate::report::{Carrier, Connection, Holder, Process, Segment, Wake};
-use crate::size::human;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use crate::size::short;
 
 /// Columns of text where standard output is no terminal.
-const WIDTH: u16 = 100;
-/// Below this, tables are not squeezed further.
-const NARROWEST: u16 = 80;
+const WIDTH: usize = 100;
+/// Between two columns.
+const GAP: usize = 2;
+/// Before a remark below its row.
+const INDENT: usize = 4;
 
 /// Columns to fill.
-pub fn width() -> u16 {
+pub fn width() -> usize {
     use std::io::IsTerminal;
-    let columns = std::io::stdout()
-        .is_terminal()
-        .then(crossterm::terminal::size)
-        .and_then(Result::ok);
-    columns.map_or(WIDTH, |(columns, _)| columns.max(NARROWEST))
+    let columns = std::io::stdout().is_terminal().then(crossterm::terminal::size).and_then(Result::ok);
+    columns.map_or(WIDTH, |(columns, _)| columns.into())
 }
 
-fn table(width: u16, header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width);
-    table.set_header(header.iter().map(|title| Cell::new(title.to_uppercase())));
-    table
+/// A cell's text and whether it stands at the right of its column.
+struct Cell(String, bool);
+
+fn text(text: &str) -> Cell {
+    // Names of processes and files may hold anything, also what a terminal obeys.
+    Cell(clean(text), false)
 }
 
-fn number(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
+fn number(text: impl ToString) -> Cell {
+    Cell(text.to_string(), true)
 }
 
-/// The table's lines, without the spaces at their ends.
-fn lines(table: &Table) -> String {
-    table
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+/// Text without characters that a terminal obeys.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Rows of cells, each with a remark that may be empty.
+struct Table<'a> {
+    header: &'a [&'a str],
+    remarks: &'a str,
+    rows: Vec<(Vec<Cell>, String)>,
+}
+
+impl<'a> Table<'a> {
+    fn new(header: &'a [&'a str], remarks: &'a str) -> Self {
+        Self { header, remarks, rows: Vec::new() }
+    }
+
+    fn row(&mut self, cells: impl IntoIterator<Item = Cell>, remark: &str) {
+        self.rows.push((cells.into_iter().collect(), clean(remark)));
+    }
+
+    fn lines(&self, width: usize) -> String {
+        let length = |text: &str| text.chars().count();
+        let widths: Vec<usize> = (self.header.iter().enumerate())
+            .map(|(column, title)| {
+                let cells = self.rows.iter().filter_map(|(cells, _)| cells.get(column));
+                cells.map(|cell| length(&cell.0)).chain([length(title)]).max().unwrap_or(0)
+            })
+            .collect();
+        let body: usize = widths.iter().map(|width| width + GAP).sum();
+        let right = |column: usize| {
+            let cell = self.rows.first().and_then(|(cells, _)| cells.get(column));
+            cell.is_some_and(|cell| cell.1)
+        };
+        let titles = (self.header.iter().enumerate()).map(|(column, title)| Cell((*title).to_owned(), right(column)));
+        let mut lines = join(&titles.collect::<Vec<_>>(), &widths, self.remarks);
+        for (cells, remark) in &self.rows {
+            if body + length(remark) <= width {
+                lines += &join(cells, &widths, remark);
+            } else {
+                lines += &join(cells, &widths, "");
+                lines += &format!("{:INDENT$}{remark}\n", "");
+            }
+        }
+        lines
+    }
+}
+
+fn join(cells: &[Cell], widths: &[usize], remark: &str) -> String {
+    let mut line = String::new();
+    for (Cell(text, right), width) in cells.iter().zip(widths) {
+        line += &if *right { format!("{text:>width$}") } else { format!("{text:<width$}") };
+        line += &" ".repeat(GAP);
+    }
+    line += remark;
+    format!("{}\n", line.trim_end())
 }
 
 /// Segments.
-pub fn segments(segments: &[Segment], width: u16) -> String {
-    let mut table = table(
-        width,
-        &[
-            "segment", "size", "in use", "mode", "wake-up", "members", "remarks",
-        ],
-    );
+pub fn segments(segments: &[Segment], width: usize) -> String {
+    let header = ["SEGMENT", "SIZE", "IN USE", "MODE", "WAKE-UP", "MEMBERS"];
+    let mut table = Table::new(&header, "");
     for segment in segments {
-        let use_of = segment
-            .pages
-            .zip(segment.free_pages)
-            .map(|(all, free)| human(u64::from(all.saturating_sub(free)) * ginnel_region::PAGE));
-        let alive = segment.members.iter().filter(|member| member.alive).count();
-        table.add_row([
-            Cell::new(&segment.name),
-            number(human(segment.size)),
-            number(use_of.unwrap_or_default()),
-            Cell::new(&segment.mode),
-            Cell::new(match segment.tokens_only {
-                Some(true) => "token",
-                Some(false) => "fifo",
-                None => "",
-            }),
-            number(if segment.error.is_some() {
-                String::new()
-            } else {
-                alive.to_string()
-            }),
-            Cell::new(segment.error.as_deref().unwrap_or_default()),
-        ]);
+        let in_use = segment.in_use().map(short).unwrap_or_default();
+        let alive = segment.members.iter().filter(|member| member.alive);
+        let wake = segment.tokens_only.map(|only| if only { "token" } else { "fifo" });
+        let cells = [
+            text(&segment.name),
+            number(short(segment.size)),
+            number(in_use),
+            text(&segment.mode),
+            text(wake.unwrap_or_default()),
+            number(alive.count()),
+        ];
+        table.row(cells, segment.error.as_deref().unwrap_or_default());
     }
-    lines(&table)
+    table.lines(width)
 }
 
 /// Processes.
-pub fn processes(processes: &[Process], width: u16) -> String {
-    let mut table = table(width, &["pid", "process", "segment", "remarks"]);
+pub fn processes(processes: &[Process], width: usize) -> String {
+    let mut table = Table::new(&["PID", "PROCESS", "SEGMENT"], "");
     for process in processes {
-        let elsewhere = process
-            .other_pid_namespace
-            .then_some("of another pid namespace");
-        let remarks: Vec<&str> = elsewhere
-            .into_iter()
-            .chain(process.explanation.as_deref())
-            .collect();
-        let segment =
-            process
-                .segment
-                .as_deref()
-                .unwrap_or(if process.attached { "(removed)" } else { "" });
-        table.add_row([
-            number(process.pid.to_string()),
-            Cell::new(&process.name),
-            Cell::new(segment),
-            Cell::new(remarks.join("; ")),
-        ]);
+        let elsewhere = process.other_pid_namespace.then_some("of another pid namespace");
+        let remarks: Vec<&str> = elsewhere.into_iter().chain(process.explanation.as_deref()).collect();
+        let none = if process.attached { "(removed)" } else { "" };
+        let segment = process.segment.as_deref().unwrap_or(none);
+        table.row([number(process.pid), text(&process.name), text(segment)], &remarks.join("; "));
     }
-    lines(&table)
+    table.lines(width)
 }
 
 /// `nginx 12, 13`: one name for neighbours of the same.
 pub fn holders(holders: &[Holder]) -> String {
+    const SHOWN: usize = 2;
     let mut text = String::new();
-    let mut last: Option<&str> = None;
-    for (count, holder) in holders.iter().enumerate() {
-        if count == 3 {
-            text += &format!(" +{}", holders.len() - 3);
-            break;
-        }
-        let divider = if count == 0 { "" } else { ", " };
-        if last == Some(&holder.name) {
-            text += &format!("{divider}{}", holder.pid);
-        } else {
-            text += &format!("{divider}{} {}", holder.name, holder.pid);
-        }
+    let mut last = None;
+    for holder in holders.iter().take(SHOWN) {
+        let divider = if text.is_empty() { "" } else { ", " };
+        let name = if last == Some(&holder.name) { String::new() } else { format!("{} ", holder.name) };
+        text += &format!("{divider}{name}{}", holder.pid);
         last = Some(&holder.name);
     }
-    text
-}
-
-fn carrier(carrier: Carrier) -> &'static str {
-    match carrier {
-        Carrier::Tcp => "tcp",
-        Carrier::Ring => "ring",
+    match holders.len().saturating_sub(SHOWN) {
+        0 => text,
+        more => format!("{text} +{more}"),
     }
 }
 
-/// How it is woken, or why it is on TCP.
-fn remark(connection: &Connection) -> String {
-    let wake = match connection.wake {
-        Wake::Fifo => "fifo",
-        Wake::Token => "token",
-        Wake::None => "",
-    };
-    let why = connection.explanation.as_deref().unwrap_or_default();
-    [wake, why]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("; ")
+fn carrier(carrier: Carrier) -> Cell {
+    text(match carrier {
+        Carrier::Tcp => "tcp",
+        Carrier::Ring => "ring",
+    })
 }
 
 fn ends(connection: &Connection) -> [Cell; 5] {
-    let end = |address: &Option<String>| Cell::new(address.as_deref().unwrap_or("?"));
+    let end = |address: &Option<String>| text(address.as_deref().unwrap_or("?"));
     [
-        Cell::new(holders(&connection.processes)),
+        text(&holders(&connection.processes)),
         end(&connection.local),
         end(&connection.remote),
-        Cell::new(carrier(connection.out_carrier)),
-        Cell::new(carrier(connection.in_carrier)),
+        carrier(connection.out_carrier),
+        carrier(connection.in_carrier),
     ]
 }
 
+fn wake(connection: &Connection) -> Cell {
+    text(match connection.wake {
+        Wake::Fifo => "fifo",
+        Wake::Token => "token",
+        Wake::None => "-",
+    })
+}
+
+/// Why a direction is on TCP.
+fn why(connection: &Connection) -> &str {
+    connection.explanation.as_deref().unwrap_or_default()
+}
+
 /// Connections with their bytes so far.
-pub fn connections(connections: &[Connection], width: u16) -> String {
-    let mut table = table(
-        width,
-        &[
-            "process",
-            "local",
-            "remote",
-            "out",
-            "in",
-            "by ring",
-            "by tcp",
-            "wake-up, or why tcp",
-        ],
-    );
+pub fn connections(connections: &[Connection], width: usize) -> String {
+    let header = ["PROCESS", "LOCAL", "REMOTE", "OUT", "IN", "RING", "TCP", "WAKE"];
+    let mut table = Table::new(&header, "WHY TCP");
     for connection in connections {
-        let amounts = [
-            number(human(connection.ring_bytes())),
-            number(human(connection.tcp_bytes())),
-        ];
-        table.add_row(
-            ends(connection)
-                .into_iter()
-                .chain(amounts)
-                .chain([Cell::new(remark(connection))]),
-        );
+        let amounts = [number(short(connection.ring_bytes())), number(short(connection.tcp_bytes()))];
+        let cells = ends(connection).into_iter().chain(amounts).chain([wake(connection)]);
+        table.row(cells, why(connection));
     }
-    lines(&table)
+    table.lines(width)
 }
 
 /// A connection and what it moved in one second.
@@ -198,35 +194,15 @@ pub struct Rated<'a> {
 }
 
 /// Connections with their rates.
-pub fn rates(rows: &[Rated], width: u16) -> String {
-    let mut table = table(
-        width,
-        &[
-            "process",
-            "local",
-            "remote",
-            "out",
-            "in",
-            "ring/s",
-            "tcp/s",
-            "wakes/s",
-            "wake-up, or why tcp",
-        ],
-    );
+pub fn rates(rows: &[Rated], width: usize) -> String {
+    let header = ["PROCESS", "LOCAL", "REMOTE", "OUT", "IN", "RING/S", "TCP/S", "WAKES/S", "WAKE"];
+    let mut table = Table::new(&header, "WHY TCP");
     for row in rows {
-        let amounts = [
-            number(human(row.ring)),
-            number(human(row.tcp)),
-            number(row.wakes.to_string()),
-        ];
-        table.add_row(
-            ends(row.connection)
-                .into_iter()
-                .chain(amounts)
-                .chain([Cell::new(remark(row.connection))]),
-        );
+        let amounts = [number(short(row.ring)), number(short(row.tcp)), number(row.wakes)];
+        let cells = ends(row.connection).into_iter().chain(amounts).chain([wake(row.connection)]);
+        table.row(cells, why(row.connection));
     }
-    lines(&table)
+    table.lines(width)
 }
 
 #[cfg(test)]
@@ -234,31 +210,24 @@ mod tests {
     use super::*;
 
     fn holder(pid: u32, name: &str) -> Holder {
-        Holder {
-            pid,
-            name: name.into(),
-        }
+        Holder { pid, name: name.into() }
     }
 
     #[test]
     fn holders_of_one_name_are_named_once() {
         assert_eq!(holders(&[holder(1, "a")]), "a 1");
-        assert_eq!(
-            holders(&[holder(1, "a"), holder(2, "a"), holder(3, "b")]),
-            "a 1, 2, b 3"
-        );
-        assert_eq!(
-            holders(&(1..=5).map(|pid| holder(pid, "a")).collect::<Vec<_>>()),
-            "a 1, 2, 3 +2"
-        );
+        assert_eq!(holders(&[holder(1, "a"), holder(2, "a")]), "a 1, 2");
+        assert_eq!(holders(&[holder(1, "a"), holder(2, "b")]), "a 1, b 2");
+        let many: Vec<Holder> = (1..=5).map(|pid| holder(pid, "a")).collect();
+        assert_eq!(holders(&many), "a 1, 2 +3");
     }
 
-    fn connection() -> Connection {
+    fn connection(local: &str, explanation: &str) -> Connection {
         Connection {
             cookie: 1,
             generation: 1,
-            processes: vec![holder(12345, "redis-server")],
-            local: Some(crate::address::text([0xfd; 16], 6379)),
+            processes: vec![holder(1_234_567, "redis-se\x1b[2J")],
+            local: Some(local.into()),
             remote: Some("10.100.200.201:54321".into()),
             segment: Some("default".into()),
             stage: "active",
@@ -274,30 +243,31 @@ mod tests {
             upgrades: 1,
             downgrades: 0,
             reason: Some("no_peer".into()),
-            explanation: Some("peer has no shim or uses another segment".into()),
+            explanation: Some(explanation.into()),
         }
     }
 
     #[test]
-    fn tables_keep_to_their_width() {
-        let one = connection();
-        let rated = Rated {
-            connection: &one,
-            ring: 1 << 35,
-            tcp: 12345,
-            wakes: 100_000,
-        };
-        for width in [80, 100] {
-            for text in [
-                connections(&[connection()], width),
-                rates(&[Rated { ..rated }], width),
-            ] {
-                assert!(
-                    text.lines()
-                        .all(|line| line.chars().count() <= usize::from(width)),
-                    "{text}"
-                );
-            }
-        }
+    fn a_remark_that_does_not_fit_stands_below() {
+        let both = [connection("10.100.200.202:6379", "too long to stand beside it"), connection("10.0.0.1:1", "")];
+        let lines = connections(&both, 100);
+        let rows: Vec<&str> = lines.lines().collect();
+        assert_eq!(rows.len(), 4, "{lines}");
+        assert!(rows[1].ends_with("ring  tcp  1.0T  1.0M  fifo"), "{lines}");
+        assert_eq!(rows[2], "    too long to stand beside it");
+        let column = |row: &str, word: &str| row.find(word);
+        assert_eq!(column(rows[0], "REMOTE"), column(rows[1], "10.100.200.201"), "{lines}");
+        assert_eq!(column(rows[3], "10.100.200.201"), column(rows[1], "10.100.200.201"), "{lines}");
+        assert!(connections(&both, 200).contains("fifo  too long"), "there is room");
+        assert!(!lines.contains('\x1b'), "the terminal obeys nothing of it");
+    }
+
+    #[test]
+    fn usual_rows_fit_their_width() {
+        let one = connection("10.100.200.202:6379", "");
+        let rated = Rated { connection: &one, ring: 1 << 35, tcp: 12345, wakes: 100_000 };
+        let widest = |text: String| text.lines().map(|line| line.chars().count()).max();
+        assert!(widest(connections(std::slice::from_ref(&one), 100)) <= Some(103), "the title of the remarks counts");
+        assert!(widest(rates(&[rated], 100)) <= Some(110));
     }
 }

@@ -5,7 +5,7 @@ use crate::report::{Connection, Directory};
 use crate::size::human;
 use crate::status::print;
 use crate::survey::Survey;
-use crate::table::{self, Rated};
+use crate::table::{self, Rated, clean};
 use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
@@ -41,18 +41,14 @@ pub fn top(args: &Top) -> Result<()> {
 
 fn live(pictures: &mut Pictures, interval: Duration, count: Option<u64>) -> Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-        signal_hook::consts::SIGINT,
-    ] {
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("signals")?;
     }
     let screen = Screen::take()?;
     let mut shown = 0;
     while count.is_none_or(|count| shown < count) {
         let (columns, rows) = terminal::size().unwrap_or((80, 24));
-        screen.show(&pictures.next(columns), columns, rows)?;
+        screen.show(&pictures.next(columns.into()), columns, rows)?;
         shown += 1;
         if wait(interval, &ended)? {
             break;
@@ -112,12 +108,7 @@ impl Screen {
         queue!(out, terminal::BeginSynchronizedUpdate, cursor::MoveTo(0, 0))?;
         for (row, line) in (0..rows).zip(text.lines().chain(std::iter::repeat(""))) {
             let line: String = line.chars().take(usize::from(columns)).collect();
-            queue!(
-                out,
-                cursor::MoveTo(0, row),
-                style::Print(line),
-                terminal::Clear(terminal::ClearType::UntilNewLine)
-            )?;
+            queue!(out, cursor::MoveTo(0, row), style::Print(line), terminal::Clear(terminal::ClearType::UntilNewLine))?;
         }
         queue!(out, terminal::EndSynchronizedUpdate)?;
         out.flush()?;
@@ -149,11 +140,7 @@ struct Counters {
 impl Counters {
     fn of(connection: &Connection) -> Self {
         let wakes = connection.wakes.wrapping_add(connection.tokens);
-        Self {
-            ring: connection.ring_bytes(),
-            tcp: connection.tcp_bytes(),
-            wakes,
-        }
+        Self { ring: connection.ring_bytes(), tcp: connection.tcp_bytes(), wakes }
     }
 }
 
@@ -168,14 +155,10 @@ impl Pictures {
     fn new() -> Self {
         let mut survey = Survey::new(default_directory());
         let before = counters(&survey.look(false));
-        Self {
-            survey,
-            before,
-            at: Instant::now(),
-        }
+        Self { survey, before, at: Instant::now() }
     }
 
-    fn next(&mut self, width: u16) -> String {
+    fn next(&mut self, width: usize) -> String {
         // Made anew where the directory came or went, so that its owner is known.
         if !self.survey.directory().is_dir() {
             self.survey = Survey::new(default_directory());
@@ -190,35 +173,14 @@ impl Pictures {
 }
 
 fn counters(seen: &Directory) -> HashMap<(u64, u64), Counters> {
-    seen.connections
-        .iter()
-        .map(|connection| {
-            (
-                (connection.cookie, connection.generation),
-                Counters::of(connection),
-            )
-        })
-        .collect()
+    seen.connections.iter().map(|connection| ((connection.cookie, connection.generation), Counters::of(connection))).collect()
 }
 
-fn picture(
-    seen: &Directory,
-    before: &HashMap<(u64, u64), Counters>,
-    seconds: f64,
-    width: u16,
-) -> String {
-    let mut rows: Vec<Rated> = seen
-        .connections
-        .iter()
-        .map(|connection| rated(connection, before, seconds))
-        .collect();
+fn picture(seen: &Directory, before: &HashMap<(u64, u64), Counters>, seconds: f64, width: usize) -> String {
+    let mut rows: Vec<Rated> = seen.connections.iter().map(|connection| rated(connection, before, seconds)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.ring.saturating_add(row.tcp)));
     let sum = |value: fn(&Rated) -> u64| rows.iter().map(value).fold(0u64, u64::saturating_add);
-    let accelerated = seen
-        .connections
-        .iter()
-        .filter(|connection| connection.accelerated())
-        .count();
+    let accelerated = seen.connections.iter().filter(|connection| connection.accelerated()).count();
     let mut text = format!(
         "ginnel: {} processes, {accelerated} of {} ends accelerated; {}/s by ring, {}/s by TCP, {} wake-ups/s\n",
         seen.processes.len(),
@@ -228,57 +190,24 @@ fn picture(
         sum(|row| row.wakes),
     );
     for segment in &seen.segments {
-        text += &match (&segment.error, segment.pages.zip(segment.free_pages)) {
-            (Some(error), _) => format!("segment {}: {error}\n", segment.name),
-            (None, Some((all, free))) => {
-                let used = human(u64::from(all.saturating_sub(free)) * ginnel_region::PAGE);
-                format!(
-                    "segment {}: {used} of {} in use\n",
-                    segment.name,
-                    human(segment.size)
-                )
-            }
-            (None, None) => String::new(),
+        let state = match (&segment.error, segment.in_use()) {
+            (Some(error), _) => error.clone(),
+            (None, used) => format!("{} of {} in use", human(used.unwrap_or(0)), human(segment.size)),
         };
+        text += &format!("segment {}: {state}\n", clean(&segment.name));
     }
     if let Some(error) = &seen.error {
         text += &format!("{error}\n");
     }
     text.push('\n');
-    if rows.is_empty() {
-        text + "No connection is open.\n"
-    } else {
-        text + &table::rates(&rows, width)
-    }
+    if rows.is_empty() { text + "No connection is open.\n" } else { text + &table::rates(&rows, width) }
 }
 
-fn rated<'a>(
-    connection: &'a Connection,
-    before: &HashMap<(u64, u64), Counters>,
-    seconds: f64,
-) -> Rated<'a> {
+fn rated<'a>(connection: &'a Connection, before: &HashMap<(u64, u64), Counters>, seconds: f64) -> Rated<'a> {
     let now = Counters::of(connection);
     // What came since the last picture began at nothing.
-    let then = before
-        .get(&(connection.cookie, connection.generation))
-        .copied()
-        .unwrap_or(Counters {
-            ring: 0,
-            tcp: 0,
-            wakes: 0,
-        });
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate, rounded"
-    )]
-    let rate =
-        |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds.max(0.001)).round() as u64;
-    Rated {
-        connection,
-        ring: rate(now.ring, then.ring),
-        tcp: rate(now.tcp, then.tcp),
-        wakes: rate(now.wakes, then.wakes),
-    }
+    let then = before.get(&(connection.cookie, connection.generation)).copied().unwrap_or(Counters { ring: 0, tcp: 0, wakes: 0 });
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, rounded")]
+    let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds.max(0.001)).round() as u64;
+    Rated { connection, ring: rate(now.ring, then.ring), tcp: rate(now.tcp, then.tcp), wakes: rate(now.wakes, then.wakes) }
 }

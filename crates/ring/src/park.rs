@@ -16,6 +16,8 @@ pub enum Want {
     Token,
     /// The side has closed and will never look again.
     Closed,
+    /// Nobody was armed, yet the token that goes with a downgrade is on its way: who arms next is to count it.
+    Promised,
     /// A waiter in the segment: page number, and the bit that names this channel to it.
     Waiter {
         /// Page of the waiter in the segment.
@@ -27,6 +29,7 @@ pub enum Want {
 
 const TOKEN: u64 = 1;
 const CLOSED: u64 = 2;
+const PROMISED: u64 = 3;
 const WAITER: u64 = 1 << 63;
 
 impl Want {
@@ -38,6 +41,7 @@ impl Want {
             Self::Nothing => 0,
             Self::Token => TOKEN,
             Self::Closed => CLOSED,
+            Self::Promised => PROMISED,
             Self::Waiter { page, bit } => WAITER | u64::from(page) << 16 | u64::from(bit),
         }
     }
@@ -50,6 +54,7 @@ impl Want {
         match word {
             TOKEN => Self::Token,
             CLOSED => Self::Closed,
+            PROMISED => Self::Promised,
             waiter if waiter & WAITER != 0 => Self::Waiter { page: (waiter >> 16) as u32, bit: waiter as u16 },
             _ => Self::Nothing,
         }
@@ -70,17 +75,32 @@ pub fn publish(index: &AtomicU64, value: u64, want: &AtomicU64) -> Want {
 pub fn claim(want: &AtomicU64) -> Want {
     fence(Ordering::SeqCst);
     let seen = want.load(Ordering::Relaxed);
-    if seen == 0 || seen == CLOSED {
+    if seen == 0 || seen == CLOSED || seen == PROMISED {
         return Want::of(seen);
     }
     take(want)
+}
+
+/// Is there a wish? The look that [`publish`] takes, without taking the wish away.
+#[inline]
+pub fn publish_only(index: &AtomicU64, value: u64, want: &AtomicU64) -> bool {
+    index.store(value, Ordering::Release);
+    fence(Ordering::SeqCst);
+    want.load(Ordering::Relaxed) != 0
+}
+
+/// Claims the wish only where it names a waiter.
+pub fn claim_waiter(want: &AtomicU64) -> Want {
+    let seen = want.load(Ordering::Relaxed);
+    let taken = seen & WAITER != 0 && want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if taken { Want::of(seen) } else { Want::Nothing }
 }
 
 #[cold]
 fn take(want: &AtomicU64) -> Want {
     let mut seen = want.load(Ordering::Relaxed);
     loop {
-        if seen == 0 || seen == CLOSED {
+        if seen == 0 || seen == CLOSED || seen == PROMISED {
             return Want::of(seen);
         }
         match want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed) {
@@ -93,20 +113,21 @@ fn take(want: &AtomicU64) -> Want {
 /// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
 ///
 /// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now,
-/// and whether this call made it say so.
+/// and how many tokens this call has to count as coming one day: its own, if it is the one that armed it, and one that was promised.
 #[inline]
-pub fn arm(want: &AtomicU64, wish: Want) -> (Want, bool) {
+pub fn arm(want: &AtomicU64, wish: Want) -> (Want, u64) {
     let mut seen = want.load(Ordering::Relaxed);
     let armed = loop {
+        let promised = u64::from(seen == PROMISED);
         let next = match Want::of(seen) {
-            Want::Nothing => wish,
-            same if same == wish => break (wish, false),
-            Want::Token => break (Want::Token, false),
-            Want::Closed => break (Want::Closed, false),
+            Want::Nothing | Want::Promised => wish,
+            same if same == wish => break (wish, 0),
+            Want::Token => break (Want::Token, 0),
+            Want::Closed => break (Want::Closed, 0),
             Want::Waiter { .. } => Want::Token,
         };
         match want.compare_exchange(seen, next.word(), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break (next, true),
+            Ok(_) => break (next, promised + u64::from(next == Want::Token)),
             Err(now) => seen = now,
         }
     };
@@ -121,6 +142,23 @@ pub fn disarm(want: &AtomicU64, wish: Want) -> bool {
         && want.compare_exchange(wish.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
+/// A downgrade's token is about to be sent: takes an armed token's place, or promises one. [`Want::Closed`]: send none. A waiter is taken too, and is to be woken.
+pub fn promise(want: &AtomicU64) -> Want {
+    let mut seen = want.load(Ordering::Relaxed);
+    loop {
+        let next = match Want::of(seen) {
+            Want::Closed => return Want::Closed,
+            Want::Token => 0,
+            // Promised twice without an arming in between cannot be: the reader arms when it enters TCP, before the next upgrade.
+            Want::Nothing | Want::Promised | Want::Waiter { .. } => PROMISED,
+        };
+        match want.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return Want::of(seen),
+            Err(now) => seen = now,
+        }
+    }
+}
+
 /// Closes the word for good; returns what it said.
 pub fn close(want: &AtomicU64) -> Want {
     Want::of(want.swap(CLOSED, Ordering::AcqRel))
@@ -132,7 +170,7 @@ mod tests {
 
     #[test]
     fn words_round_trip() {
-        for want in [Want::Nothing, Want::Token, Want::Closed, Want::Waiter { page: u32::MAX, bit: u16::MAX }, Want::Waiter { page: 0, bit: 0 }] {
+        for want in [Want::Nothing, Want::Token, Want::Closed, Want::Promised, Want::Waiter { page: u32::MAX, bit: u16::MAX }, Want::Waiter { page: 0, bit: 0 }] {
             assert_eq!(Want::of(want.word()), want);
         }
         assert_eq!(Want::of(77), Want::Nothing);
@@ -142,21 +180,33 @@ mod tests {
     fn a_second_sleeper_makes_it_a_token() {
         let word = AtomicU64::new(0);
         let (a, b) = (Want::Waiter { page: 1, bit: 0 }, Want::Waiter { page: 2, bit: 0 });
-        assert_eq!(arm(&word, a), (a, true));
-        assert_eq!(arm(&word, a), (a, false));
-        assert_eq!(arm(&word, b), (Want::Token, true));
+        assert_eq!(arm(&word, a), (a, 0));
+        assert_eq!(arm(&word, a), (a, 0));
+        assert_eq!(arm(&word, b), (Want::Token, 1));
         assert!(!disarm(&word, a));
         assert_eq!(claim(&word), Want::Token);
         assert_eq!(claim(&word), Want::Nothing);
     }
 
     #[test]
+    fn a_promise_is_counted_by_who_arms_next() {
+        let word = AtomicU64::new(0);
+        assert_eq!(promise(&word), Want::Nothing);
+        assert_eq!(claim(&word), Want::Promised, "a promise is nobody's to take");
+        assert_eq!(arm(&word, Want::Token), (Want::Token, 2));
+        assert_eq!(promise(&word), Want::Token, "the armed token is the one that is sent");
+        assert_eq!(arm(&word, Want::Waiter { page: 1, bit: 0 }).1, 0);
+        close(&word);
+        assert_eq!(promise(&word), Want::Closed);
+    }
+
+    #[test]
     fn closed_stays() {
         let word = AtomicU64::new(0);
-        assert_eq!(arm(&word, Want::Token), (Want::Token, true));
+        assert_eq!(arm(&word, Want::Token), (Want::Token, 1));
         assert_eq!(close(&word), Want::Token);
         assert_eq!(claim(&word), Want::Closed);
-        assert_eq!(arm(&word, Want::Token), (Want::Closed, false));
+        assert_eq!(arm(&word, Want::Token), (Want::Closed, 0));
         assert_eq!(claim(&word), Want::Closed);
     }
 }

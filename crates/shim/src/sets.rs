@@ -1,7 +1,8 @@
 //! Epoll sets: what the program registered, beside what the kernel was told.
 //!
 //! The kernel's set stays registered for every socket, and tells of connections, plain sockets, FIN, errors and tokens. What it cannot see is ring bytes. So for TCP sockets this
-//! process keeps each registration too; the kernel's copy carries a tag by which it is found again.
+//! process keeps each registration too, and finds it again by the program's own data; only where two registrations of a set have the same data does the kernel's copy
+//! carry a tag instead. So a set that another process shares (fork) or inherits (exec) still says what the program wrote there.
 //!
 //! A registration is *hot* while its ring is looked at in every wait, and *armed* otherwise: its channel names the set's waiter and a bit. Only hot ones are looked
 //! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
@@ -91,6 +92,10 @@ struct Registration {
     /// What the program asked for.
     events: u32,
     data: u64,
+    /// The kernel has a tag instead of `data`: another registration of the set has the same data.
+    tagged: bool,
+    /// Not a TCP socket: kept only to tell it from one that is.
+    plain: bool,
     generation: u8,
     used: bool,
     /// EPOLLONESHOT fired.
@@ -106,10 +111,32 @@ struct Registration {
     seen: u64,
 }
 
+impl Default for Registration {
+    fn default() -> Self {
+        Self {
+            fd: -1,
+            slot: None,
+            events: 0,
+            data: 0,
+            tagged: false,
+            plain: false,
+            generation: 0,
+            used: false,
+            disabled: false,
+            in_kernel: false,
+            masked: false,
+            hot: false,
+            idle: 0,
+            seen: u64::MAX,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     registrations: Vec<Registration>,
     by_fd: HashMap<c_int, u32>,
+    by_data: HashMap<u64, u32>,
     free: Vec<u32>,
     hot: Vec<u32>,
     /// Inner sets: (descriptor, events, data).
@@ -118,6 +145,8 @@ struct Inner {
     waiter_tried: bool,
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
+    /// Events to be reported by the next wait: found when it was only asked whether there are any.
+    stash: Vec<epoll_event>,
     looked: u64,
     turn: usize,
 }
@@ -256,8 +285,7 @@ pub fn closing(fd: c_int) {
                 entry.slot = slot;
                 return;
             }
-            drop_registration(inner, registration);
-            set.size.fetch_sub(1, Ordering::AcqRel);
+            drop_registration(set, inner, registration);
         });
     }
     if let Some(slot) = slot {
@@ -269,15 +297,49 @@ pub fn closing(fd: c_int) {
     }
 }
 
-fn drop_registration(inner: &mut Inner, index: u32) {
+fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
+    forget_data(inner, index);
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        if !entry.plain {
+            set.size.fetch_sub(1, Ordering::AcqRel);
+        }
         entry.used = false;
         entry.hot = false;
         entry.slot = None;
         entry.generation = entry.generation.wrapping_add(1);
         inner.free.push(index);
     }
+}
+
+fn forget_data(inner: &mut Inner, index: u32) {
+    let data = inner.registrations.get(index as usize).filter(|entry| !entry.tagged).map(|entry| entry.data);
+    if let Some(data) = data {
+        if inner.by_data.get(&data) == Some(&index) {
+            inner.by_data.remove(&data);
+        }
+    }
+}
+
+/// Gives a registration its data: the program's own, or a tag where that is taken.
+fn name(inner: &mut Inner, index: u32, data: u64) {
+    forget_data(inner, index);
+    let taken = inner.by_data.contains_key(&data) || data & 0xffff_ffff_0000_0000 == tag_base();
+    if !taken {
+        inner.by_data.insert(data, index);
+    }
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        (entry.data, entry.tagged) = (data, taken);
+    }
+}
+
+/// The registration that an event of the kernel's speaks of.
+fn resolve(inner: &Inner, data: u64) -> Option<u32> {
+    if data & 0xffff_ffff_0000_0000 != tag_base() {
+        return inner.by_data.get(&data).copied();
+    }
+    let (index, generation) = (data as u32 & 0xff_ffff, (data >> 24) as u8);
+    inner.registrations.get(index as usize).filter(|entry| entry.used && entry.tagged && entry.generation == generation).map(|_| index)
 }
 
 /// Takes (set) off the places of `fd`.
@@ -348,6 +410,11 @@ impl Registration {
         events
     }
 
+    /// What the kernel returns with its events.
+    fn kernel_data(&self, index: u32) -> u64 {
+        if self.tagged { tag(index, self.generation) } else { self.data }
+    }
+
     fn endpoint(&self) -> Option<Endpoint<'static>> {
         let slot = self.slot?;
         let fd = match fds::get(self.fd) {
@@ -366,7 +433,7 @@ fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u
 
 /// Tells the kernel a registration's present interest.
 fn retell(epfd: c_int, index: u32, entry: &mut Registration) {
-    let data = tag(index, entry.generation);
+    let data = entry.kernel_data(index);
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
         let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
@@ -391,6 +458,16 @@ fn make_hot(inner: &mut Inner, index: u32) {
     }
 }
 
+/// The set is waited for through the kernel from now on: what was armed with its waiter is to be armed anew.
+fn nest(inner: &mut Inner) {
+    if !inner.nested {
+        inner.nested = true;
+        for index in 0..inner.registrations.len() {
+            make_hot(inner, u32::try_from(index).unwrap_or(0));
+        }
+    }
+}
+
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
 ///
 /// # Safety
@@ -401,17 +478,21 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
     let known = set.inner.with(|inner| inner.by_fd.get(&fd).copied());
     match (operation, wanted, known) {
-        (libc::EPOLL_CTL_ADD, Some((events, data)), None) => add(set, index, epfd, fd, events, data),
+        (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
         (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
                 return Outcome::Failed(libc::EINVAL);
             }
-            (entry.events, entry.data, entry.masked, entry.disabled, entry.seen) = (events, data, false, false, u64::MAX);
+            let before = entry.data;
+            name(inner, registration, data);
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
-            if let Err(errno) = kernel_control(epfd, operation, fd, events, tag(registration, entry.generation)) {
+            if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.kernel_data(registration)) {
+                name(inner, registration, before);
                 return Outcome::Failed(errno);
             }
+            (entry.events, entry.masked, entry.disabled, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
@@ -426,8 +507,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
                 let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
                 inner.by_fd.remove(&fd);
-                drop_registration(inner, registration);
-                set.size.fetch_sub(1, Ordering::AcqRel);
+                drop_registration(set, inner, registration);
                 if let Some(slot) = slot {
                     local_bits(slot, 0, local::REGISTERED | local::HOT);
                 }
@@ -464,66 +544,57 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
             return Outcome::Failed(errno);
         }
         if let Some(child) = set_at(inner_set) {
-            child.inner.with(|inner| inner.nested = true);
             // Whoever sleeps on it is to arm anew, with tokens.
-            child.inner.with(|inner| stir(child, inner));
+            child.inner.with(|inner| {
+                nest(inner);
+                stir(child, inner);
+            });
         }
         set.inner.with(|inner| inner.children.push((fd, events, data)));
         set.size.fetch_add(1, Ordering::AcqRel);
         return Outcome::Done(0);
     }
-    let ours = matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_));
-    if !ours && data & 0xffff_ffff_0000_0000 != tag_base() {
-        return Outcome::Libc;
-    }
+    let plain = !matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_));
     let slot = match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
         _ => None,
     };
     let outcome = set.inner.with(|inner| {
         let place = inner.free.pop().unwrap_or_else(|| {
-            inner.registrations.push(Registration {
-                fd: -1,
-                slot: None,
-                events: 0,
-                data: 0,
-                generation: 0,
-                used: false,
-                disabled: false,
-                in_kernel: false,
-                masked: false,
-                hot: false,
-                idle: 0,
-                seen: u64::MAX,
-            });
+            inner.registrations.push(Registration::default());
             u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
         });
-        let Some(fresh) = inner.registrations.get_mut(place as usize) else { return Err(libc::ENOMEM) };
-        let generation = fresh.generation;
-        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, tag(place, generation)) {
+        let generation = inner.registrations.get(place as usize).map_or(0, |entry| entry.generation);
+        // The number's registration of before, if the kernel agrees that it is gone.
+        let before = inner.by_fd.get(&fd).copied();
+        let fresh = Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, ..Registration::default() };
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            *entry = Registration { tagged: true, ..fresh };
+        }
+        name(inner, place, data);
+        let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.kernel_data(place));
+        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told) {
+            forget_data(inner, place);
+            if let Some(entry) = inner.registrations.get_mut(place as usize) {
+                entry.used = false;
+            }
             inner.free.push(place);
             return Err(errno);
         }
-        *fresh = Registration {
-            fd,
-            slot,
-            events,
-            data,
-            generation,
-            used: true,
-            disabled: false,
-            in_kernel: true,
-            masked: false,
-            hot: false,
-            idle: 0,
-            seen: u64::MAX,
-        };
+        if let Some(before) = before {
+            drop_registration(set, inner, before);
+        }
         inner.by_fd.insert(fd, place);
-        set.size.fetch_add(1, Ordering::AcqRel);
+        if !plain {
+            set.size.fetch_add(1, Ordering::AcqRel);
+        }
         make_hot(inner, place);
         stir(set, inner);
         Ok(place)
     });
+    if plain {
+        return outcome.map_or_else(Outcome::Failed, |_| Outcome::Done(0));
+    }
     match outcome {
         Err(errno) => Outcome::Failed(errno),
         Ok(place) => {
@@ -670,6 +741,52 @@ pub fn forget_parent() {
             inner.waiter_tried = true;
             for index in 0..inner.registrations.len() {
                 make_hot(inner, u32::try_from(index).unwrap_or(0));
+            }
+        });
+    }
+}
+
+/// An epoll set that this process did not make (inherited over exec, received): takes over what is registered there, from `/proc/self/fdinfo` (proc(5)).
+pub fn recover(fd: c_int) {
+    let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let Ok(file) = sys::openat(libc::AT_FDCWD, &path, libc::O_RDONLY, 0) else { return };
+    let mut text = Vec::new();
+    let mut piece = [0u8; 4096];
+    while let Ok(n @ 1..) = sys::read(file, &mut piece) {
+        text.extend_from_slice(piece.get(..n).unwrap_or(&[]));
+    }
+    sys::close(file);
+    let text = String::from_utf8_lossy(&text);
+    if !text.contains("tfd:") {
+        return;
+    }
+    created(fd);
+    let Entry::Epoll(index) = fds::get(fd) else { return };
+    let Some(set) = set_at(index) else { return };
+    for line in text.lines().filter(|line| line.starts_with("tfd:")) {
+        let mut words = line.split_whitespace();
+        let target = words.nth(1).and_then(|word| word.parse::<c_int>().ok());
+        let events = words.nth(1).and_then(|word| u32::from_str_radix(word, 16).ok());
+        let data = words.nth(1).and_then(|word| u64::from_str_radix(word, 16).ok());
+        let (Some(target), Some(events), Some(data)) = (target, events, data) else { continue };
+        let entry = runtime::classify(target);
+        if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
+            let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
+            let _ = add(set, index, fd, target, events, data);
+        }
+    }
+}
+
+/// Before an exec: the new program knows nothing of tags.
+pub fn untag() {
+    for set in SETS.iter().map_while(|set| {
+        // SAFETY: sets are never freed.
+        unsafe { set.load(Ordering::Acquire).as_ref() }
+    }) {
+        let epfd = set.fd.load(Ordering::Relaxed);
+        set.inner.with(|inner| {
+            for entry in inner.registrations.iter().filter(|entry| entry.used && (entry.tagged || entry.masked) && entry.in_kernel) {
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
             }
         });
     }

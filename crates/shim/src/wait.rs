@@ -378,9 +378,9 @@ pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Wo
         } else if armed == Want::Token && standing & libc::POLLIN == 0 {
             events |= libc::POLLIN;
         }
-        if armed == Want::Token && events & libc::POLLIN == 0 {
-            // Unread bytes hide the token: look again soon.
-            let soon = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        if armed == Want::Token {
+            // Unread bytes hide the token, and another thread may throw it away: look again soon.
+            let soon = timespec { tv_sec: 0, tv_nsec: if events & libc::POLLIN == 0 { 1_000_000 } else { 10_000_000 } };
             limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
         }
         let fifo = waiter.as_ref().map_or(-1, |waiter| waiter.fifo());

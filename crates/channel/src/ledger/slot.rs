@@ -222,6 +222,9 @@ pub struct Send {
     pub owed: AtomicU64,
     /// How often the ring was found full since the last growth.
     pub full: AtomicU64,
+    /// Ring offset at which the present ring phase began.
+    pub begun: AtomicU64,
+    _pad: [AtomicU64; 7],
 }
 
 /// The reader's private state, under its lock.
@@ -254,7 +257,7 @@ pub struct Receive {
     _pad: [AtomicU64; 4],
 }
 
-const _: () = assert!(size_of::<Send>() == 128 && size_of::<Receive>() == 128);
+const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
 
 /// Everything that the processes sharing a socket have in common.
 #[repr(C, align(1024))]

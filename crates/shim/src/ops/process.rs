@@ -110,6 +110,7 @@ pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_ch
         return;
     }
     report::write();
+    sets::untag();
     // SAFETY: the caller's promise.
     if !unsafe { keeps_shim(path, fd, envp) } {
         hand_over_inherited();

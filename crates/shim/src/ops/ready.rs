@@ -18,6 +18,7 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 /// # Safety
 /// `event` is null or points to an event.
 pub unsafe fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+    recover(epfd);
     match fds::get(epfd) {
         // SAFETY: the caller's promise.
         Entry::Epoll(set) => unsafe { sets::control(set, epfd, op, fd, event) },
@@ -36,11 +37,21 @@ pub unsafe fn epoll_wait(
     timeout: Option<timespec>,
     mask: *const sigset_t,
 ) -> Outcome<c_int> {
+    recover(epfd);
     let Some(set) = sets::index_of(epfd) else { return Outcome::Libc };
     match usize::try_from(max) {
         // SAFETY: the caller's promise.
         Ok(max @ 1..) if !events.is_null() => unsafe { sets::wait(set, epfd, events, max, timeout, mask) },
         _ => Outcome::Libc,
+    }
+}
+
+/// A number that epoll is asked of and that was not seen being made.
+#[inline]
+fn recover(epfd: c_int) {
+    if fds::get(epfd) == Entry::Unknown && runtime::attachment().is_some() && epfd >= 0 {
+        sets::recover(epfd);
+        fds::replace(epfd, Entry::Unknown, Entry::Plain);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waiting on an epoll set.
 
-use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, retell, set_at, tag_base, want};
+use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, tag_base, want};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::wait::{self, Deadline, ticks};
@@ -42,13 +42,12 @@ pub unsafe fn wait(
     // SAFETY: the caller's promise.
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
     loop {
+        take_bits(set, attachment);
         let (ready, hot) = collect(set, epfd, room);
         if ready > 0 {
             let mut n = ready;
             if n < max && set.inner.with(|inner| ticks().wrapping_sub(inner.looked) > LOOK_EVERY) {
-                if let Some(rest) = room.get_mut(n..) {
-                    n += look(set, epfd, rest, Some(n)).unwrap_or(0);
-                }
+                n = look(set, epfd, room, n).unwrap_or(n);
             }
             return done(n);
         }
@@ -56,7 +55,7 @@ pub unsafe fn wait(
         if hot && recently && !at_once && spin(set, attachment) {
             continue;
         }
-        match look(set, epfd, room, None) {
+        match look(set, epfd, room, 0) {
             Ok(0) => {}
             Ok(n) => return done(n),
             Err(errno) => return Outcome::Failed(errno),
@@ -90,8 +89,8 @@ fn key(endpoint: Endpoint<'_>) -> u64 {
 
 /// Puts into `room` what hot rings have to report: (how many, are there hot rings at all).
 fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
+    let mut n = deliver(set, room);
     set.inner.with(|inner| {
-        let mut n = 0;
         if !inner.hot.is_empty() {
             let many = inner.hot.len() > MANY;
             inner.turn = inner.turn.wrapping_add(1);
@@ -105,8 +104,11 @@ fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
                 let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
                 match examine(epfd, index, entry) {
                     Look::Report(events) => {
-                        if let Some(place) = room.get_mut(n) {
-                            *place = epoll_event { events, u64: entry.data };
+                        let data = entry.data;
+                        if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
+                            before.events |= events;
+                        } else if let Some(place) = room.get_mut(n) {
+                            *place = epoll_event { events, u64: data };
                             n += 1;
                         }
                         entry.idle = 0;
@@ -138,6 +140,17 @@ fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
             }
         }
         (n, !inner.hot.is_empty())
+    })
+}
+
+/// Events that were found when somebody only asked whether there are any, and that come once.
+fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
+    set.inner.with(|inner| {
+        let n = inner.stash.len().min(room.len());
+        for (place, event) in room.iter_mut().zip(inner.stash.drain(..n)) {
+            *place = event;
+        }
+        n
     })
 }
 
@@ -250,6 +263,9 @@ fn ready_inside(fd: c_int) -> bool {
 /// Has a ring of this set something to report? Reports nothing.
 fn ready(set: &Set) -> bool {
     set.inner.with(|inner| {
+        if !inner.stash.is_empty() {
+            return true;
+        }
         let rings = inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
             let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return false };
             endpoint.slot.stage() == Stage::Active
@@ -267,7 +283,7 @@ fn ready(set: &Set) -> bool {
 pub fn arm_for_kernel(index: u32) -> bool {
     let Some(set) = set_at(index) else { return true };
     let children = set.inner.with(|inner| {
-        inner.nested = true;
+        nest(inner);
         inner.children.clone()
     });
     let all = set.inner.with(|inner| arm_hot(set, inner));
@@ -285,15 +301,22 @@ pub fn ready_at(index: u32) -> bool {
 /// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account? Reports nothing to anybody.
 pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let Some(set) = set_at(index) else { return true };
-    // Level-triggered registrations are looked at without harm; others would lose their edge.
-    let harmless = set.inner.with(|inner| {
-        inner.registrations.iter().filter(|entry| entry.used).all(|entry| !entry.wants(libc::EPOLLET) && !entry.wants(libc::EPOLLONESHOT))
-    });
-    if !harmless {
-        return true;
-    }
     let mut room = [epoll_event { events: 0, u64: 0 }; 16];
-    look(set, epfd, &mut room, None).is_ok_and(|n| n > 0) || ready(set)
+    let n = look(set, epfd, &mut room, 0).unwrap_or(0);
+    set.inner.with(|inner| {
+        for event in room.iter().take(n) {
+            let once = resolve(inner, event.u64)
+                .and_then(|index| inner.registrations.get(index as usize))
+                .is_none_or(|entry| entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT));
+            if once {
+                // The kernel has told it, and will not again: the next wait does.
+                let data = event.u64;
+                inner.stash.retain(|before| before.u64 != data);
+                inner.stash.push(*event);
+            }
+        }
+    });
+    n > 0 || ready(set)
 }
 
 /// Spins until a hot ring has something to report.
@@ -431,7 +454,7 @@ unsafe fn sleep(
         }
         0 => Ok(None),
         n => {
-            let n = translate(set, epfd, room, n, None);
+            let n = translate(set, epfd, room, 0, n);
             Ok((n > 0).then_some(n))
         }
     }
@@ -462,48 +485,75 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
     if got < 0 { Err(next::errno()) } else { Ok(got.unsigned_abs() as usize) }
 }
 
-/// What the kernel has to report now. `reported`: how many events of rings stand before `room` (their sockets are not reported twice).
-fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], reported: Option<usize>) -> Result<usize, i32> {
+/// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
+fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
     set.inner.with(|inner| inner.looked = ticks());
-    let max = room.len().min(c_int::MAX as usize);
-    // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
-    let n = translate(set, epfd, room, got, reported);
+    let Some(rest) = room.get_mut(start..) else { return Ok(start) };
+    let max = rest.len().min(c_int::MAX as usize);
+    // SAFETY: `rest` is writable for `max` events.
+    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, rest.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
+    let n = translate(set, epfd, room, start, got);
     if let Some(attachment) = runtime::attachment() {
         take_bits(set, attachment);
     }
     Ok(n)
 }
 
-/// Turns the kernel's events, in place, into the program's. Returns how many are left.
-fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], got: usize, reported: Option<usize>) -> usize {
-    let mut n = 0;
-    for i in 0..got {
+/// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
+/// Returns how many there are in all.
+fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
+    let mut n = start;
+    for i in start..start + got {
         let Some(event) = room.get(i).copied() else { break };
         let data = event.u64;
-        let event = if data & 0xffff_ffff_0000_0000 == tag_base() { tagged(set, epfd, event.events, data as u32, reported.is_some()) } else { Some(event) };
-        if let (Some(event), Some(place)) = (event, room.get_mut(n)) {
-            *place = event;
-            n += 1;
+        if data == tag_base() | u64::from(FIFO_TAG) {
+            if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
+                waiter.empty();
+            }
+            continue;
+        }
+        let index = set.inner.with(|inner| resolve(inner, data));
+        let event = match index {
+            Some(index) => judge(set, epfd, event.events, index),
+            None if hollow(set, data, event.events) => None,
+            // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
+            None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
+        };
+        let Some(event) = event else { continue };
+        let wanted = event.u64;
+        match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
+            Some(twin) => twin.events |= event.events,
+            None => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = event;
+                    n += 1;
+                }
+            }
         }
     }
     n
 }
 
-fn tagged(set: &Set, epfd: c_int, events: u32, tag: u32, beside: bool) -> Option<epoll_event> {
-    if tag == FIFO_TAG {
-        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
-            waiter.empty();
-        }
-        return None;
+/// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
+fn hollow(set: &Set, data: u64, events: u32) -> bool {
+    if events & !IN != 0 {
+        return false;
     }
-    let (index, generation) = (tag & 0xff_ffff, (tag >> 24) as u8);
+    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).map(|(fd, ..)| *fd));
+    match child.map(|fd| (fd, fds::get(fd))) {
+        Some((fd, Entry::Epoll(index))) => !ready_at(index) && !truly_ready(index, fd),
+        _ => false,
+    }
+}
+
+/// What of the kernel's report is true, once rings and tokens are taken into account.
+fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
     let endpoint = set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize)?;
-        if !entry.used || entry.generation != generation {
+        if !entry.used {
             return None;
         }
-        if entry.slot.is_none() {
+        if entry.slot.is_none() && !entry.plain {
             if let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd) {
                 entry.slot = Some(slot);
             }
@@ -521,7 +571,7 @@ fn tagged(set: &Set, epfd: c_int, events: u32, tag: u32, beside: bool) -> Option
         }
     }
     set.inner.with(|inner| {
-        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used && entry.generation == generation)?;
+        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         let mut events = events;
         let Some(endpoint) = carried else {
             if entry.wants(libc::EPOLLONESHOT) {
@@ -533,19 +583,18 @@ fn tagged(set: &Set, epfd: c_int, events: u32, tag: u32, beside: bool) -> Option
             events &= !IN;
         }
         if endpoint.slot.stage() == Stage::Active {
+            if entry.masked && (!endpoint.tx_in_ring() || endpoint.writable()) {
+                entry.masked = false;
+                retell(epfd, index, entry);
+                events |= entry.events & OUT;
+            }
             if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
                 events &= !OUT;
                 entry.masked = true;
                 retell(epfd, index, entry);
             }
             if events & IN != 0 && endpoint.rx_in_ring() {
-                let key = key(endpoint);
-                let stale = beside && entry.seen == key && endpoint.readable();
-                entry.seen = key;
-                if stale {
-                    // Reported from the ring in this very call.
-                    events &= !IN;
-                }
+                entry.seen = key(endpoint);
             }
         }
         let empty = events & !(libc::EPOLLET as u32) == 0;
