@@ -17,22 +17,12 @@ pub fn release_dir() -> &'static Path {
         let dir = target_dir().join("release");
         if !dir.join("libginnel_shim.so").exists() || !dir.join("ginnel").exists() {
             let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-                .args([
-                    "build",
-                    "--release",
-                    "-p",
-                    "ginnel-shim",
-                    "-p",
-                    "ginnel-cli",
-                ])
+                .args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-cli"])
                 .env("CARGO_TARGET_DIR", target_dir())
                 .current_dir(tests_dir())
                 .status()
                 .expect("cargo runs");
-            assert!(
-                built.success(),
-                "the shim and the command line program do not build"
-            );
+            assert!(built.success(), "the shim and the command line program do not build");
         }
         dir
     })
@@ -63,9 +53,7 @@ fn target_dir() -> PathBuf {
     if dir.ends_with("deps") {
         dir = dir.parent().expect("deps lies in a profile's folder");
     }
-    dir.parent()
-        .expect("a profile's folder lies in the target folder")
-        .to_path_buf()
+    dir.parent().expect("a profile's folder lies in the target folder").to_path_buf()
 }
 
 /// `tests/programs/NAME.c` (or `NAME/NAME.c`), compiled.
@@ -84,60 +72,33 @@ fn newest(dir: &Path) -> SystemTime {
     std::fs::read_dir(dir)
         .expect("tests/programs is there")
         .flatten()
-        .filter_map(|entry| {
-            entry
-                .metadata()
-                .ok()
-                .filter(std::fs::Metadata::is_file)?
-                .modified()
-                .ok()
-        })
+        .filter_map(|entry| entry.metadata().ok().filter(std::fs::Metadata::is_file)?.modified().ok())
         .max()
         .unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let programs = tests_dir().join("programs");
     let flat = programs.join(format!("{name}.c"));
     let (source, newest) = if flat.exists() {
         let headers = newest(&programs.join("include"));
-        let own = flat
-            .metadata()
-            .and_then(|m| m.modified())
-            .expect("a source file has a time");
+        let own = flat.metadata().and_then(|m| m.modified()).expect("a source file has a time");
         (flat, headers.max(own))
     } else {
-        (
-            programs.join(name).join(format!("{name}.c")),
-            newest(&programs.join(name)),
-        )
+        (programs.join(name).join(format!("{name}.c")), newest(&programs.join(name)))
     };
     let dir = target_dir().join("test-programs");
     std::fs::create_dir_all(&dir).expect("the target folder can be written");
     let done = dir.join(output);
-    if done
-        .metadata()
-        .and_then(|m| m.modified())
-        .is_ok_and(|built| built > newest)
-    {
+    if done.metadata().and_then(|m| m.modified()).is_ok_and(|built| built > newest) {
         return done;
     }
     // Under another name first: a program that another test is running is never written to.
     let fresh = dir.join(format!("{output}.{}", std::process::id()));
     let compiled = Command::new("cc")
-        .args([
-            "-D_GNU_SOURCE",
-            "-O2",
-            "-g",
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-I",
-        ])
+        .args(["-D_GNU_SOURCE", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-I"])
         .arg(programs.join("include"))
         .args(more)
         .arg("-o")
@@ -146,12 +107,7 @@ fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
         .arg("-lpthread")
         .output()
         .expect("cc runs (Debian: gcc, libc6-dev)");
-    assert!(
-        compiled.status.success(),
-        "{}: {}",
-        source.display(),
-        String::from_utf8_lossy(&compiled.stderr)
-    );
+    assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
     std::fs::rename(&fresh, &done).expect("a file can be renamed");
     done
 }

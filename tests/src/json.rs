@@ -6,14 +6,8 @@ pub fn numbers(text: &str, key: &str) -> Vec<u64> {
     let quoted = format!("\"{key}\"");
     text.match_indices(&quoted)
         .filter_map(|(at, _)| {
-            let rest = text
-                .get(at + quoted.len()..)?
-                .trim_start()
-                .strip_prefix(':')?
-                .trim_start();
-            let digits = rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len());
+            let rest = text.get(at + quoted.len()..)?.trim_start().strip_prefix(':')?.trim_start();
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest.get(..digits)?.parse().ok()
         })
         .collect()

@@ -15,6 +15,7 @@
 //! looked at (`ginnel status`, a debugger's backtraces) before it, and what it started, is killed by process id.
 
 pub mod build;
+pub mod crash;
 pub mod json;
 pub mod netns;
 mod stand;

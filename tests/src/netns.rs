@@ -22,16 +22,12 @@ impl Pair {
         }
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = |side| format!("ginnel-test-{}-{n}{side}", std::process::id());
-        let pair = Self {
-            names: [name('a'), name('b')],
-        };
+        let pair = Self { names: [name('a'), name('b')] };
         let [a, b] = &pair.names;
         let steps: [&[&str]; 9] = [
             &["netns", "add", a],
             &["netns", "add", b],
-            &[
-                "-n", a, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b,
-            ],
+            &["-n", a, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b],
             &["-n", a, "addr", "add", "10.77.0.1/24", "dev", "eth0"],
             &["-n", b, "addr", "add", "10.77.0.2/24", "dev", "eth0"],
             &["-n", a, "link", "set", "eth0", "up"],

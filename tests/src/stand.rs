@@ -53,30 +53,18 @@ impl Stand {
     #[must_use]
     pub fn shimmed(name: &str, settings: &[(&str, &str)]) -> Self {
         let mut all = vec![("GINNEL_AFTER".to_owned(), "0".to_owned())];
-        all.extend(
-            settings
-                .iter()
-                .map(|&(key, value)| (key.to_owned(), value.to_owned())),
-        );
+        all.extend(settings.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
         Self::new(name, Some(all))
     }
 
     fn new(name: &str, settings: Option<Vec<(String, String)>>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() {
-            shm.to_path_buf()
-        } else {
-            std::env::temp_dir()
-        };
+        let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = base.join(format!("ginnel-test-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        Self {
-            dir,
-            settings,
-            limit: Duration::from_secs(120),
-        }
+        Self { dir, settings, limit: Duration::from_secs(120) }
     }
 
     /// Changes the time after which a program is taken for stuck (120 s).
@@ -106,10 +94,7 @@ impl Stand {
             let text = |path: &Path| path.to_string_lossy().into_owned();
             all.push(("LD_PRELOAD".to_owned(), text(&build::shim())));
             all.push(("GINNEL_DIR".to_owned(), text(&self.dir)));
-            all.push((
-                "GINNEL_REPORT".to_owned(),
-                text(&self.dir.join("report.jsonl")),
-            ));
+            all.push(("GINNEL_REPORT".to_owned(), text(&self.dir.join("report.jsonl"))));
             all.extend(settings.iter().cloned());
         }
         all
@@ -129,23 +114,13 @@ impl Stand {
     pub fn command_behind(&self, wrapper: &[&str], program: impl AsRef<OsStr>) -> Command {
         let (first, rest) = wrapper.split_first().expect("a wrapper has a name");
         let mut command = bare_command(first);
-        command
-            .args(rest)
-            .arg("env")
-            .args(
-                self.environment()
-                    .iter()
-                    .map(|(key, value)| format!("{key}={value}")),
-            )
-            .arg(program);
+        command.args(rest).arg("env").args(self.environment().iter().map(|(key, value)| format!("{key}={value}"))).arg(program);
         command
     }
 
     /// Starts it.
     pub fn start(&self, command: &mut Command) -> Running {
-        let status = self
-            .is_shimmed()
-            .then(|| (build::ginnel(), self.dir.clone()));
+        let status = self.is_shimmed().then(|| (build::ginnel(), self.dir.clone()));
         Running::start(command, &self.dir, self.limit, status)
     }
 
@@ -157,9 +132,7 @@ impl Stand {
     /// What the shims of all ended processes reported.
     #[must_use]
     pub fn report(&self) -> Report {
-        Report {
-            text: std::fs::read_to_string(self.dir.join("report.jsonl")).unwrap_or_default(),
-        }
+        Report { text: std::fs::read_to_string(self.dir.join("report.jsonl")).unwrap_or_default() }
     }
 
     /// `ginnel status --json` for this stand's segment.
@@ -170,14 +143,10 @@ impl Stand {
     pub fn status(&self) -> String {
         let output = Command::new(build::ginnel())
             .args(["status", "--json"])
-            .env("GINNEL_DIR", &self.dir)
+            .envs(self.environment().into_iter().filter(|(key, _)| key != "LD_PRELOAD"))
             .output()
             .expect("ginnel runs");
-        assert!(
-            output.status.success(),
-            "ginnel status: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "ginnel status: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -189,9 +158,7 @@ impl Stand {
     pub fn free_extents(&self) -> u64 {
         let status = self.status();
         let found = json::numbers(&status, "free_extents");
-        *found
-            .first()
-            .unwrap_or_else(|| panic!("ginnel status names no free_extents: {status}"))
+        *found.first().unwrap_or_else(|| panic!("ginnel status names no free_extents: {status}"))
     }
 
     /// Waits until at least `baseline` extents are free again: nothing that the programs here held is lost.
@@ -205,11 +172,7 @@ impl Stand {
             if free >= baseline {
                 return;
             }
-            assert!(
-                since.elapsed() < Duration::from_secs(15),
-                "{free} extents are free where {baseline} were: {}",
-                self.status()
-            );
+            assert!(since.elapsed() < Duration::from_secs(15), "{free} extents are free where {baseline} were: {}", self.status());
             std::thread::sleep(Duration::from_millis(200));
         }
     }

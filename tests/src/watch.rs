@@ -27,11 +27,7 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}\n--- standard output\n{}--- standard error\n{}",
-            self.status, self.stdout, self.stderr
-        )
+        write!(f, "{}\n--- standard output\n{}--- standard error\n{}", self.status, self.stdout, self.stderr)
     }
 }
 
@@ -50,19 +46,13 @@ pub struct Running {
 impl Running {
     /// Starts `command` in a process group of its own. Output goes to files in `dir`: a pipe would be held open by
     /// whatever the program leaves running.
-    pub(crate) fn start(
-        command: &mut Command,
-        dir: &Path,
-        limit: Duration,
-        status: Option<(PathBuf, PathBuf)>,
-    ) -> Self {
+    pub(crate) fn start(command: &mut Command, dir: &Path, limit: Duration, status: Option<(PathBuf, PathBuf)>) -> Self {
         use std::os::unix::process::CommandExt;
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (dir.join(format!("out.{n}")), dir.join(format!("err.{n}")));
-        let file =
-            |path: &Path| Stdio::from(File::create(path).expect("a stand's folder can be written"));
+        let file = |path: &Path| Stdio::from(File::create(path).expect("a stand's folder can be written"));
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command
             .stdin(Stdio::null())
@@ -71,16 +61,7 @@ impl Running {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|e| panic!("{name}: {e}"));
-        Self {
-            child,
-            name,
-            out,
-            err,
-            limit,
-            since: Instant::now(),
-            status,
-            ended: false,
-        }
+        Self { child, name, out, err, limit, since: Instant::now(), status, ended: false }
     }
 
     /// Its process id.
@@ -101,17 +82,9 @@ impl Running {
     /// When the program ends or the time is over before that.
     pub fn wait_for(&mut self, text: &str) {
         while !self.output().contains(text) {
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .expect("own children can be waited for")
-            {
+            if let Some(status) = self.child.try_wait().expect("own children can be waited for") {
                 self.ended = true;
-                panic!(
-                    "{} ended before it said {text:?}: {}",
-                    self.name,
-                    self.result(status)
-                );
+                panic!("{} ended before it said {text:?}: {}", self.name, self.result(status));
             }
             self.watch();
         }
@@ -129,11 +102,7 @@ impl Running {
     #[must_use]
     pub fn finish(mut self) -> Done {
         loop {
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .expect("own children can be waited for")
-            {
+            if let Some(status) = self.child.try_wait().expect("own children can be waited for") {
                 self.ended = true;
                 return self.result(status);
             }
@@ -142,13 +111,8 @@ impl Running {
     }
 
     fn result(&self, status: ExitStatus) -> Done {
-        let read =
-            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        Done {
-            status,
-            stdout: read(&self.out),
-            stderr: read(&self.err),
-        }
+        let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        Done { status, stdout: read(&self.out), stderr: read(&self.err) }
     }
 
     fn watch(&mut self) {
@@ -159,39 +123,19 @@ impl Running {
         let mut seen = format!("{} has not ended after {:?}\n", self.name, self.limit);
         if let Some((ginnel, dir)) = &self.status {
             let mut status = Command::new("timeout");
-            status
-                .arg("10")
-                .arg(ginnel)
-                .args(["status", "--json"])
-                .env("GINNEL_DIR", dir);
+            status.arg("10").arg(ginnel).args(["status", "--json"]).env("GINNEL_DIR", dir);
             seen += &said("ginnel status --json", &mut status);
         }
         for pid in self.processes() {
             let name = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let title = format!(
-                "process {pid}: {}",
-                String::from_utf8_lossy(&name).replace('\0', " ")
-            );
+            let title = format!("process {pid}: {}", String::from_utf8_lossy(&name).replace('\0', " "));
             let mut gdb = Command::new("timeout");
-            gdb.args([
-                "30",
-                "gdb",
-                "-p",
-                &pid.to_string(),
-                "-batch",
-                "-ex",
-                "thread apply all bt",
-            ]);
+            gdb.args(["30", "gdb", "-p", &pid.to_string(), "-batch", "-ex", "thread apply all bt"]);
             seen += &said(&title, &mut gdb);
         }
         self.end();
-        let read =
-            |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        panic!(
-            "{seen}--- standard output\n{}--- standard error\n{}",
-            read(&self.out),
-            read(&self.err)
-        );
+        let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        panic!("{seen}--- standard output\n{}--- standard error\n{}", read(&self.out), read(&self.err));
     }
 
     /// The program and all that it started and that still runs: its descendants and its process group.
@@ -205,11 +149,7 @@ impl Running {
                 let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
                 // "pid (name) state ppid pgrp": the name may hold anything, also brackets.
                 let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(1);
-                Some((
-                    pid,
-                    fields.next()?.parse().ok()?,
-                    fields.next()?.parse().ok()?,
-                ))
+                Some((pid, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
             })
             .collect();
         let mut found = vec![self.child.id()];
@@ -252,9 +192,7 @@ fn kill(pid: u32, signal: i32) {
 
 fn said(title: &str, command: &mut Command) -> String {
     let text = match command.stdin(Stdio::null()).output() {
-        Ok(o) => {
-            String::from_utf8_lossy(&o.stdout).into_owned() + &String::from_utf8_lossy(&o.stderr)
-        }
+        Ok(o) => String::from_utf8_lossy(&o.stdout).into_owned() + &String::from_utf8_lossy(&o.stderr),
         Err(e) => e.to_string(),
     };
     format!("--- {title}\n{}\n", text.trim_end())

@@ -13,60 +13,31 @@ const SECONDS: u64 = 5;
 
 /// Runs one configuration under the shim and holds what the shim reported against what must have happened.
 fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: impl Fn(&Report)) {
-    let _guard = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = ginnel_tests::seed();
     let chaos = seed.to_string();
-    let settings = settings
-        .iter()
-        .map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v }))
-        .collect();
-    let run = Run {
-        name,
-        place,
-        settings: Some(settings),
-        splice: false,
-        seconds: SECONDS,
-        workers: 2,
-        seed,
-    };
+    let settings = settings.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect();
+    let run = Run { name, place, settings: Some(settings), splice: false, seconds: SECONDS, workers: 2, seed };
     let Some((summary, report)) = run.go() else {
         return;
     };
     eprintln!("{}", line(name, &summary, &report));
-    assert!(
-        report.sum("ring_in") > 0,
-        "seed {seed}: no byte was received from a ring"
-    );
-    assert!(
-        report.sum("ring_out") > 0,
-        "seed {seed}: no byte was sent by a ring"
-    );
-    assert!(
-        report.sum("upgrades") > 0,
-        "seed {seed}: nothing was upgraded"
-    );
+    assert!(report.sum("ring_in") > 0, "seed {seed}: no byte was received from a ring");
+    assert!(report.sum("ring_out") > 0, "seed {seed}: no byte was sent by a ring");
+    assert!(report.sum("upgrades") > 0, "seed {seed}: nothing was upgraded");
     check(&report);
 }
 
 /// With chaos, directions moved to the ring and back again and again.
 fn switched_often(report: &Report) {
     let (up, down) = (report.sum("upgrades"), report.sum("downgrades"));
-    assert!(
-        up > 1000 && down > 1000,
-        "only {up} upgrades and {down} downgrades"
-    );
+    assert!(up > 1000 && down > 1000, "only {up} upgrades and {down} downgrades");
 }
 
 /// Tokens alone woke whoever slept.
 fn tokens_only(report: &Report) {
     assert!(report.sum("tokens_sent") > 0, "no token was sent");
-    assert_eq!(
-        report.sum("wakes_sent"),
-        0,
-        "something else than a token woke a sleeper"
-    );
+    assert_eq!(report.sum("wakes_sent"), 0, "something else than a token woke a sleeper");
 }
 
 #[test]
@@ -76,96 +47,47 @@ fn fifo() {
 
 #[test]
 fn fifo_chaos() {
-    under_the_shim(
-        "fifo-chaos",
-        Place::Loopback,
-        &[("GINNEL_CHAOS", "SEED")],
-        switched_often,
-    );
+    under_the_shim("fifo-chaos", Place::Loopback, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 #[test]
 fn tokens() {
-    under_the_shim(
-        "tokens",
-        Place::Loopback,
-        &[("GINNEL_TOKENS", "1")],
-        tokens_only,
-    );
+    under_the_shim("tokens", Place::Loopback, &[("GINNEL_TOKENS", "1")], tokens_only);
 }
 
 #[test]
 fn tokens_chaos_tiny_rings() {
-    let settings = [
-        ("GINNEL_TOKENS", "1"),
-        ("GINNEL_CHAOS", "SEED"),
-        ("GINNEL_RING", "4096"),
-        ("GINNEL_RING_MAX", "4096"),
-    ];
-    under_the_shim(
-        "tokens-chaos-tiny-rings",
-        Place::Loopback6,
-        &settings,
-        |report| {
-            tokens_only(report);
-            switched_often(report);
-        },
-    );
+    let settings = [("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
+    under_the_shim("tokens-chaos-tiny-rings", Place::Loopback6, &settings, |report| {
+        tokens_only(report);
+        switched_often(report);
+    });
 }
 
 #[test]
 fn threads_chaos() {
-    under_the_shim(
-        "threads-chaos",
-        Place::Threads,
-        &[("GINNEL_CHAOS", "SEED")],
-        switched_often,
-    );
+    under_the_shim("threads-chaos", Place::Threads, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 #[test]
 fn namespaces_chaos() {
-    under_the_shim(
-        "namespaces-chaos",
-        Place::Namespaces,
-        &[("GINNEL_CHAOS", "SEED")],
-        switched_often,
-    );
+    under_the_shim("namespaces-chaos", Place::Namespaces, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 /// The test itself is right: everything it demands holds on TCP, and it leaves nothing out.
 #[test]
 fn plain_tcp_passes_and_every_call_is_made() {
-    let _guard = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = ginnel_tests::seed();
-    let run = |name, place| Run {
-        name,
-        place,
-        settings: None,
-        splice: true,
-        seconds: SECONDS,
-        workers: 2,
-        seed,
-    };
-    let mut summary = run("plain", Place::Loopback)
-        .go()
-        .expect("loopback is always there")
-        .0;
-    summary += &run("plain-threads", Place::Threads)
-        .go()
-        .expect("loopback is always there")
-        .0;
+    let run = |name, place| Run { name, place, settings: None, splice: true, seconds: SECONDS, workers: 2, seed };
+    let mut summary = run("plain", Place::Loopback).go().expect("loopback is always there").0;
+    summary += &run("plain-threads", Place::Threads).go().expect("loopback is always there").0;
     let usual = "sessions phases checkpoints read readv recv recvfrom recvmsg recvmmsg read_chk recv_chk recvfrom_chk peek peekmsg \
                  trunc waitall fionread rcvtimeo write writev send sendto sendmsg sendmmsg sendfile sendfile64 poll ppoll select \
                  pselect poll_chk ppoll_chk epoll_wait epoll_pwait epoll_pwait2 level edge oneshot exclusive nested nested_poll \
                  several kept_level kept_edge mixed spin single pingpong short_read again_read";
     for counter in usual.split_whitespace() {
-        assert!(
-            json::sum(&summary, counter) > 0,
-            "seed {seed}: {counter} never happened: {summary}"
-        );
+        assert!(json::sum(&summary, counter) > 0, "seed {seed}: {counter} never happened: {summary}");
     }
 }
 
@@ -175,18 +97,8 @@ fn a_corrupted_byte_is_found() {
     let stand = Stand::plain("corrupted");
     let mut command = stand.command(build::program("switching"));
     // Every seed sends more than this in its first sessions.
-    command.args([
-        "--seconds",
-        "60",
-        "--corrupt",
-        "20000",
-        "--seed",
-        &ginnel_tests::seed().to_string(),
-    ]);
+    command.args(["--seconds", "60", "--corrupt", "20000", "--seed", &ginnel_tests::seed().to_string()]);
     let done = stand.run(&mut command);
     assert!(!done.success(), "{done}");
-    assert!(
-        done.stderr.contains("byte mismatch") && done.stderr.contains("(offset 20000) 1 differ"),
-        "{done}"
-    );
+    assert!(done.stderr.contains("byte mismatch") && done.stderr.contains("(offset 20000) 1 differ"), "{done}");
 }

@@ -159,7 +159,7 @@ static void events_to_got(struct actor *a, struct waiter *w, const struct epoll_
         if ((ev[i].data.u64 & ~0xffffull) != TAG || k >= (uint64_t)a->e->nconn) fail(a->e, "epoll returned data %#llx that nobody registered", (unsigned long long)ev[i].data.u64);
         if (!ev[i].events) fail(a->e, "epoll reports connection %d with no event", (int)k);
         for (int j = 0; j < i; j++)
-            if (ev[j].data.u64 == ev[i].data.u64) fail(a->e, "epoll reports connection %d twice", (int)k);
+            if (ev[j].data.u64 == ev[i].data.u64) fail(a->e, "epoll (kind %d) reports connection %d twice: %#x and %#x", (int)w->kind, (int)k, ev[j].events, ev[i].events);
         uint32_t asked = edge ? EPOLLIN | EPOLLOUT : events_of(need[k]);
         if (ev[i].events & ~asked) fail(a->e, "epoll (kind %d) asked for %#x on connection %d reports %#x", w->kind, asked, (int)k, ev[i].events);
         got[k] |= (ev[i].events & EPOLLIN ? IN : 0u) | (ev[i].events & EPOLLOUT ? OUT : 0u);

@@ -8,21 +8,15 @@ use ginnel_tests::switching::{Place, Run, line};
 use std::time::{Duration, Instant};
 
 fn main() {
-    let (mut seconds, mut seed, mut only, mut fixed) = (
-        60,
-        ginnel_tests::seed(),
-        String::new(),
-        std::env::var_os("GINNEL_SEED").is_some(),
-    );
+    let (mut seconds, mut seed, mut only, mut fixed) =
+        (60, ginnel_tests::seed(), String::new(), std::env::var_os("GINNEL_SEED").is_some());
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let value = args.next();
         let number = || value.as_deref().and_then(|v| v.parse().ok());
         match (flag.as_str(), &value) {
             ("--seconds", Some(_)) if number().is_some() => seconds = number().unwrap_or(60),
-            ("--seed", Some(_)) if number().is_some() => {
-                (seed, fixed) = (number().unwrap_or(seed), true)
-            }
+            ("--seed", Some(_)) if number().is_some() => (seed, fixed) = (number().unwrap_or(seed), true),
             ("--only", Some(name)) => only.clone_from(name),
             _ => {
                 eprintln!("usage: switching [--seconds N] [--seed N] [--only NAME]");
@@ -40,20 +34,8 @@ fn main() {
                 continue;
             }
             let chaos = format!("{seed}");
-            let settings = settings.map(|s| {
-                s.iter()
-                    .map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v }))
-                    .collect()
-            });
-            let run = Run {
-                name,
-                place,
-                settings,
-                splice: rounds % 4 == 3,
-                seconds: each,
-                workers: 2,
-                seed,
-            };
+            let settings = settings.map(|s| s.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect());
+            let run = Run { name, place, settings, splice: rounds % 4 == 3, seconds: each, workers: 2, seed };
             println!("{name}: seed {seed}");
             if let Some((summary, report)) = run.go() {
                 println!("{}", line(name, &summary, &report));
@@ -77,46 +59,17 @@ fn configurations() -> [(&'static str, Place, Settings); 10] {
     [
         ("plain", Place::Loopback, None),
         ("fifo", Place::Loopback, Some(&[])),
-        (
-            "fifo-chaos",
-            Place::Loopback,
-            Some(&[("GINNEL_CHAOS", "SEED")]),
-        ),
+        ("fifo-chaos", Place::Loopback, Some(&[("GINNEL_CHAOS", "SEED")])),
         ("tokens", Place::Loopback, Some(&[("GINNEL_TOKENS", "1")])),
-        (
-            "tokens-chaos",
-            Place::Loopback,
-            Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")]),
-        ),
-        (
-            "tiny-rings",
-            Place::Loopback6,
-            Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
-        ),
+        ("tokens-chaos", Place::Loopback, Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")])),
+        ("tiny-rings", Place::Loopback6, Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")])),
         (
             "tiny-rings-tokens-chaos",
             Place::Loopback,
-            Some(&[
-                ("GINNEL_RING", "4096"),
-                ("GINNEL_RING_MAX", "4096"),
-                ("GINNEL_TOKENS", "1"),
-                ("GINNEL_CHAOS", "SEED"),
-            ]),
+            Some(&[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED")]),
         ),
-        (
-            "threads-chaos",
-            Place::Threads,
-            Some(&[("GINNEL_CHAOS", "SEED")]),
-        ),
-        (
-            "threads-tokens",
-            Place::Threads,
-            Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
-        ),
-        (
-            "namespaces-chaos",
-            Place::Namespaces,
-            Some(&[("GINNEL_CHAOS", "SEED")]),
-        ),
+        ("threads-chaos", Place::Threads, Some(&[("GINNEL_CHAOS", "SEED")])),
+        ("threads-tokens", Place::Threads, Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")])),
+        ("namespaces-chaos", Place::Namespaces, Some(&[("GINNEL_CHAOS", "SEED")])),
     ]
 }

@@ -1,0 +1,25 @@
+// closefrom and close_range over everything: the other end sees the end of file, and connections made afterwards work.
+#include "check.h"
+
+static void peer(int fd) { IS(recv(fd, (char[1]){0}, 1, 0), 0); }
+
+int main(void) {
+    for (int i = 0; i < 3; i++) {
+        int fd = with_peer(peer), ends[2];
+        FAILS(close_range(9, 3, 0), EINVAL);
+        if (i == 2) {
+            IS(close_range((unsigned)fd, (unsigned)fd, CLOSE_RANGE_CLOEXEC), 0);
+            IS(fcntl(fd, F_GETFD), FD_CLOEXEC);
+            put_pattern(fd, 0, 0);
+        }
+        if (i == 0) closefrom(3);
+        else IS(close_range(3, ~0u, 0), 0);
+        FAILS(fcntl(fd, F_GETFD), EBADF);
+        FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EBADF);
+        IS(ended(other), 0);
+        pair_here(ends);
+        for (int j = 0; j < 20; j++) put_pattern(ends[0], 5000, j), get_pattern(ends[1], 5000, j);
+        close(ends[0]), close(ends[1]);
+        say("closed, and going on");
+    }
+}

@@ -1,0 +1,60 @@
+// SIGKILL: end-of-file where the dead process had consumed everything, a reset where it had not; whoever waits is woken.
+#include "check.h"
+
+static void idle(int fd) {
+    (void)fd;
+    for (;;) pause();
+}
+
+static void *kill_later(void *unused) {
+    (void)unused;
+    sleep_ms(150);
+    IS(kill(other, SIGKILL), 0);
+    return NULL;
+}
+
+static int doomed(void) {
+    pthread_t thread;
+    int fd = with_peer(idle);
+    IS(pthread_create(&thread, NULL, kill_later, NULL), 0);
+    pthread_detach(thread);
+    return fd;
+}
+
+static void killed(int fd) {
+    CHECK(WTERMSIG(ended(other)) == SIGKILL);
+    close(fd);
+}
+
+int main(void) {
+    int fd = doomed();
+    IS(recv(fd, (char[1]){0}, 1, 0), 0);
+    say("recv: end of file");
+    killed(fd);
+    fd = doomed();
+    CHECK(polled(fd, POLLIN | POLLRDHUP, PATIENCE) & POLLIN);
+    IS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), 0);
+    say("poll: end of file");
+    killed(fd);
+    fd = doomed();
+    int set = epoll_create1(0);
+    IS(epoll_add(set, fd, EPOLLIN | EPOLLET), 0);
+    CHECK(epolled(set, fd, PATIENCE) & EPOLLIN);
+    IS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), 0);
+    say("epoll: end of file");
+    killed(fd);
+    fd = doomed();
+    put_pattern(fd, 1000, 1);  // never read
+    FAILS(recv(fd, (char[1]){0}, 1, 0), ECONNRESET);
+    say("recv: reset");
+    killed(fd);
+    // Asleep because there is no room.
+    fd = doomed();
+    char *much = calloc(1, 1 << 20);
+    ssize_t n;
+    do n = send(fd, much, 1 << 20, MSG_NOSIGNAL);
+    while (n > 0);
+    CHECK(errno == ECONNRESET || errno == EPIPE);
+    say("send: broken");
+    killed(fd);
+}
