@@ -10,7 +10,7 @@ use std::ffi::OsString;
 /// Programs started with `ginnel run` meet one another in a segment of shared memory. Connections whose both ends are
 /// there move into it and back as needed; all others stay ordinary TCP. No daemon and no configuration is needed.
 #[derive(Debug, Parser)]
-#[command(name = "ginnel", version, after_long_help = EXIT)]
+#[command(name = "ginnel", version, max_term_width = 100, after_long_help = EXIT)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -42,8 +42,8 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends
   GINNEL_SHIM      the library to preload, where it is not found beside ginnel
 
-Exit status: that of PROGRAM, or 125 if ginnel itself failed, 126 if PROGRAM was found and cannot be started,
-127 if it was not found.";
+Exit status: that of PROGRAM, or 125 if ginnel itself failed, 126 if PROGRAM was found and cannot
+be started, 127 if it was not found.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -70,8 +70,12 @@ fn one(seen: &Directory) -> String {
         }
         return text;
     }
-    text += &format!("Segments in {}\n", seen.directory);
-    text += &table::segments(&seen.segments, width);
+    if seen.segments.is_empty() {
+        text += &format!("No segment in {}\n", seen.directory);
+    } else {
+        text += &format!("Segments in {}\n", seen.directory);
+        text += &table::segments(&seen.segments, width);
+    }
     text.push('\n');
     if seen.processes.is_empty() {
         text += "No process runs under ginnel at the moment.\n";

@@ -254,17 +254,17 @@ impl Survey {
     /// By what this end is woken when it sleeps: what it asked for last, else what it would ask for.
     fn wake(&self, slot: &Slot) -> Wake {
         let id = slot.segment.load(Relaxed);
-        let Some(region) = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).find(|region| region.id() == id)
-        else {
-            return Wake::Token;
-        };
+        let regions = self.regions.values().filter_map(|(_, region)| region.as_ref().ok());
+        let region = regions.into_iter().find(|region| region.id() == id);
         let page = slot.channel.load(Relaxed);
-        let wish =
-            (region.owner(page).is_some()).then(|| Channel::at(region, page).direction(1 - slot.side()).want_data().load(Relaxed));
-        let tokens = region.tokens_only() || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0;
-        match wish.map(Want::of) {
+        let wish = region.filter(|region| region.owner(page).is_some()).map(|region| {
+            let incoming = Channel::at(region, page).direction(1 - slot.side());
+            Want::of(incoming.want_data().load(Relaxed))
+        });
+        let tokens_only = region.is_some_and(Region::tokens_only);
+        match wish {
             Some(Want::Waiter { .. }) => Wake::Fifo,
-            _ if tokens => Wake::Token,
+            _ if tokens_only || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0 => Wake::Token,
             _ => Wake::Fifo,
         }
     }

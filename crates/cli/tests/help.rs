@@ -1,0 +1,12 @@
+//! What help and errors look like. `TRYCMD=overwrite cargo test -p ginnel-cli` takes the present words over.
+
+#[test]
+fn words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    trycmd::TestCases::new()
+        .env("GINNEL_DIR", directory.path().to_string_lossy())
+        .env("GINNEL_SHIM", "/no/shim.so")
+        .insert_var("[DIR]", directory.path().to_string_lossy().into_owned())
+        .expect("a variable")
+        .case("tests/cmd/*.trycmd");
+}
