@@ -729,7 +729,7 @@ impl<'a> Endpoint<'a> {
                         return kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0) != 0;
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 {
+                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 && self.others_sleep() {
                             // The token may have been meant for another thread that still sleeps: the next byte wakes it.
                             let (_, fresh) = park::arm(self.incoming().want_data(), Want::Token);
                             slot.rx.armed.fetch_add(fresh, Relaxed);
@@ -776,7 +776,7 @@ impl<'a> Endpoint<'a> {
         }
         if want == Want::Token || Want::of(direction.want_data().load(Relaxed)) == Want::Token || slot.rx.armed.load(Relaxed) != slot.rx.tokens.load(Relaxed) {
             // Tokens of an empty ring only keep the kernel's sets busy. One may have been meant for another thread that still sleeps: tokens then go on.
-            if self.discard_tokens(self.tokens_until(direction)) > 0 && slot.has(flag::SHARED) {
+            if self.discard_tokens(self.tokens_until(direction)) > 0 && self.others_sleep() {
                 want = Want::Token;
             }
         }
@@ -797,6 +797,11 @@ impl<'a> Endpoint<'a> {
                 slot.rx.armed.fetch_add(fresh, Relaxed);
             }
         }
+    }
+
+    /// May somebody else sleep on this socket whom only tokens wake?
+    fn others_sleep(self) -> bool {
+        self.slot.has(flag::SHARED) || self.slot.rx.sleepers.load(Relaxed) > 0 || self.slot.holder_count() > 1
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.

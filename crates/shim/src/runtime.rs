@@ -165,6 +165,7 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         return None;
     }
     if new {
+        crate::sets::fresh(index);
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
         slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.

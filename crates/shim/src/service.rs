@@ -49,8 +49,7 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
 pub fn attend(endpoint: Endpoint<'static>) {
     match endpoint.slot.stage() {
         Stage::Settling => {
-            SETTLING.store(1, Ordering::Relaxed);
-            if start(endpoint.attachment) {
+            if start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
                 ring();
             }
         }
@@ -162,15 +161,17 @@ fn run() {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
     loop {
-        let settling = SETTLING.swap(0, Ordering::AcqRel) != 0;
-        let mut again = settling;
-        if settling {
+        let mut again = SETTLING.load(Ordering::Acquire) != 0;
+        if again || waiter(attachment).is_none() {
             again = all(attachment);
-        } else if waiter(attachment).is_none() {
-            all(attachment);
-        }
-        if again {
-            SETTLING.store(1, Ordering::Relaxed);
+            if !again {
+                SETTLING.store(0, Ordering::Release);
+                // One that began meanwhile did not ring.
+                again = all(attachment);
+                if again {
+                    SETTLING.store(1, Ordering::Release);
+                }
+            }
         }
         let tick = if again {
             SETTLING_TICK

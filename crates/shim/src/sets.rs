@@ -267,13 +267,9 @@ fn forget_child(fd: c_int) {
 }
 
 /// `fd`, a TCP socket, is about to be closed: its registrations go with it.
-pub fn closing(fd: c_int) {
+pub fn closing(fd: c_int, slot: Option<u32>) {
     let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
     let Some(places) = places else { return };
-    let slot = match fds::get(fd) {
-        Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
-        _ => None,
-    };
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
@@ -366,6 +362,11 @@ fn local_bits(slot: u32, set: u8, clear: u8) {
 #[inline]
 fn local_of(slot: u32) -> u8 {
     LOCAL.get(slot as usize).map_or(0, |local| local.load(Ordering::Acquire))
+}
+
+/// A slot begins anew: nothing is registered under its number.
+pub fn fresh(slot: u32) {
+    local_bits(slot, 0, u8::MAX);
 }
 
 /// `fd` became an endpoint: registrations that it had before are the endpoint's.
@@ -738,7 +739,8 @@ pub fn forget_parent() {
             if let Some(waiter) = inner.waiter.take() {
                 attachment.disown(waiter.fifo());
             }
-            inner.waiter_tried = true;
+            // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
+            inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
             for index in 0..inner.registrations.len() {
                 make_hot(inner, u32::try_from(index).unwrap_or(0));
             }

@@ -317,15 +317,18 @@ fn slot_kernel(endpoint: Endpoint<'_>) {
 
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
 fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
-    if endpoint.arm_data(Want::Token).is_none() {
-        return Woken::Again;
-    }
     if end.is_some_and(|end| end <= sys::monotonic_ns()) {
         return Woken::TimedOut;
+    }
+    endpoint.slot.rx.sleepers.fetch_add(1, Ordering::SeqCst);
+    if endpoint.arm_data(Want::Token).is_none() {
+        endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
+        return Woken::Again;
     }
     let mut byte = 0u8;
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
     slot_kernel(endpoint);
     if got >= 0 {
         return Woken::Again;

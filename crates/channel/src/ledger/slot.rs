@@ -254,7 +254,9 @@ pub struct Receive {
     pub tokens: AtomicU64,
     /// An `errno` that the kernel told while ring bytes were unread; 0 none.
     pub error: AtomicU64,
-    _pad: [AtomicU64; 4],
+    /// Threads that sleep on this socket and that only a token wakes.
+    pub sleepers: AtomicU64,
+    _pad: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);

@@ -34,7 +34,7 @@ pub fn created(fd: c_int, kind: Kind) {
 fn stale(fd: c_int) {
     match fds::take(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
-            sets::closing(fd);
+            sets::closing(fd, Some(slot));
             // The socket may live on elsewhere; the dead are found by their holders.
             if fds::unrefer(slot, fd) == 0 {
                 service::forget(slot);
@@ -60,7 +60,7 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
         }
         Entry::Own => Outcome::Failed(libc::EBADF),
         Entry::Tcp | Entry::Accepted => {
-            sets::closing(fd);
+            sets::closing(fd, None);
             fds::set(fd, Entry::Unknown);
             Outcome::Libc
         }
@@ -87,7 +87,7 @@ fn close_endpoint(fd: c_int) -> Outcome<c_int> {
 
 /// Lets go of an endpoint's descriptor. True if the socket ends with it.
 fn release(fd: c_int, slot: u32) -> bool {
-    sets::closing(fd);
+    sets::closing(fd, Some(slot));
     let last = runtime::let_go(fd, slot);
     if fds::count(slot) == 0 {
         service::forget(slot);
@@ -147,7 +147,7 @@ pub fn replacing(new: c_int) {
             fds::set(new, Entry::Unknown);
         }
         Entry::Tcp | Entry::Accepted => {
-            sets::closing(new);
+            sets::closing(new, None);
             fds::set(new, Entry::Unknown);
         }
         Entry::Own | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
