@@ -184,9 +184,11 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
         Stage::Candidate => slot.set_stage(Stage::Plain),
         Stage::Published => {
             let entry = Entry::at(&endpoint.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
-            if entry.step(state::PUBLISHED, state::FREE) {
-                slot.set_stage(Stage::Plain);
+            // An offer that came at the same moment is not taken up: its maker waits for an echo in vain, on TCP.
+            if !entry.step(state::PUBLISHED, state::FREE) {
+                slot.entry.store(0, Relaxed);
             }
+            slot.set_stage(Stage::Plain);
         }
         Stage::Offered | Stage::Settling | Stage::Active => {
             // The peer's writer reads this before it upgrades and at every send.
@@ -202,8 +204,12 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
         let slot = self.slot;
-        hold(self, reason);
-        if slot.stage() != Stage::Active {
+        {
+            // Not while a step towards a channel is being taken.
+            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+            hold(self, reason);
+        }
+        if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
             return true;
         }
         let end = sys::monotonic_ns() + patience_ns;

@@ -400,12 +400,18 @@ impl<'a> Endpoint<'a> {
         Take::End
     }
 
-    /// Has the writer published anything that this reader has not taken?
+    /// Has the writer published anything that this reader could take now? A downgrade whose token is still on its way is none: TCP wakes.
     fn has_news(self, direction: Direction<'_>) -> bool {
         let rx = &self.slot.rx;
-        direction.tail().load(Acquire) != rx.head.load(Relaxed)
-            || direction.epoch().load(Acquire) != rx.phase.load(Relaxed)
-            || direction.eof().load(Acquire) != NO_EOF
+        let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
+        let epoch = direction.epoch().load(Acquire);
+        if epoch == phase {
+            return direction.tail().load(Acquire) != head || direction.eof().load(Acquire) != NO_EOF;
+        }
+        match self.record(direction, phase + 1) {
+            Ok(record) => record.ring != head || rx.received.load(Relaxed) >= record.tcp || kernel::readable(self.fd) > 0,
+            Err(Corrupt) => true,
+        }
     }
 
     /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP would say: end-of-file if it had read
@@ -726,7 +732,13 @@ impl<'a> Endpoint<'a> {
                 }
                 Ok(Step::Done(Take::Nothing)) => {
                     if !self.rx_in_ring() {
-                        return kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0) != 0;
+                        let reported = kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0);
+                        match reported {
+                            0 => return false,
+                            // Came just now: data, or the token of a switch that came just now.
+                            libc::POLLIN => continue,
+                            _ => return true,
+                        }
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
                         if self.discard_tokens(self.tokens_until(self.incoming())) > 0 && self.others_sleep() {
@@ -742,13 +754,27 @@ impl<'a> Endpoint<'a> {
                 }
                 Ok(Step::Done(_)) => return true,
                 Ok(Step::Again) => {
-                    if self.rx_in_ring() && self.readable() || !self.rx_in_ring() && kernel::readable(self.fd) > 0 && self.switch_is_far() {
+                    let there = if self.rx_in_ring() { self.ring_has_bytes() } else { kernel::readable(self.fd) > 0 && self.switch_is_far() };
+                    if there {
                         return true;
                     }
                 }
             }
         }
         true
+    }
+
+    /// In the ring: are there bytes before the end of this phase?
+    fn ring_has_bytes(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
+        if rx.frozen.load(Relaxed) != 0 {
+            return false;
+        }
+        match self.epoch(direction) {
+            Ok(epoch) if epoch > phase => self.record(direction, epoch).is_ok_and(|record| record.ring != head),
+            _ => direction.tail().load(Acquire) != head,
+        }
     }
 
     /// On TCP: is the next byte data?

@@ -52,6 +52,7 @@ impl<'a> Endpoint<'a> {
         // One thread at a time; the others have better things to do.
         let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
         match self.slot.stage() {
+            _ if self.slot.has(flag::HOLD) && self.slot.stage() <= Stage::Published => {}
             Stage::Candidate => self.publish(),
             Stage::Published => self.look_for_offer(),
             Stage::Offered => self.look_for_echo(),

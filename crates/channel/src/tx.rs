@@ -147,6 +147,10 @@ impl<'a> Endpoint<'a> {
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
             self.pay_tokens();
+            if slot.tx.owed.load(Relaxed) != 0 && !self.tx_in_ring() {
+                // Tokens go before data.
+                return Ok(false);
+            }
         }
         if slot.attention.load(Relaxed) & attention::RESEND != 0 && !self.resend()? {
             return Ok(false);

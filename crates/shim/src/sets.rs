@@ -539,6 +539,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
 }
 
 fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data: u64) -> Outcome<c_int> {
+    if fds::get(fd) == Entry::Unknown {
+        recover(fd);
+    }
     let entry = runtime::classify(fd);
     if let Entry::Epoll(inner_set) = entry {
         if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data) {
@@ -667,11 +670,32 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
     false
 }
 
+/// Every (set, registration) of a slot, whatever descriptor of it was registered.
+fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<(u32, u32)> {
+    if fds::count(slot) == 1 {
+        return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
+    }
+    let mut found = Vec::new();
+    for (index, place) in SETS.iter().enumerate() {
+        // SAFETY: sets are never freed.
+        let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
+        if set.size.load(Ordering::Acquire) != 0 {
+            set.inner.with(|inner| {
+                let of_slot = |entry: &Registration| {
+                    entry.used && (entry.slot == Some(slot) || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+                };
+                for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
+                    found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));
+                }
+            });
+        }
+    }
+    found
+}
+
 /// Has every registration of the slot looked at in the next wait.
 fn heat(endpoint: Endpoint<'static>, slot: u32) {
-    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
-    let _ = slot;
-    for (index, registration) in places {
+    for (index, registration) in places_of(endpoint, slot) {
         if let Some(set) = set_at(index) {
             set.inner.with(|inner| {
                 make_hot(inner, registration);
@@ -687,8 +711,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
     if local_of(index) & local::WRITES == 0 {
         return false;
     }
-    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
-    for (index, registration) in places {
+    for (index, registration) in places_of(endpoint, index) {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
@@ -759,7 +782,7 @@ pub fn recover(fd: c_int) {
     }
     sys::close(file);
     let text = String::from_utf8_lossy(&text);
-    if !text.contains("tfd:") {
+    if !text.contains("tfd:") && !is_epoll(fd) {
         return;
     }
     created(fd);
@@ -771,12 +794,32 @@ pub fn recover(fd: c_int) {
         let events = words.nth(1).and_then(|word| u32::from_str_radix(word, 16).ok());
         let data = words.nth(1).and_then(|word| u64::from_str_radix(word, 16).ok());
         let (Some(target), Some(events), Some(data)) = (target, events, data) else { continue };
+        if fds::get(target) == Entry::Unknown {
+            recover(target);
+        }
         let entry = runtime::classify(target);
-        if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
+        if let Entry::Epoll(child) = entry {
+            if let Some(child) = set_at(child) {
+                child.inner.with(nest);
+            }
+            set.inner.with(|inner| inner.children.push((target, events, data)));
+            set.size.fetch_add(1, Ordering::AcqRel);
+        } else if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
             let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
             let _ = add(set, index, fd, target, events, data);
         }
     }
+}
+
+fn is_epoll(fd: c_int) -> bool {
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let mut name = [0u8; 64];
+    // SAFETY: both are readable and writable for their lengths.
+    let got = unsafe {
+        let here = libc::AT_FDCWD as usize;
+        sys::raw(syscalls::Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0])
+    };
+    name.get(..got.unwrap_or(0)).is_some_and(|name| name.ends_with(b"[eventpoll]"))
 }
 
 /// Before an exec: the new program knows nothing of tags.

@@ -192,6 +192,15 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
     }
 }
 
+/// Which of `events` (as epoll has them; the low ones are poll's) hold for `fd` now.
+pub(crate) fn now(fd: c_int, events: u32) -> u32 {
+    let mask = i16::try_from(events & 0x7fff).unwrap_or(0);
+    let mut wanted = [pollfd { fd, events: mask, revents: 0 }];
+    let mut asked = Vec::new();
+    let _ = look(&mut wanted, &mut asked);
+    u32::try_from(wanted[0].revents).unwrap_or(0)
+}
+
 enum Slept {
     Again,
     TimedOut,

@@ -145,13 +145,28 @@ fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
 
 /// Events that were found when somebody only asked whether there are any, and that come once.
 fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
-    set.inner.with(|inner| {
-        let n = inner.stash.len().min(room.len());
-        for (place, event) in room.iter_mut().zip(inner.stash.drain(..n)) {
-            *place = event;
+    if set.inner.with(|inner| inner.stash.is_empty()) {
+        return 0;
+    }
+    let stash = set.inner.with(|inner| core::mem::take(&mut inner.stash));
+    let mut n = 0;
+    for event in stash {
+        let data = event.u64;
+        let fd = set.inner.with(|inner| resolve(inner, data).and_then(|index| inner.registrations.get(index as usize)).map(|entry| entry.fd));
+        // Still so?
+        let now = fd.map_or(event.events, |fd| event.events & crate::ops::ready::now(fd, event.events));
+        if now == 0 {
+            continue;
         }
-        n
-    })
+        match room.get_mut(n) {
+            Some(place) => {
+                *place = epoll_event { events: now, u64: data };
+                n += 1;
+            }
+            None => set.inner.with(|inner| inner.stash.push(event)),
+        }
+    }
+    n
 }
 
 enum Look {
