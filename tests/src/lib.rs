@@ -18,11 +18,12 @@ pub mod build;
 pub mod crash;
 pub mod json;
 pub mod netns;
+pub mod programs;
 mod stand;
 pub mod switching;
 mod watch;
 
-pub use stand::{Report, Stand};
+pub use stand::{Report, Stand, exit_on_panic};
 pub use watch::{Done, Running};
 
 use std::io::Write;

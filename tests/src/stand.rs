@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{Done, Running, build, json};
@@ -64,6 +65,7 @@ impl Stand {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = base.join(format!("ginnel-test-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        lock(&DIRECTORIES).push(dir.clone());
         Self { dir, settings, limit: Duration::from_secs(120) }
     }
 
@@ -129,6 +131,14 @@ impl Stand {
         self.start(command).finish()
     }
 
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it does not end in time: what was seen of it.
+    pub fn try_run(&self, command: &mut Command) -> Result<Done, String> {
+        self.start(command).try_finish()
+    }
+
     /// What the shims of all ended processes reported.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -178,11 +188,35 @@ impl Stand {
     }
 }
 
+/// The directories of all stands there are.
+static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a stand's directory, unless `GINNEL_KEEP` is set.
+fn remove(dir: &Path) {
+    if std::env::var_os("GINNEL_KEEP").is_none() {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// For programs, where a panic ends the process at once: says why, removes all stands' directories and exits with status 1.
+pub fn exit_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        for dir in lock(&DIRECTORIES).drain(..) {
+            remove(&dir);
+        }
+        std::process::exit(1);
+    }));
+}
+
 impl Drop for Stand {
     fn drop(&mut self) {
-        if std::env::var_os("GINNEL_KEEP").is_none() {
-            let _ = std::fs::remove_dir_all(&self.dir);
-        }
+        lock(&DIRECTORIES).retain(|dir| *dir != self.dir);
+        remove(&self.dir);
     }
 }
 

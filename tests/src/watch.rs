@@ -86,7 +86,7 @@ impl Running {
                 self.ended = true;
                 panic!("{} ended before it said {text:?}: {}", self.name, self.result(status));
             }
-            self.watch();
+            self.watch().unwrap_or_else(|seen| panic!("{seen}"));
         }
     }
 
@@ -100,13 +100,24 @@ impl Running {
     /// # Panics
     /// When it does not end in time: with backtraces of all its processes and threads.
     #[must_use]
-    pub fn finish(mut self) -> Done {
+    pub fn finish(self) -> Done {
+        self.try_finish().unwrap_or_else(|seen| panic!("{seen}"))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end in time: what was seen of it.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn try_finish(mut self) -> Result<Done, String> {
         loop {
             if let Some(status) = self.child.try_wait().expect("own children can be waited for") {
                 self.ended = true;
-                return self.result(status);
+                return Ok(self.result(status));
             }
-            self.watch();
+            self.watch()?;
         }
     }
 
@@ -115,10 +126,10 @@ impl Running {
         Done { status, stdout: read(&self.out), stderr: read(&self.err) }
     }
 
-    fn watch(&mut self) {
+    fn watch(&mut self) -> Result<(), String> {
         if self.since.elapsed() < self.limit {
             std::thread::sleep(Duration::from_millis(5));
-            return;
+            return Ok(());
         }
         let mut seen = format!("{} has not ended after {:?}\n", self.name, self.limit);
         if let Some((ginnel, dir)) = &self.status {
@@ -135,7 +146,7 @@ impl Running {
         }
         self.end();
         let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
-        panic!("{seen}--- standard output\n{}--- standard error\n{}", read(&self.out), read(&self.err));
+        Err(format!("{seen}--- standard output\n{}--- standard error\n{}", read(&self.out), read(&self.err)))
     }
 
     /// The program and all that it started and that still runs: its descendants and its process group.

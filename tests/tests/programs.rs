@@ -1,64 +1,27 @@
 //! Small programs, each of which checks one behaviour of sockets: they hold on plain TCP, say the same under the shim, and
 //! there bytes have gone through rings. See `tests/programs`.
 
-use ginnel_tests::{Stand, build};
-use std::time::Duration;
+use ginnel_tests::Stand;
+use ginnel_tests::programs::{WAYS, all, applies, run, stand};
 
-/// The ways in which each program is run under the shim.
-const WAYS: [(&str, &[(&str, &str)]); 4] = [
-    ("fifo", &[]),
-    ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
-    (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
-    ("chaos", &[("GINNEL_CHAOS", "7:8")]),
-];
-
-const TINY: &str = "tiny";
-
-/// Those that do not count on a connection's buffers to hold what nobody reads yet.
-const NEED_NO_ROOM: [&str; 16] = [
-    "edge_once",
-    "edge_short_reads",
-    "edge_short_writes",
-    "exclusive",
-    "exit_without_close",
-    "full_connection",
-    "half_close",
-    "killed_peer",
-    "message_calls",
-    "oneshot",
-    "on_standard_streams",
-    "preforked_server",
-    "processes_share",
-    "send_timeout",
-    "signals_interrupt",
-    "threads_share",
-];
-
-fn run(stand: &Stand, name: &str) -> String {
-    let mut command = stand.command(build::program(name));
-    // Where it finds the other programs, if it starts any.
-    command.arg(build::program("echo_raw").parent().expect("a program lies in a folder"));
-    let done = stand.run(&mut command);
+fn says(stand: &Stand, name: &str) -> String {
+    let done = run(stand, name).unwrap_or_else(|seen| panic!("{name}: {seen}"));
     assert!(done.success(), "{name}: {done}");
     assert!(!done.stdout.is_empty(), "{name} has said nothing");
     done.stdout
 }
 
 fn plain(name: &str) {
-    let _ = (build::static_program("echo_raw"), run(&Stand::plain(name).limit(Duration::from_secs(60)), name));
+    says(&stand(name, None), name);
 }
 
 fn same_under_the_shim(name: &str) {
-    let _ = build::static_program("echo_raw");
-    let expected = run(&Stand::plain(name).limit(Duration::from_secs(60)), name);
-    for (way, settings) in WAYS {
-        if way == TINY && !NEED_NO_ROOM.contains(&name) {
-            continue;
-        }
-        let stand = Stand::shimmed(&format!("{name}-{way}"), settings).limit(Duration::from_secs(60));
-        assert_eq!(run(&stand, name), expected, "{name}, {way}: not what it says without the shim");
+    let expected = says(&stand(name, None), name);
+    for way in WAYS.iter().filter(|way| applies(name, way)) {
+        let stand = stand(name, Some(way));
+        assert_eq!(says(&stand, name), expected, "{name}, {}: not what it says without the shim", way.0);
         let report = stand.report();
-        assert!(report.ring_bytes() > 0, "{name}, {way}: no byte went through a ring: {report:?}");
+        assert!(report.ring_bytes() > 0, "{name}, {}: no byte went through a ring: {report:?}", way.0);
     }
 }
 
@@ -123,13 +86,9 @@ programs! {
 }
 
 #[test]
-fn every_program_is_listed() {
-    let not_tests = ["echo_raw"];
-    for entry in std::fs::read_dir(build::tests_dir().join("programs")).expect("tests/programs is there").flatten() {
-        let file = entry.file_name().into_string().expect("a name in ASCII");
-        if let Some(name) = file.strip_suffix(".c") {
-            assert!(LISTED.contains(&name) || not_tests.contains(&name), "{file} is run by no test");
-        }
+fn each_is_listed() {
+    for name in all() {
+        assert!(LISTED.contains(&name.as_str()), "{name}.c is run by no test");
     }
 }
 
@@ -137,10 +96,10 @@ fn every_program_is_listed() {
 #[test]
 fn no_memory_of_the_segment_is_lost() {
     let stand = Stand::shimmed("memory", &[]);
-    run(&stand, "half_close");
+    says(&stand, "half_close");
     let baseline = stand.free_extents();
     for name in ["short_connections", "numbers_reused", "killed_peer", "unread_data_resets", "exec_keeps", "idle_connections"] {
-        run(&stand, name);
+        says(&stand, name);
     }
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
     stand.assert_nothing_lost(baseline);

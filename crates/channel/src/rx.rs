@@ -66,6 +66,25 @@ impl<'a> Sink<'a> {
         Some((unsafe { piece.iov_base.cast::<u8>().add(self.offset) }, piece.iov_len - self.offset))
     }
 
+    /// The next places, at most `limit` bytes in all.
+    fn window<'b>(&mut self, pieces: &'b mut [iovec; 16], limit: u64) -> &'b [iovec] {
+        self.moved(0);
+        let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut count = 0;
+        for (place, piece) in pieces.iter_mut().zip(self.iov.iter().skip(self.index)) {
+            if left == 0 {
+                break;
+            }
+            let skip = if count == 0 { self.offset } else { 0 };
+            let len = (piece.iov_len - skip).min(left);
+            // SAFETY: `offset` lies inside the piece.
+            *place = iovec { iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(), iov_len: len };
+            left -= len;
+            count += 1;
+        }
+        pieces.get(..count).unwrap_or(&[])
+    }
+
     fn moved(&mut self, mut n: usize) {
         self.filled += n;
         while let Some(piece) = self.iov.get(self.index) {
@@ -587,7 +606,7 @@ impl<'a> Endpoint<'a> {
             }
             // SAFETY: the caller's promise.
             let first = unsafe { self.peek_kernel(sink, there.min(limit)) };
-            if let (Some(ring), true) = (ring, there >= limit) {
+            if let (Some(ring), true) = (ring, there >= limit && sink.filled() as u64 == limit) {
                 // SAFETY: the caller's promise.
                 unsafe { self.peek_ring(sink, direction, ring)? };
             }
@@ -628,17 +647,18 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// Looks at up to `limit` of the kernel's bytes.
+    ///
     /// # Safety
     /// The sink's buffers are writable memory.
     unsafe fn peek_kernel(self, sink: &mut Sink<'_>, limit: u64) -> Take {
-        let Some((at, len)) = sink.next() else { return Take::Nothing };
-        let len = (len as u64).min(limit) as usize;
-        if len == 0 {
+        let mut pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 16];
+        let window = sink.window(&mut pieces, limit);
+        if window.is_empty() {
             return Take::Nothing;
         }
-        let piece = [iovec { iov_base: at.cast(), iov_len: len }];
-        // SAFETY: the sink's place is writable for `len` bytes.
-        match unsafe { kernel::recv(self.fd, &piece, libc::MSG_PEEK) } {
+        // SAFETY: the window lies in the sink's buffers.
+        match unsafe { kernel::recv(self.fd, window, libc::MSG_PEEK) } {
             Ok(0) => Take::End,
             Ok(got) => {
                 sink.moved(got);
@@ -680,7 +700,7 @@ impl<'a> Endpoint<'a> {
         let mut available = end.ahead_of(position, reach)?;
         while available > 0 {
             if let Some((next_start, next_offset, next_size)) = next {
-                if position == next_start {
+                if position.wrapping_sub(next_start) as i64 >= 0 {
                     (start, offset, size_here) = (next_start, next_offset, next_size);
                     next = None;
                 }

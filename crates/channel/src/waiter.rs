@@ -139,6 +139,13 @@ impl Waiter {
     }
 }
 
+/// The process (ledger entry) that a waiter of this ledger's member belongs to; `None` where the page is no waiter.
+#[must_use]
+pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
+    segment.owner(page).filter(|owner| owner.kind == Use::Waiter)?;
+    u32::try_from(page_word(segment, page, 16).load(Ordering::Relaxed)).ok()?.checked_sub(1)
+}
+
 /// Frees a waiter's page and removes its FIFO.
 pub(crate) fn discard(attachment: &Attachment, page: u32) {
     let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);

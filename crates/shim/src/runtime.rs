@@ -160,6 +160,9 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         return None;
     };
     let index = attachment.ledger.index(slot);
+    if slot.holder_count() > 4 {
+        slot.purge(&attachment.ledger);
+    }
     if !slot.hold(me) {
         fds::replace(fd, before, Entry::Plain);
         return None;

@@ -3,7 +3,7 @@
 
 use crate::{fds, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::ledger::{SLOTS, Stage, attention};
+use ginnel_channel::ledger::{SLOTS, Stage, attention, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel, reclaim};
@@ -29,6 +29,8 @@ const FIFO_DATA: u64 = u64::MAX - 1;
 const SETTLING_TICK: c_int = 1;
 /// How often where peers cannot wake it, ms.
 const TOKEN_TICK: c_int = 100;
+/// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
+const SHARED_TICK: c_int = 200;
 /// How often otherwise, ms.
 const IDLE_TICK: c_int = 5000;
 
@@ -161,22 +163,22 @@ fn run() {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
     loop {
-        let mut again = SETTLING.load(Ordering::Acquire) != 0;
-        if again || waiter(attachment).is_none() {
-            again = all(attachment);
-            if !again {
-                SETTLING.store(0, Ordering::Release);
-                // One that began meanwhile did not ring.
-                again = all(attachment);
-                if again {
-                    SETTLING.store(1, Ordering::Release);
-                }
+        let settling = SETTLING.load(Ordering::Acquire) != 0;
+        let mut seen = all(attachment);
+        if settling && !seen.settling {
+            SETTLING.store(0, Ordering::Release);
+            // One that began meanwhile did not ring.
+            seen = all(attachment);
+            if seen.settling {
+                SETTLING.store(1, Ordering::Release);
             }
         }
-        let tick = if again {
+        let tick = if seen.settling {
             SETTLING_TICK
         } else if waiter(attachment).is_none() {
             TOKEN_TICK
+        } else if seen.shared {
+            SHARED_TICK
         } else {
             IDLE_TICK
         };
@@ -231,14 +233,23 @@ fn sleep(attachment: &'static Attachment, ms: c_int) {
     }
 }
 
-/// Looks at every slot of this process. True while any is settling.
-fn all(attachment: &'static Attachment) -> bool {
-    let mut settling = false;
+/// What a look at every slot showed.
+#[derive(Default, Clone, Copy)]
+struct Seen {
+    settling: bool,
+    shared: bool,
+}
+
+/// Looks at every slot of this process.
+fn all(attachment: &'static Attachment) -> Seen {
+    let mut seen = Seen::default();
     for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
         serve(index);
-        settling |= attachment.ledger.slot(index).stage() == Stage::Settling;
+        let slot = attachment.ledger.slot(index);
+        seen.settling |= slot.stage() == Stage::Settling;
+        seen.shared |= slot.stage() == Stage::Active && slot.has(flag::SHARED);
     }
-    settling
+    seen
 }
 
 /// Does for one slot what is due.
@@ -259,6 +270,9 @@ fn serve(index: u32) {
             }
             Stage::Active => {
                 watch(endpoint);
+                if endpoint.slot.has(flag::SHARED) {
+                    take_over(endpoint);
+                }
                 if endpoint.wants_service() {
                     endpoint.serve_tx();
                 }
@@ -266,6 +280,20 @@ fn serve(index: u32) {
             _ => {}
         }
     });
+}
+
+/// Another process that has the socket was named as the one to wake, and ended: this one is.
+fn take_over(endpoint: Endpoint<'static>) {
+    let attachment = endpoint.attachment;
+    let named = endpoint.channel().service(endpoint.slot.side());
+    let page = u32::try_from(named.load(Ordering::Relaxed)).unwrap_or(0);
+    let mine = attachment.service_page();
+    if page != mine && mine != 0 {
+        let process = ginnel_channel::waiter::owner(&attachment.segment, page);
+        if !process.is_some_and(|process| attachment.ledger.process(process).alive()) {
+            named.store(u64::from(mine), Ordering::Relaxed);
+        }
+    }
 }
 
 /// In a fork child: the thread is not there, and what it used is the parent's.

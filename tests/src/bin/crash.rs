@@ -3,6 +3,7 @@
 use ginnel_tests::crash::check;
 
 fn main() {
+    ginnel_tests::exit_on_panic();
     let (mut count, mut seed) = (5000_u32, ginnel_tests::seed());
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {

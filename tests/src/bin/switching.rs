@@ -8,6 +8,7 @@ use ginnel_tests::switching::{Place, Run, line};
 use std::time::{Duration, Instant};
 
 fn main() {
+    ginnel_tests::exit_on_panic();
     let (mut seconds, mut seed, mut only, mut fixed) =
         (60, ginnel_tests::seed(), String::new(), std::env::var_os("GINNEL_SEED").is_some());
     let mut args = std::env::args().skip(1);

@@ -400,6 +400,16 @@ impl Slot {
         self.holders.iter().any(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
+    /// Takes holders off that are dead.
+    pub fn purge(&self, ledger: &super::Ledger) {
+        for holder in &self.holders {
+            let seen = holder.load(Ordering::Acquire);
+            if seen != 0 && !ledger.process(seen - 1).alive() {
+                let _ = holder.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Takes a holder off; returns how many remain.
     pub fn let_go(&self, process: u32) -> usize {
         for holder in &self.holders {

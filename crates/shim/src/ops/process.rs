@@ -93,6 +93,9 @@ pub fn fork_child() {
     for (fd, entry) in fds::all() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
             let shared = attachment.ledger.slot(slot);
+            if shared.holder_count() > 4 {
+                shared.purge(&attachment.ledger);
+            }
             shared.hold(attachment.me());
             shared.set(flag::SHARED, true);
             fds::set(fd, Entry::Inherited(slot));
