@@ -1,0 +1,83 @@
+//! The small behaviour programs: the ways in which each is run under the shim, and one run.
+
+use std::time::Duration;
+
+use crate::{Done, Stand, build};
+
+/// A name and the shim's settings.
+pub type Way = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The ways in which each program is run under the shim.
+pub const WAYS: [Way; 4] = [
+    ("fifo", &[]),
+    ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
+    (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
+    ("chaos", &[("GINNEL_CHAOS", "7:8")]),
+];
+
+const TINY: &str = "tiny";
+
+/// Those that do not count on a connection's buffers to hold what nobody reads yet.
+const NEED_NO_ROOM: [&str; 16] = [
+    "edge_once",
+    "edge_short_reads",
+    "edge_short_writes",
+    "exclusive",
+    "exit_without_close",
+    "full_connection",
+    "half_close",
+    "killed_peer",
+    "message_calls",
+    "on_standard_streams",
+    "oneshot",
+    "preforked_server",
+    "processes_share",
+    "send_timeout",
+    "signals_interrupt",
+    "threads_share",
+];
+
+/// Whether `name` is to be run in `way`.
+#[must_use]
+pub fn applies(name: &str, way: &Way) -> bool {
+    way.0 != TINY || NEED_NO_ROOM.contains(&name)
+}
+
+/// All that there are: each file in `tests/programs` but those that only serve others.
+///
+/// # Panics
+/// When the folder cannot be read.
+#[must_use]
+pub fn all() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(build::tests_dir().join("programs"))
+        .expect("tests/programs is there")
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".c")?.to_owned()))
+        .filter(|name| name != "echo_raw")
+        .collect();
+    names.sort();
+    names
+}
+
+/// A stand for one run: plain, or in a way.
+#[must_use]
+pub fn stand(name: &str, way: Option<&Way>) -> Stand {
+    match way {
+        None => Stand::plain(name),
+        Some((way, settings)) => Stand::shimmed(&format!("{name}-{way}"), settings),
+    }
+    .limit(Duration::from_secs(40))
+}
+
+/// Runs the program `name` there.
+///
+/// # Errors
+/// When it does not end in time: what was seen of it.
+pub fn run(stand: &Stand, name: &str) -> Result<Done, String> {
+    let _ = (build::program("echo_raw"), build::static_program("echo_raw"));
+    let program = build::program(name);
+    let mut command = stand.command(&program);
+    // Where it finds the other programs, if it starts any.
+    command.args(program.parent());
+    stand.try_run(&mut command)
+}
