@@ -367,7 +367,16 @@ impl<'a> Endpoint<'a> {
                 if self.has_news(direction) {
                     return Ok(Step::Again);
                 }
-                Ok(Step::Done(Take::Nothing))
+                // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
+                if self.discard_tokens(self.tokens_until(direction)) == 0 {
+                    return Ok(Step::Done(Take::Nothing));
+                }
+                if self.others_sleep() {
+                    let (_, fresh) = park::arm(direction.want_data(), Want::Token);
+                    self.slot.rx.armed.fetch_add(fresh, Relaxed);
+                }
+                self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                Ok(Step::Again)
             }
             Ok(_) => {
                 // FIN. Whatever was published before it is visible now.
@@ -761,10 +770,17 @@ impl<'a> Endpoint<'a> {
                         }
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 && self.others_sleep() {
-                            // The token may have been meant for another thread that still sleeps: the next byte wakes it.
-                            let (_, fresh) = park::arm(self.incoming().want_data(), Want::Token);
-                            slot.rx.armed.fetch_add(fresh, Relaxed);
+                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 {
+                            if self.others_sleep() {
+                                // The token may have been meant for another thread that still sleeps: the next byte wakes it.
+                                let (_, fresh) = park::arm(self.incoming().want_data(), Want::Token);
+                                slot.rx.armed.fetch_add(fresh, Relaxed);
+                            }
+                            if kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0 {
+                                // FIN stood behind it.
+                                slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                                continue;
+                            }
                         }
                         if self.has_news(self.incoming()) {
                             continue;

@@ -230,8 +230,12 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
     }
     crate::report::add(endpoint.slot);
     let others = endpoint.slot.let_go(endpoint.me());
-    if others > 0 && others_live(endpoint) {
+    if others > 0 && others_live(endpoint) || endpoint.slot.forking.load(Ordering::SeqCst) != 0 {
         return false;
+    }
+    if endpoint.slot.has(flag::SPAWNED) {
+        // Somebody else may have it, without having said so yet: it is left to the kernel as it is.
+        let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
     }
     endpoint.finish();
     true

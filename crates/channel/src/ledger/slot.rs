@@ -156,8 +156,8 @@ pub mod flag {
     pub const SHARED: u32 = 128;
     /// SO_RCVLOWAT is more than one.
     pub const LOW_WATER: u32 = 256;
-    /// The hold is a wish of the peer's that was seen.
-    pub const PEER_HOLD: u32 = 512;
+    /// A program was started that may have inherited the socket: the last close that is seen may not be the last.
+    pub const SPAWNED: u32 = 512;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -286,6 +286,9 @@ pub struct Slot {
     pub entry: AtomicU32,
     /// Attempts at settling.
     pub attempts: AtomicU32,
+    /// Forks under way: children that will hold it and have not said so yet.
+    pub forking: AtomicU32,
+    _spare: AtomicU32,
     /// This endpoint's nonce.
     pub nonce: AtomicU64,
     /// Segment id of the channel.

@@ -38,6 +38,9 @@ extern "C" fn before() {
     let (depth, parent) = DEPTH.get();
     // SAFETY: takes and touches nothing.
     let parent = if depth == 0 { unsafe { libc::getpid() } } else { parent };
+    if depth == 0 {
+        crate::ops::process::vforking();
+    }
     DEPTH.set((depth + 1, parent));
     ASIDE.fetch_add(1, Ordering::Relaxed);
 }

@@ -69,7 +69,21 @@ fn open_descriptors() -> Vec<c_int> {
 
 /// Before `fork` (pthread_atfork prepare).
 pub fn fork_prepare() {
+    // The parent may close a socket before the child has said that it holds it.
+    each_endpoint(|slot| {
+        slot.forking.fetch_add(1, Ordering::SeqCst);
+    });
     sets::lock_all();
+}
+
+/// Calls `work` for the slot of every descriptor that stands for one.
+fn each_endpoint(work: impl Fn(&ginnel_channel::Slot)) {
+    let Some(attachment) = runtime::attachment() else { return };
+    for (_, entry) in fds::all() {
+        if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
+            work(attachment.ledger.slot(slot));
+        }
+    }
 }
 
 /// After `fork`, in the parent.
@@ -98,6 +112,7 @@ pub fn fork_child() {
             }
             shared.hold(attachment.me());
             shared.set(flag::SHARED, true);
+            let _ = shared.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
             fds::set(fd, Entry::Inherited(slot));
         }
     }
@@ -130,8 +145,27 @@ pub unsafe fn spawning(path: *const c_char, envp: *const *const c_char) {
     }
     let path = if path.is_null() { c"/bin/sh".as_ptr() } else { path };
     // SAFETY: the caller's promise.
-    if !unsafe { keeps_shim(path, -1, envp) } {
+    if unsafe { keeps_shim(path, -1, envp) } {
+        mark_inherited();
+    } else {
         hand_over_inherited();
+    }
+}
+
+/// A vfork child is about to be made: it will start some program.
+pub fn vforking() {
+    mark_inherited();
+}
+
+/// Remembers of every endpoint that an exec would leave open that another program may have it.
+fn mark_inherited() {
+    for (fd, entry) in fds::all() {
+        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
+            let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
+            if flags & libc::FD_CLOEXEC as usize == 0 {
+                endpoint.slot.set(flag::SPAWNED | flag::SHARED, true);
+            }
+        }
     }
 }
 
