@@ -78,6 +78,8 @@ impl Endpoint<'_> {
             let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
             if abort {
                 slot.set(flag::TX_SHUT, true);
+                // The reset is meant: it is not the end of the stream.
+                self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
             } else {
                 self.mark_end();
             }
@@ -150,7 +152,7 @@ pub(crate) fn release_side(attachment: &Attachment, page: u32, side: u8) {
     let channel = Channel::at(&attachment.segment, page);
     let bit = 1 << side;
     let before = channel.released().fetch_or(bit, AcqRel);
-    if before & bit == 0 && before | bit == 3 {
+    if before & bit == 0 && (before | bit) & 3 == 3 {
         free_channel(attachment, page);
     }
 }

@@ -6,7 +6,7 @@
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
 //! | 0x000 | 8 | magic | creator |
-//! | 0x008 | 8 | which sides have released it (bit 0, bit 1) | both |
+//! | 0x008 | 8 | which sides have released it (bit 0, bit 1); which meant to reset (bit 8, bit 9) | both |
 //! | 0x010 | 2 × 8 | owner of each side: member << 32 \| ledger slot | each its own |
 //! | 0x020 | 2 × 8 | generation of that slot | each its own |
 //! | 0x030 | 2 × 8 | nonce of each side | creator (both) |
@@ -212,4 +212,5 @@ impl<'a> Direction<'a> {
     }
 }
 
-const _: () = assert!(0x058 + 24 <= 0x070 && 0x080 + 48 <= 0x0c0);
+const RECORD: u64 = 24;
+const _: () = assert!(0x058 + RECORD == 0x070 && 0x080 + 2 * RECORD <= 0x0c0);

@@ -397,7 +397,13 @@ impl<'a> Endpoint<'a> {
                     self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
                     return Ok(Step::Again);
                 }
-                Ok(Step::Done(self.failed(errno)))
+                let take = self.failed(errno);
+                if take == Take::End {
+                    // It stays the end, however often it is asked.
+                    self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                }
+                Ok(Step::Done(take))
             }
         }
     }
@@ -466,11 +472,27 @@ impl<'a> Endpoint<'a> {
         if errno == libc::ECONNRESET && self.slot.stage() == Stage::Active {
             let direction = self.incoming();
             let clean = direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot.rx.head.load(Relaxed);
-            if clean {
+            // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
+            let read_all = self.all_was_read();
+            let meant = self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
+            if !meant && (clean || read_all) {
                 return Take::End;
             }
         }
         Take::Error(errno)
+    }
+
+    /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
+    fn all_was_read(self) -> bool {
+        let (outgoing, tx) = (self.outgoing(), &self.slot.tx);
+        let epoch = tx.epoch.load(Relaxed);
+        let head = outgoing.head().load(Acquire);
+        if epoch & 1 == 1 {
+            return head == tx.tail.load(Relaxed);
+        }
+        // Back on TCP: nothing but the downgrade's own token went out since.
+        let since = |record: &Record| record.epoch == epoch && record.ring == head && tx.sent.load(Relaxed) == record.tcp;
+        epoch != 0 && outgoing.switch(epoch).checked(since).is_ok()
     }
 
     /// Throws away up to `n` bytes that are tokens.
@@ -788,6 +810,12 @@ impl<'a> Endpoint<'a> {
                     }
                     return false;
                 }
+                Ok(Step::Done(Take::Error(errno))) => {
+                    // The kernel tells an error once: it is kept for the program's own call.
+                    slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+                    slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    return true;
+                }
                 Ok(Step::Done(_)) => return true,
                 Ok(Step::Again) => {
                     let there = if self.rx_in_ring() { self.ring_has_bytes() } else { kernel::readable(self.fd) > 0 && self.switch_is_far() };
@@ -838,7 +866,7 @@ impl<'a> Endpoint<'a> {
         }
         if want == Want::Token || Want::of(direction.want_data().load(Relaxed)) == Want::Token || slot.rx.armed.load(Relaxed) != slot.rx.tokens.load(Relaxed) {
             // Tokens of an empty ring only keep the kernel's sets busy. One may have been meant for another thread that still sleeps: tokens then go on.
-            if self.discard_tokens(self.tokens_until(direction)) > 0 && self.others_sleep() {
+            if self.discard_tokens(self.tokens_until(direction)) > 0 && self.sleep_besides(1) {
                 want = Want::Token;
             }
         }
@@ -863,7 +891,12 @@ impl<'a> Endpoint<'a> {
 
     /// May somebody else sleep on this socket whom only tokens wake?
     fn others_sleep(self) -> bool {
-        self.slot.has(flag::SHARED) || self.slot.rx.sleepers.load(Relaxed) > 0 || self.slot.holder_count() > 1
+        self.sleep_besides(0)
+    }
+
+    /// Do more than `own` threads sleep on this socket, or may they in other processes?
+    fn sleep_besides(self, own: u64) -> bool {
+        self.slot.has(flag::SHARED) || self.slot.rx.sleepers.load(Relaxed) > own || self.slot.holder_count() > 1
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.

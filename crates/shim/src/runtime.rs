@@ -175,11 +175,10 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         slot.set(flag::CONNECTED, connected || (before != Entry::Accepted && guess_connected(fd)));
         let mut least: c_int = 1;
         let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
-        slot.set(flag::LOW_WATER, least > 1);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
-        } else if flags & libc::O_ASYNC != 0 {
+        } else if flags & libc::O_ASYNC != 0 || least > 1 {
             slot.make_plain(Reason::Option);
         }
     }

@@ -268,7 +268,10 @@ pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         }
         if MIXED.load(Ordering::Relaxed) == 0 {
             if let Some(waiter) = borrow(endpoint.attachment) {
-                return data_by_waiter(endpoint, &waiter, end);
+                endpoint.slot.rx.sleepers.fetch_add(1, Ordering::SeqCst);
+                let woken = data_by_waiter(endpoint, &waiter, end);
+                endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
+                return woken;
             }
         }
     }
@@ -381,11 +384,16 @@ pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Wo
         } else if armed == Want::Token && standing & libc::POLLIN == 0 {
             events |= libc::POLLIN;
         }
-        if armed == Want::Token {
-            // Unread bytes hide the token, and another thread may throw it away: look again soon.
-            let soon = timespec { tv_sec: 0, tv_nsec: if events & libc::POLLIN == 0 { 1_000_000 } else { 10_000_000 } };
-            limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
-        }
+        // Unread bytes hide a token, another thread may throw it away, or may have made this one's wish a token: look again soon.
+        let soon = if armed != Want::Token {
+            20_000_000
+        } else if events & libc::POLLIN == 0 {
+            1_000_000
+        } else {
+            10_000_000
+        };
+        let soon = timespec { tv_sec: 0, tv_nsec: soon };
+        limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
         let fifo = waiter.as_ref().map_or(-1, |waiter| waiter.fifo());
         let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
         match ppoll(&mut fds, limit) {

@@ -128,7 +128,7 @@ static __attribute__((noreturn, format(printf, 2, 3))) void fail(const struct en
     if (at > (int)sizeof text - 2) at = sizeof text - 2;
     text[at++] = '\n';
     (void)!write(2, text, (size_t)at);
-    show_connections(e); system("unset LD_PRELOAD; /tmp/target-main/release/examples/dump >&2");
+    show_connections(e);
     if (getenv("SWITCHING_STOP")) raise(SIGSTOP);
     _exit(1);
 }

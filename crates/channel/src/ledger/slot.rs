@@ -154,8 +154,6 @@ pub mod flag {
     pub const COUNTED: u32 = 64;
     /// Several processes or several epoll sets wait on this socket: wake-ups by token, which reach all.
     pub const SHARED: u32 = 128;
-    /// SO_RCVLOWAT is more than one.
-    pub const LOW_WATER: u32 = 256;
     /// A program was started that may have inherited the socket: the last close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
 }
@@ -254,7 +252,7 @@ pub struct Receive {
     pub tokens: AtomicU64,
     /// An `errno` that the kernel told while ring bytes were unread; 0 none.
     pub error: AtomicU64,
-    /// Threads that sleep on this socket and that only a token wakes.
+    /// Threads that sleep in a receive on this socket.
     pub sleepers: AtomicU64,
     _pad: [AtomicU64; 3],
 }

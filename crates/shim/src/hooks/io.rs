@@ -69,8 +69,10 @@ fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcom
 /// As for `recv(2)`.
 #[inline]
 pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
-    match piece(buf, n) {
-        // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than that.
+    // With MSG_TRUNC TCP stores nothing (tcp(7)): the buffer may be null.
+    let discarded = (flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0).then_some([iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }]);
+    match discarded.or_else(|| piece(buf, n)) {
+        // SAFETY: the caller promises `buf` writable for `n` bytes, or that nothing is stored; the piece says no more than that.
         Some(pieces) if !bypass() => unsafe { ops::io::recv(fd, &pieces, flags) },
         _ => Outcome::Libc,
     }

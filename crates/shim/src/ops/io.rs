@@ -4,7 +4,6 @@ use super::Outcome;
 use crate::wait::{self, Woken};
 use crate::{next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
 use ginnel_channel::settle::Endpoint;
@@ -124,8 +123,6 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     let mut least = 1;
     if flags & libc::MSG_WAITALL != 0 && patient {
         least = sink.room();
-    } else if slot.has(flag::LOW_WATER) && patient {
-        least = low_water(endpoint.fd).min(sink.room());
     }
     let mut end = None;
     let mut limited = false;
@@ -176,13 +173,6 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         sets::emptied(endpoint);
     }
     Outcome::Done(sink.filled() as isize)
-}
-
-#[cold]
-fn low_water(fd: c_int) -> usize {
-    let mut least: c_int = 1;
-    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
-    usize::try_from(least).unwrap_or(1).max(1)
 }
 
 /// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).

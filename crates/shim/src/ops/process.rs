@@ -14,14 +14,28 @@ pub fn started() {
     if let Some(attachment) = runtime::attachment() {
         extern "C" fn at_end() {
             report::write();
+            finish_all();
         }
-        if std::env::var_os("GINNEL_REPORT").is_some() {
-            // SAFETY: the function takes nothing and stays loaded.
-            unsafe { libc::atexit(at_end) };
-        }
+        // SAFETY: the function takes nothing and stays loaded.
+        unsafe { libc::atexit(at_end) };
         // Sockets that came over exec are held from now on.
         if attachment.ledger.slots().next().is_some() {
             inherit();
+        }
+    }
+}
+
+/// At `exit`: sockets that nobody else has end as if they were closed, so that no token lies unread when the kernel closes them.
+fn finish_all() {
+    if !runtime::is_own_memory() {
+        return;
+    }
+    for (fd, entry) in fds::all() {
+        if let (Entry::Endpoint(_), Some(endpoint)) = (entry, runtime::known(fd)) {
+            let alone = endpoint.slot.holder_count() <= 1 && endpoint.slot.forking.load(Ordering::SeqCst) == 0 && !endpoint.slot.has(flag::SPAWNED);
+            if alone && endpoint.slot.stage() == Stage::Active {
+                endpoint.finish();
+            }
         }
     }
 }
@@ -35,6 +49,9 @@ fn inherit() {
                     let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
                 }
             }
+        } else if fds::get(fd) == Entry::Plain {
+            // It may be an epoll set: that is looked at when it is used as one.
+            fds::set(fd, Entry::Unknown);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::fds::{self, Entry};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
-use ginnel_channel::ledger::{Reason, Stage, attention, flag};
+use ginnel_channel::ledger::{Reason, Stage, attention};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
@@ -63,10 +63,13 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
 pub fn option_set(fd: c_int, level: c_int, name: c_int) {
     if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT {
-        if let Some(endpoint) = runtime::known(fd) {
+        if runtime::known(fd).is_some() {
             let mut least: c_int = 1;
             let _ = kernel::getsockopt(fd, level, name, &mut least);
-            endpoint.slot.set(flag::LOW_WATER, least > 1);
+            if least > 1 {
+                // The kernel hides a token from who waits for more than one byte.
+                super::io::hand_over_for(fd, Reason::Option);
+            }
         }
     }
 }
