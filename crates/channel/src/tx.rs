@@ -602,6 +602,14 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
+    pub fn spill(self) {
+        let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+            self.downgrade();
+        }
+    }
+
     /// Is there something for the service thread to do in the writing direction?
     #[must_use]
     pub fn wants_service(self) -> bool {

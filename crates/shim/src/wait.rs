@@ -347,6 +347,9 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
     }
 }
 
+/// How long a writer waits for a reader that takes nothing before it goes on over TCP, nanoseconds.
+const PATIENCE: u64 = 15_000_000;
+
 /// Waits until a send may find room.
 pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Woken {
     if !in_ring {
@@ -370,6 +373,8 @@ pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Wo
     if let Some(waiter) = &waiter {
         waiter.sleeping(segment);
     }
+    let head = endpoint.outgoing().head().load(Ordering::Relaxed);
+    let began = sys::monotonic_ns();
     let woken = loop {
         if endpoint.writable() {
             break Woken::Again;
@@ -398,6 +403,13 @@ pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Wo
         let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
         match ppoll(&mut fds, limit) {
             Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => break Woken::TimedOut,
+            Ok(0) => {
+                // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it.
+                if sys::monotonic_ns() - began > PATIENCE && endpoint.outgoing().head().load(Ordering::Relaxed) == head {
+                    endpoint.spill();
+                }
+                break Woken::Again;
+            }
             Ok(_) => {
                 if fds[0].revents & libc::POLLIN != 0 {
                     let _ = endpoint.tidy();
