@@ -51,7 +51,7 @@ missing_of() {
 }
 
 if ! command -v "${CARGO:-cargo}" >/dev/null; then
-    echo "cargo is missing: install a Rust toolchain, 1.85 or later (https://rustup.rs)" >&2
+    echo "cargo is missing: install a Rust toolchain, 1.88 or later (https://rustup.rs)" >&2
     [[ -z ${SUDO_USER:-} ]] || echo "(sudo may have hidden yours: try  sudo env \"PATH=\$PATH\" make …)" >&2
     exit 1
 fi

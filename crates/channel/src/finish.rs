@@ -139,6 +139,16 @@ pub fn forget(attachment: &Attachment, slot: &Slot) {
     slot.free();
 }
 
+/// [`forget`] for a slot whose holders died.
+pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
+    let page = slot.channel.swap(0, AcqRel);
+    if page != 0 {
+        release_dead_side(attachment, page, slot.side());
+    }
+    slot.set_stage(Stage::Closed);
+    slot.free();
+}
+
 /// Lets go of this side of the slot's channel. Whoever is second frees it.
 pub fn release_channel(attachment: &Attachment, slot: &Slot) {
     let page = slot.channel.swap(0, AcqRel);
@@ -157,6 +167,15 @@ pub(crate) fn release_side(attachment: &Attachment, page: u32, side: u8) {
     }
 }
 
+/// In `released`: a side died, perhaps between claiming pages and describing them: every page with the channel's tag is to be looked for.
+const DIED: u64 = 0x10000;
+
+/// [`release_side`] for a side that died.
+pub(crate) fn release_dead_side(attachment: &Attachment, page: u32, side: u8) {
+    Channel::at(&attachment.segment, page).released().fetch_or(DIED, AcqRel);
+    release_side(attachment, page, side);
+}
+
 /// Frees a channel's pages. The rings' places were written by peers: only pages that carry the channel's tag are freed.
 pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
     let segment = &attachment.segment;
@@ -164,6 +183,11 @@ pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
         return;
     }
     let channel = Channel::at(segment, page);
+    if channel.released().load(Acquire) & DIED != 0 {
+        channel.magic().store(0, Relaxed);
+        segment.release_group(page);
+        return;
+    }
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);

@@ -37,6 +37,13 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     for page in 0..pages {
         match attachment.segment.owner(page) {
             Some(owner) if owner.kind == Use::Channel => freed += usize::from(reclaim_channel(attachment, &mut lives, page, owner.member)),
+            Some(owner) if owner.kind == Use::Ring => {
+                // The head of a group is claimed first and freed last: without it the page is nobody's.
+                let head = owner.tag.and_then(|tag| attachment.segment.owner(tag));
+                if !head.is_some_and(|head| head.kind == Use::Channel) {
+                    attachment.segment.release_if_tagged(page, 1, owner.tag.unwrap_or(page));
+                }
+            }
             Some(owner) if owner.kind == Use::Waiter => {
                 let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
                 let gone = if owner.member == attachment.member {
@@ -92,7 +99,7 @@ fn bury(attachment: &Attachment, slot: &Slot) {
         let _ = entry.step(state::PUBLISHED, state::FREE);
     }
     if slot.segment.load(Relaxed) == attachment.segment.id() {
-        finish::forget(attachment, slot);
+        finish::bury(attachment, slot);
     } else {
         slot.free();
     }
@@ -106,7 +113,8 @@ fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, make
         return maker == attachment.member && abandoned(attachment, page);
     }
     if channel.released().load(Relaxed) & 3 == 3 {
-        finish::free_channel(attachment, page);
+        // Whoever was freeing it died at it.
+        attachment.segment.release_group(page);
         return true;
     }
     for side in [0u8, 1] {
@@ -126,7 +134,7 @@ fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, make
             !lives.of(attachment, member)
         };
         if gone {
-            finish::release_side(attachment, page, side);
+            finish::release_dead_side(attachment, page, side);
         }
     }
     !attachment.segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)

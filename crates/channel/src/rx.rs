@@ -641,7 +641,10 @@ impl<'a> Endpoint<'a> {
                 // SAFETY: the caller's promise.
                 unsafe { self.peek_ring(sink, direction, ring)? };
             }
-            return Ok(first);
+            return Ok(match answer {
+                Step::Done(take) if sink.filled() == 0 => take,
+                _ => first,
+            });
         }
         let head = rx.head.load(Relaxed);
         // SAFETY: the caller's promise.
