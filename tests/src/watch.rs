@@ -177,11 +177,14 @@ impl Running {
         }
     }
 
+    /// Kills what is left: all of it, or, where the program itself has ended, what it left behind in its group.
     fn end(&mut self) {
-        if !self.ended {
-            for pid in self.processes() {
+        for pid in self.processes() {
+            if !(self.ended && pid == self.child.id()) {
                 kill(pid, libc::SIGKILL);
             }
+        }
+        if !self.ended {
             let _ = self.child.wait();
             self.ended = true;
         }
