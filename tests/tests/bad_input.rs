@@ -150,6 +150,7 @@ fn no_directory_and_none_can_be_made() {
 }
 
 #[test]
+#[ignore = "see CHANGELOG.md, known limits"]
 fn settings_that_mean_nothing() {
     let place = Stand::plain("place");
     let dir = place.dir().join("ginnel");
@@ -289,6 +290,7 @@ fn no_shared_memory_file_system() {
 
 /// Resource limits that leave the shim no descriptors, no address space, no files, no threads.
 #[test]
+#[ignore = "see CHANGELOG.md, known limits"]
 fn resource_limits() {
     let place = Stand::plain("place");
     let dir = place.dir().join("ginnel");

@@ -15,6 +15,8 @@ pub const DEFAULT_SEGMENT: &str = "default";
 /// Name of the ledger in its directory.
 pub const LEDGER: &str = "sockets";
 
+/// A process that may have fewer descriptors is left alone.
+const FEWEST_DESCRIPTORS: u64 = 256;
 /// Bytes of one entry of a segment's member table: state (0 free, 1 used), random id.
 const MEMBER_BYTES: u64 = 64;
 
@@ -135,6 +137,10 @@ impl Attachment {
     /// # Errors
     /// Why not, in words; the program goes on over TCP.
     pub fn new(settings: Settings, on_descriptor: fn(i32, bool)) -> Result<Self, Unattached> {
+        if sys::descriptor_limit() < FEWEST_DESCRIPTORS {
+            // A program that counts on every descriptor it may have is not to miss those that the shim takes.
+            return Err(Unattached { reason: Reason::NoSegment, message: format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)") });
+        }
         make_directory(&settings.directory)?;
         let path = settings.directory.join(LEDGER);
         let ledger = Ledger::open_or_create(&path).map_err(|error| Unattached::new(&path, &error))?;

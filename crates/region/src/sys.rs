@@ -43,17 +43,24 @@ pub fn close(fd: i32) {
     let _ = unsafe { raw(Sysno::close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
+/// How many descriptors this process may have (`RLIMIT_NOFILE`, soft).
+#[must_use]
+pub fn descriptor_limit() -> u64 {
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` has the shape of `struct rlimit64`.
+    let got = unsafe { raw(Sysno::prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, limit.as_mut_ptr() as usize, 0, 0]) };
+    if got.is_ok() { limit[0] } else { 0 }
+}
+
 /// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows, close-on-exec.
 /// Where that fails the descriptor stays where it is.
 #[must_use]
 pub fn move_high(fd: i32) -> i32 {
-    let mut limit = [0u64; 2];
-    // SAFETY: `limit` has the shape of `struct rlimit64`.
-    let got = unsafe { raw(Sysno::prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, limit.as_mut_ptr() as usize, 0, 0]) };
-    if got.is_err() || limit[0] < 64 {
+    let limit = descriptor_limit();
+    if limit < 64 {
         return fd;
     }
-    let top = usize::try_from(limit[0].min(65536)).unwrap_or(1024);
+    let top = usize::try_from(limit.min(65536)).unwrap_or(1024);
     // Above half of the numbers: programs take the lowest free one.
     match fcntl(fd, libc::F_DUPFD_CLOEXEC, top / 2 + top / 4) {
         Ok(high) => {

@@ -107,6 +107,18 @@ fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || endpoint.slot.has(flag::NONBLOCKING)
 }
 
+/// Does this call wait, after all? Asked before it answers EAGAIN or sleeps: a program that the shim does not see may have changed O_NONBLOCK of a socket
+/// that it shares.
+fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
+    let slot = endpoint.slot;
+    if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED) {
+        if let Ok(now) = ginnel_region::sys::fcntl(endpoint.fd, libc::F_GETFL, 0) {
+            slot.set(flag::NONBLOCKING, now & libc::O_NONBLOCK as usize != 0);
+        }
+    }
+    !nonblocking(endpoint, flags)
+}
+
 /// # Safety
 /// The iovecs describe writable memory.
 unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
@@ -144,7 +156,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             }
             Take::Bytes(_) | Take::Nothing => {}
         }
-        if !patient {
+        if !waits(endpoint, flags) {
             if sink.filled() > 0 {
                 break;
             }
@@ -324,7 +336,6 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
 /// # Safety
 /// The source's pieces describe readable memory.
 unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
-    let patient = !nonblocking(endpoint, flags);
     let mut end = None;
     let mut limited = false;
     while source.left > 0 {
@@ -343,7 +354,7 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
             Put::Error(errno) => return Outcome::Failed(errno),
             Put::Kernel => return Outcome::Libc,
         };
-        if !patient {
+        if !waits(endpoint, flags) {
             if in_ring && sets::filled(endpoint) {
                 continue;
             }
