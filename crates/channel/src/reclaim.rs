@@ -47,7 +47,10 @@ pub fn reclaim(attachment: &Attachment) -> usize {
             Some(owner) if owner.kind == Use::Waiter => {
                 let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
                 let gone = if owner.member == attachment.member {
-                    process != 0 && !attachment.ledger.process(u32::try_from(process - 1).unwrap_or(0)).alive()
+                    match process.checked_sub(1) {
+                        Some(process) => !attachment.ledger.process(u32::try_from(process).unwrap_or(0)).alive(),
+                        None => abandoned(attachment, page, 24),
+                    }
                 } else {
                     !lives.of(attachment, owner.member)
                 };
@@ -110,7 +113,7 @@ fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, make
     let channel = Channel::at(&attachment.segment, page);
     if channel.magic().load(Acquire) != MAGIC {
         // Half made. Its maker is at it, or died: only a ledger that knows its own slots can tell after a while.
-        return maker == attachment.member && abandoned(attachment, page);
+        return maker == attachment.member && abandoned(attachment, page, 0x1f8);
     }
     if channel.released().load(Relaxed) & 3 == 3 {
         // Whoever was freeing it died at it.
@@ -140,9 +143,9 @@ fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, make
     !attachment.segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)
 }
 
-/// Was a half-made channel seen half made for a while? Remembered in the page itself.
-fn abandoned(attachment: &Attachment, page: u32) -> bool {
-    let seen = attachment.segment.word(u64::from(page) * PAGE + 0x1f8);
+/// Was a half-made group seen half made for a while? Then it is freed. Remembered in its first page, at `place`.
+fn abandoned(attachment: &Attachment, page: u32, place: u64) -> bool {
+    let seen = attachment.segment.word(u64::from(page) * PAGE + place);
     let now = sys::monotonic_ns() / 1_000_000;
     let since = seen.load(Relaxed);
     if since == 0 || since > now {

@@ -571,7 +571,6 @@ impl<'a> Endpoint<'a> {
         if n == 0 {
             return Ok(match looked {
                 Ok(1) => Step::Again,
-                Ok(_) if sink.room() == 0 => Step::Done(Take::Nothing),
                 Ok(_) => Step::Done(self.ended_on_tcp()),
                 Err(libc::EAGAIN) => Step::Done(Take::Nothing),
                 Err(errno) => Step::Done(self.failed(errno)),
