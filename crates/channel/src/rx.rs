@@ -340,14 +340,17 @@ impl<'a> Endpoint<'a> {
             self.enter_tcp(direction, record.epoch);
             return Ok(Step::Again);
         }
+        // The mark says that the end is meant; that it has come, the kernel's FIN says, as it would on TCP.
         let eof = direction.eof().load(Acquire);
         if eof != NO_EOF {
-            // The mark may have come after the bytes were looked for.
             let tail = direction.tail().load(Acquire);
-            if tail == rx.head.load(Relaxed) && direction.epoch().load(Acquire) == rx.phase.load(Relaxed) {
-                return if eof == tail { Ok(Step::Done(Take::End)) } else { Err(Corrupt) };
+            if tail != rx.head.load(Relaxed) || direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
+                return Ok(Step::Again);
             }
-            return Ok(Step::Again);
+            if eof != tail {
+                return Err(Corrupt);
+            }
+            return self.ask_kernel();
         }
         if slot.attention.load(Relaxed) & attention::KERNEL != 0 {
             return self.ask_kernel();
@@ -386,7 +389,8 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
-                Ok(Step::Done(self.ended_without_mark()))
+                let meant = direction.eof().load(Acquire) != NO_EOF;
+                Ok(Step::Done(if meant { Take::End } else { self.ended_without_mark() }))
             }
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
             Err(errno) => {
@@ -440,7 +444,7 @@ impl<'a> Endpoint<'a> {
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         let epoch = direction.epoch().load(Acquire);
         if epoch == phase {
-            return direction.tail().load(Acquire) != head || direction.eof().load(Acquire) != NO_EOF;
+            return direction.tail().load(Acquire) != head;
         }
         match self.record(direction, phase + 1) {
             Ok(record) => record.ring != head || rx.received.load(Relaxed) >= record.tcp || kernel::readable(self.fd) > 0,
@@ -763,8 +767,7 @@ impl<'a> Endpoint<'a> {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
             return rx.frozen.load(Relaxed) == 0 && self.tidy();
         }
-        let ring = direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0;
-        ring || direction.eof().load(Relaxed) != NO_EOF
+        direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
 
     /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens
