@@ -98,18 +98,6 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn words(tuple: &Tuple) -> [u64; 6] {
-    let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
-    [
-        tuple.label,
-        half(&tuple.local, 0),
-        half(&tuple.local, 8),
-        half(&tuple.remote, 0),
-        half(&tuple.remote, 8),
-        u64::from(tuple.local_port) << 16 | u64::from(tuple.remote_port),
-    ]
-}
-
 fn mirrored(tuple: &Tuple) -> Tuple {
     Tuple { label: tuple.label, local: tuple.remote, local_port: tuple.remote_port, remote: tuple.local, remote_port: tuple.local_port }
 }
@@ -121,7 +109,7 @@ fn key(segment: &Segment, tuple: &Tuple) -> u64 {
         (x ^ x >> 27).wrapping_mul(0x81DA_DEF4_BC2D_D44D)
     };
     let end = |high: u64, low: u64, port: u64| mix(mix(mix(high ^ segment.id()) ^ low) ^ port);
-    let [label, lh, ll, rh, rl, ports] = words(tuple);
+    let [label, lh, ll, rh, rl, ports] = tuple.words();
     let sum = end(lh, ll, ports >> 16).wrapping_add(end(rh, rl, ports & 0xffff)) ^ mix(label);
     mix(sum) | 1
 }
@@ -146,7 +134,7 @@ fn window<'a>(segment: &'a Segment, key: u64) -> impl Iterator<Item = Entry<'a>>
 /// The other end's entry, if it is published.
 #[must_use]
 pub fn find_mate<'a>(segment: &'a Segment, tuple: &Tuple) -> Option<Entry<'a>> {
-    let (key, theirs) = (key(segment, tuple), words(&mirrored(tuple)));
+    let (key, theirs) = (key(segment, tuple), mirrored(tuple).words());
     window(segment, key).find(|entry| entry.state() == state::PUBLISHED && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&theirs))
 }
 
@@ -156,7 +144,7 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
     if let Some(mate) = find_mate(segment, tuple) {
         return Found::Mate(mate);
     }
-    let (key, mine) = (key(segment, tuple), words(tuple));
+    let (key, mine) = (key(segment, tuple), tuple.words());
     let taken = |entry: &Entry<'_>| entry.state() != state::FREE && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&mine);
     if let Some(same) = window(segment, key).find(taken) {
         return Found::Same(same);

@@ -309,9 +309,3 @@ pub fn forget_parent(attachment: &Attachment) {
         attachment.disown(fd.swap(-1, Ordering::AcqRel));
     }
 }
-
-/// Is the thread running in this process?
-#[must_use]
-pub fn running() -> bool {
-    RUNNING.load(Ordering::Acquire)
-}

@@ -144,8 +144,6 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 2;
     /// The writing direction was shut down.
     pub const TX_SHUT: u32 = 4;
-    /// The reading direction was shut down by this side.
-    pub const RX_SHUT: u32 = 8;
     /// Keep to TCP: ask the peer's writer, and do not upgrade.
     pub const HOLD: u32 = 16;
     /// Side number in the channel.
@@ -162,8 +160,6 @@ pub mod flag {
 pub mod attention {
     /// The kernel reported something about the socket: look before saying "nothing yet".
     pub const KERNEL: u32 = 1;
-    /// The peer asked for something (freeze, hold).
-    pub const REQUEST: u32 = 2;
     /// A token was refused by the kernel and is owed.
     pub const TOKEN_OWED: u32 = 4;
     /// This direction was frozen and is to be re-sent.
@@ -183,6 +179,22 @@ pub struct Tuple {
     pub remote: [u8; 16],
     /// The other end's port.
     pub remote_port: u16,
+}
+
+impl Tuple {
+    /// As six words: label, local address, remote address (high half first), both ports.
+    #[must_use]
+    pub fn words(&self) -> [u64; 6] {
+        let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
+        [
+            self.label,
+            half(&self.local, 0),
+            half(&self.local, 8),
+            half(&self.remote, 0),
+            half(&self.remote, 8),
+            u64::from(self.local_port) << 16 | u64::from(self.remote_port),
+        ]
+    }
 }
 
 /// The writer's private state, under its lock.
@@ -426,16 +438,7 @@ impl Slot {
 
     /// Remembers the tuple.
     pub fn set_tuple(&self, tuple: &Tuple) {
-        let half = |bytes: &[u8; 16], at: usize| bytes.iter().skip(at).take(8).fold(0u64, |sum, &byte| sum << 8 | u64::from(byte));
-        let words = [
-            tuple.label,
-            half(&tuple.local, 0),
-            half(&tuple.local, 8),
-            half(&tuple.remote, 0),
-            half(&tuple.remote, 8),
-            u64::from(tuple.local_port) << 16 | u64::from(tuple.remote_port),
-        ];
-        for (place, word) in self.tuple.iter().zip(words) {
+        for (place, word) in self.tuple.iter().zip(tuple.words()) {
             place.store(word, Ordering::Relaxed);
         }
     }

@@ -123,7 +123,7 @@ fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
 /// The iovecs describe writable memory.
 unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
     let slot = endpoint.slot;
-    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 || slot.has(flag::RX_SHUT) {
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::Libc;
     }
     let peek = flags & libc::MSG_PEEK != 0;
