@@ -19,10 +19,10 @@ fn main() {
             slot.channel.load(Relaxed)
         );
         println!(
-            "  tx epoch {} sent {} tail {} seen {} begun {} ring {}+{} owed {} resend {}..{}  rx phase {} received {} head {} ring {}+{} frozen {} armed {} tokens {} err {} sleepers {}",
+            "  tx epoch {} sent {} tail {} seen {} begun {} ring {}+{} owed {} resend {}..{}  rx phase {} received {} head {} ring {}+{} frozen {} armed {} tokens {} err {}",
             tx.epoch.load(Relaxed), tx.sent.load(Relaxed), tx.tail.load(Relaxed), tx.head_seen.load(Relaxed), tx.begun.load(Relaxed), tx.ring_start.load(Relaxed), tx.ring_size.load(Relaxed),
             tx.owed.load(Relaxed), tx.resend_from.load(Relaxed), tx.resend_to.load(Relaxed), rx.phase.load(Relaxed), rx.received.load(Relaxed), rx.head.load(Relaxed),
-            rx.ring_start.load(Relaxed), rx.ring_size.load(Relaxed), rx.frozen.load(Relaxed), rx.armed.load(Relaxed), rx.tokens.load(Relaxed), rx.error.load(Relaxed), rx.sleepers.load(Relaxed)
+            rx.ring_start.load(Relaxed), rx.ring_size.load(Relaxed), rx.frozen.load(Relaxed), rx.armed.load(Relaxed), rx.tokens.load(Relaxed), rx.error.load(Relaxed)
         );
         let page = slot.channel.load(Relaxed);
         if page != 0 {

@@ -230,6 +230,11 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
         let slot = self.slot;
+        if slot.stage() == Stage::Active {
+            // Frozen before it is held: a writer that sees the hold is to see what it is to send again.
+            let _ = self.tidy();
+            self.request_downgrade();
+        }
         {
             // Not while a step towards a channel is being taken.
             let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
@@ -246,6 +251,10 @@ impl Endpoint<'_> {
             let settled = self.on_tcp();
             if settled {
                 return true;
+            }
+            if self.rx_in_ring() && self.writer_is_gone(self.incoming()) {
+                // What lies in the ring cannot be given back.
+                return false;
             }
             if sys::monotonic_ns() > end {
                 return false;

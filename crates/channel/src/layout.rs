@@ -26,7 +26,7 @@
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
 //! | 0x0c0 | `want_space` | writer arms, reader claims |
 //! | 0x100 | reader's line: `head`, cpu | reader |
-//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
+//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
 use ginnel_region::{Segment, Untrusted};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,6 +176,8 @@ impl<'a> Direction<'a> {
         gate = 0x160;
         /// The last ring that the reader moved to.
         grown_ack = 0x168;
+        /// TCP offset up to which the reader has taken what came over TCP. Kept while TCP is the carrier.
+        received = 0x170;
     }
 
     fn record(self, at: u64) -> Record {

@@ -286,7 +286,7 @@ impl<'a> Endpoint<'a> {
 
     /// Frozen: is there no writer any more that could answer?
     #[cold]
-    fn writer_is_gone(self, direction: Direction<'_>) -> bool {
+    pub(crate) fn writer_is_gone(self, direction: Direction<'_>) -> bool {
         direction.eof().load(Acquire) != NO_EOF
             || kernel::poll(self.fd, libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }
@@ -371,12 +371,8 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
-                if self.discard_tokens(self.tokens_until(direction)) == 0 {
+                if self.sweep(None) == Swept::Tokens(0) {
                     return Ok(Step::Done(Take::Nothing));
-                }
-                if self.others_sleep() {
-                    let (_, fresh) = park::arm(direction.want_data(), Want::Token);
-                    self.slot.rx.armed.fetch_add(fresh, Relaxed);
                 }
                 self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
                 Ok(Step::Again)
@@ -518,6 +514,7 @@ impl<'a> Endpoint<'a> {
         // From the next upgrade on, until it is entered, this reader sleeps on TCP. A promised token was counted among those that came: so it is here.
         let (_, fresh) = park::arm(direction.want_data(), Want::Token);
         rx.armed.fetch_add(fresh, Relaxed);
+        direction.received().store(rx.received.load(Relaxed), Relaxed);
         direction.ack().store(epoch, SeqCst);
     }
 
@@ -592,6 +589,7 @@ impl<'a> Endpoint<'a> {
             Ok(got) => {
                 sink.moved(got);
                 Slot::count(&rx.received, got as u64);
+                self.incoming().received().store(rx.received.load(Relaxed), Release);
                 Slot::count(&slot.in_tcp, got as u64);
                 // Look for more only where a switch is at hand: another round costs three calls.
                 let more = limit != u64::MAX || sink.next().is_some_and(|(_, len)| len > 0) && there > got as u64;
@@ -797,12 +795,7 @@ impl<'a> Endpoint<'a> {
                         }
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        if self.discard_tokens(self.tokens_until(self.incoming())) > 0 {
-                            if self.others_sleep() {
-                                // The token may have been meant for another thread that still sleeps: the next byte wakes it.
-                                let (_, fresh) = park::arm(self.incoming().want_data(), Want::Token);
-                                slot.rx.armed.fetch_add(fresh, Relaxed);
-                            }
+                        if let Swept::Tokens(1..) = self.sweep(None) {
                             if kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0 {
                                 // FIN stood behind it.
                                 slot.attention.fetch_or(attention::KERNEL, Relaxed);
@@ -858,28 +851,57 @@ impl<'a> Endpoint<'a> {
 
     /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at once.
     #[must_use]
-    pub fn arm_data(self, mut want: Want) -> Option<Want> {
+    pub fn arm_data(self, want: Want) -> Option<Want> {
         let slot = self.slot;
         let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
             return Some(Want::Token);
         }
-        let direction = self.incoming();
-        if self.has_news(direction) && slot.rx.frozen.load(Relaxed) == 0 {
-            return None;
-        }
-        if want == Want::Token || Want::of(direction.want_data().load(Relaxed)) == Want::Token || slot.rx.armed.load(Relaxed) != slot.rx.tokens.load(Relaxed) {
-            // Tokens of an empty ring only keep the kernel's sets busy. One may have been meant for another thread that still sleeps: tokens then go on.
-            if self.discard_tokens(self.tokens_until(direction)) > 0 && self.sleep_besides(1) {
-                want = Want::Token;
-            }
-        }
-        let (armed, fresh) = park::arm(direction.want_data(), want);
+        (self.sweep(Some(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
+    }
+
+    /// Are this end's sleepers woken by tokens only?
+    fn by_token(self) -> bool {
+        !self.attachment.fifos || self.slot.has(flag::SHARED)
+    }
+
+    /// Arms a wish for data.
+    fn arm(self, want: Want) {
+        let slot = self.slot;
+        let want = if self.by_token() { Want::Token } else { want };
+        let (armed, fresh) = park::arm(self.incoming().want_data(), want);
         if armed == Want::Token {
             slot.rx.armed.fetch_add(fresh, Relaxed);
+            // Another waiter was there: from now on all are woken in the one way that reaches all.
+            if self.attachment.fifos && !slot.has(flag::SHARED) {
+                slot.set(flag::SHARED, true);
+            }
         }
-        (!self.has_news(direction) || slot.rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == slot.rx.phase.load(Relaxed)).then_some(armed)
+    }
+
+    /// Throws away the tokens of an empty ring, which would only keep the kernel's readiness up. `want`: how the caller, who is about to sleep, is to be woken.
+    ///
+    /// A token may be the only thing that will wake another thread or process. So: count what lies there, arm, look at the ring, and only if there is nothing
+    /// throw away, and no more than was counted. Each of these was sent for bytes that were published before it and are read by now; whatever is published after
+    /// the arming brings a token that is not touched; what was published in between is news, and the tokens stay.
+    fn sweep(self, want: Option<Want>) -> Swept {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let word = Want::of(direction.want_data().load(Relaxed));
+        // Whether any token can lie there is known without asking: all that were armed (the first by the channel's creator), less those that came.
+        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(word == Want::Token)) != rx.tokens.load(Relaxed);
+        let counted = if want.is_none() || due { self.tokens_until(direction) } else { 0 };
+        match want {
+            Some(want) => self.arm(want),
+            None if counted > 0 && self.by_token() => self.arm(Want::Token),
+            None => {}
+        }
+        fence(SeqCst);
+        let waits = rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == rx.phase.load(Relaxed);
+        if !waits && self.has_news(direction) {
+            return Swept::News;
+        }
+        Swept::Tokens(if counted > 0 { self.discard_tokens(counted) } else { 0 })
     }
 
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
@@ -887,21 +909,8 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() == Stage::Active && self.rx_in_ring() {
-            let (armed, fresh) = park::arm(self.incoming().want_data(), want);
-            if armed == Want::Token {
-                slot.rx.armed.fetch_add(fresh, Relaxed);
-            }
+            self.arm(want);
         }
-    }
-
-    /// May somebody else sleep on this socket whom only tokens wake?
-    fn others_sleep(self) -> bool {
-        self.sleep_besides(0)
-    }
-
-    /// Do more than `own` threads sleep on this socket, or may they in other processes?
-    fn sleep_besides(self, own: u64) -> bool {
-        self.slot.has(flag::SHARED) || self.slot.rx.sleepers.load(Relaxed) > own || self.slot.holder_count() > 1
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
@@ -928,7 +937,7 @@ impl<'a> Endpoint<'a> {
     pub fn request_downgrade(self) {
         let slot = self.slot;
         {
-            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
+            let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
             let direction = self.incoming();
             let phase = slot.rx.phase.load(Relaxed);
             if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
@@ -985,6 +994,15 @@ impl<'a> Endpoint<'a> {
             }
         }
     }
+}
+
+/// What [`Endpoint::sweep`] found.
+#[derive(PartialEq, Eq)]
+enum Swept {
+    /// There is something to receive.
+    News,
+    /// Nothing; so many tokens were thrown away.
+    Tokens(u64),
 }
 
 enum Step {

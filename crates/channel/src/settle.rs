@@ -241,7 +241,7 @@ impl<'a> Endpoint<'a> {
         };
         let ((out, out_size), (into, into_size)) = (ring(side)?, ring(1 - side)?);
         let (tx, rx) = (&slot.tx, &slot.rx);
-        for word in [&tx.epoch, &tx.tail, &tx.head_seen, &tx.ring_start, &tx.old_size, &tx.grown, &tx.resend_from, &tx.resend_to, &tx.owed, &tx.full] {
+        for word in [&tx.epoch, &tx.tail, &tx.head_seen, &tx.ring_start, &tx.old_size, &tx.grown, &tx.resend_from, &tx.resend_to, &tx.owed, &tx.full, &tx.tries] {
             word.store(0, Relaxed);
         }
         tx.ring_offset.store(out, Relaxed);
@@ -293,6 +293,7 @@ impl<'a> Endpoint<'a> {
             if !agreed {
                 slot.tx.sent.store(facts.sent, Relaxed);
                 slot.rx.received.store(facts.received, Relaxed);
+                channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);
                 if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
                     return false;

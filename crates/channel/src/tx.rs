@@ -5,16 +5,21 @@ use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
-use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use};
+use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use, sys};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::{self, Span};
 use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use syscalls::Sysno;
 
 /// Bytes copied between two publications of a large write: both sides work at once.
 const PIECE: u64 = 32 << 10;
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
+/// How often the reader may be found behind before a send waits for it.
+const TRIES_BEFORE_PAUSE: u64 = 8;
+/// How long a send waits for the reader at most, nanoseconds.
+const PAUSE: u64 = 2_000_000;
 
 /// How a non-blocking send ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +130,7 @@ impl<'a> Endpoint<'a> {
         let epoch = slot.tx.epoch.load(Relaxed);
         let urgent = flags & libc::MSG_OOB != 0;
         let quiet = !direction.held()
-            && (direction.freeze_epoch().load(Acquire) != epoch || epoch & 1 == 0)
+            && (direction.freeze_epoch().load(Relaxed) != epoch || epoch & 1 == 0)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
             && !slot.has(flag::HOLD)
             && !urgent
@@ -139,9 +144,9 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
-            if direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) {
+            if self.frozen() {
                 self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
-            } else if urgent || slot.has(flag::HOLD) || direction.held() || chaos == Some(0) {
+            } else if urgent || slot.has(flag::HOLD) || self.held_and_read() || chaos == Some(0) {
                 self.downgrade();
             }
         }
@@ -164,6 +169,42 @@ impl<'a> Endpoint<'a> {
         Ok(true)
     }
 
+    /// Does the reader ask for what it has not read to be sent again over TCP?
+    fn frozen(self) -> bool {
+        // SeqCst: whoever saw a hold sees the freeze that was written before it.
+        self.outgoing().freeze_epoch().load(SeqCst) == self.slot.tx.epoch.load(Relaxed)
+    }
+
+    /// Does the reader ask for TCP, and has it read everything? What it has not read it asks for by a freeze: bytes in the ring behind a downgrade could not be
+    /// handed over to a program without the shim.
+    fn held_and_read(self) -> bool {
+        let direction = self.outgoing();
+        direction.held() && direction.head().load(Acquire) == self.slot.tx.tail.load(Relaxed)
+    }
+
+    /// Has the reader taken everything that was sent over TCP? Otherwise tokens would come to lie behind data in its kernel, and
+    /// the socket could not be handed over before the program has read that.
+    fn reader_is_here(self) -> bool {
+        self.outgoing().received().load(Acquire) == self.slot.tx.sent.load(Relaxed)
+    }
+
+    /// A stream without pauses: now and then, holds the next byte back for up to two milliseconds, so that the reader can catch up.
+    fn await_reader(self) -> bool {
+        let tries = self.slot.tx.tries.fetch_add(1, Relaxed) + 1;
+        if tries < TRIES_BEFORE_PAUSE || !tries.is_power_of_two() {
+            return false;
+        }
+        let end = sys::monotonic_ns() + PAUSE;
+        while sys::monotonic_ns() < end {
+            if self.reader_is_here() {
+                return true;
+            }
+            // SAFETY: no arguments.
+            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+        }
+        false
+    }
+
     fn may_upgrade(self) -> bool {
         let slot = self.slot;
         let direction = self.outgoing();
@@ -172,6 +213,7 @@ impl<'a> Endpoint<'a> {
             && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
             && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
+            && (self.reader_is_here() || self.await_reader())
             && kernel::unsent(self.fd) == 0
             && kernel::poll(self.fd, libc::POLLOUT, 0) == libc::POLLOUT
     }
@@ -199,6 +241,7 @@ impl<'a> Endpoint<'a> {
         // What lies before is past, though the reader moves its head only when it enters.
         slot.tx.head_seen.store(tail, Relaxed);
         slot.tx.begun.store(tail, Relaxed);
+        slot.tx.tries.store(0, Relaxed);
         slot.tx.epoch.store(epoch, Relaxed);
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
@@ -521,8 +564,7 @@ impl<'a> Endpoint<'a> {
                 return None;
             }
         }
-        let epoch = slot.tx.epoch.load(Relaxed);
-        let asked = direction.freeze_epoch().load(Acquire) == epoch || direction.held();
+        let asked = self.frozen() || self.held_and_read();
         let closed = Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         match self.room(direction, self.enough()) {
             Ok(room) if room < self.enough() && !asked && !closed => Some(armed),
@@ -550,7 +592,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn writable(self) -> bool {
         let direction = self.outgoing();
-        let asked = direction.held() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
+        let asked = self.frozen() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         asked || self.slot.has(flag::TX_SHUT) || {
             let tx = &self.slot.tx;
             let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
@@ -614,10 +656,9 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn wants_service(self) -> bool {
         let slot = self.slot;
-        let direction = self.outgoing();
         slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
             || self.tx_in_ring()
-                && (direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) || direction.held() || slot.has(flag::HOLD))
+                && (self.frozen() || self.held_and_read() || slot.has(flag::HOLD))
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
@@ -636,8 +677,8 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.outgoing();
         let in_ring = self.tx_in_ring();
-        let frozen = in_ring && direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
-        let held = in_ring && (direction.held() || slot.has(flag::HOLD));
+        let held = in_ring && (self.held_and_read() || slot.has(flag::HOLD));
+        let frozen = in_ring && self.frozen();
         let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
         let mut sound = Ok(());
         if frozen {

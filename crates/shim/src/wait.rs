@@ -268,10 +268,7 @@ pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         }
         if MIXED.load(Ordering::Relaxed) == 0 {
             if let Some(waiter) = borrow(endpoint.attachment) {
-                endpoint.slot.rx.sleepers.fetch_add(1, Ordering::SeqCst);
-                let woken = data_by_waiter(endpoint, &waiter, end);
-                endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
-                return woken;
+                return data_by_waiter(endpoint, &waiter, end);
             }
         }
     }
@@ -323,15 +320,12 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
     if end.is_some_and(|end| end <= sys::monotonic_ns()) {
         return Woken::TimedOut;
     }
-    endpoint.slot.rx.sleepers.fetch_add(1, Ordering::SeqCst);
     if endpoint.arm_data(Want::Token).is_none() {
-        endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
         return Woken::Again;
     }
     let mut byte = 0u8;
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
-    endpoint.slot.rx.sleepers.fetch_sub(1, Ordering::SeqCst);
     slot_kernel(endpoint);
     if got >= 0 {
         return Woken::Again;

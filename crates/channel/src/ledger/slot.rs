@@ -150,7 +150,7 @@ pub mod flag {
     pub const SIDE_ONE: u32 = 32;
     /// Offsets were taken; from now on they are counted.
     pub const COUNTED: u32 = 64;
-    /// Several processes or several epoll sets wait on this socket: wake-ups by token, which reach all.
+    /// Several threads, processes or epoll sets wait on this socket: wake-ups by token, which reach all.
     pub const SHARED: u32 = 128;
     /// A program was started that may have inherited the socket: the last close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
@@ -234,7 +234,9 @@ pub struct Send {
     pub full: AtomicU64,
     /// Ring offset at which the present ring phase began.
     pub begun: AtomicU64,
-    _pad: [AtomicU64; 7],
+    /// How often the reader was found behind since the last upgrade.
+    pub tries: AtomicU64,
+    _pad: [AtomicU64; 6],
 }
 
 /// The reader's private state, under its lock.
@@ -264,9 +266,7 @@ pub struct Receive {
     pub tokens: AtomicU64,
     /// An `errno` that the kernel told while ring bytes were unread; 0 none.
     pub error: AtomicU64,
-    /// Threads that sleep in a receive on this socket.
-    pub sleepers: AtomicU64,
-    _pad: [AtomicU64; 3],
+    _pad: [AtomicU64; 4],
 }
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);

@@ -11,7 +11,9 @@ use ginnel_channel::tx::Put;
 use libc::{c_int, c_void, iovec, off64_t};
 
 /// How long a hand-over waits for the other end, nanoseconds.
-const PATIENCE: u64 = 2_000_000_000;
+const PATIENCE: u64 = 30_000_000_000;
+/// How long where the socket is only inherited, nanoseconds.
+const PATIENCE_WITH_HEIRS: u64 = 2_000_000_000;
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
 /// `Done(n)`: the hook zeroes the source address length and the control length itself (TCP has neither).
@@ -464,7 +466,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
 }
 
 /// `fd` is about to be used in a way that the hooks cannot follow (splice, fdopen, dprintf, vmsplice, SCM_TXTIME …): bring both directions back to
-/// TCP and keep them there. Returns when the kernel's socket holds the whole truth, or has reported that it cannot.
+/// TCP and keep them there. Returns when the kernel's socket holds the whole truth. Where that cannot be had (the other end is gone or does not answer, with
+/// bytes unread in its ring), the connection is reset: bytes must not be lost in silence.
 pub fn hand_over(fd: c_int) {
     hand_over_for(fd, Reason::HandedOver);
 }
@@ -473,6 +476,15 @@ pub fn hand_over(fd: c_int) {
 pub fn hand_over_for(fd: c_int, reason: Reason) {
     let Some(endpoint) = runtime::find(fd) else { return };
     if !endpoint.detach(reason, PATIENCE) {
-        runtime::say(endpoint.attachment.settings.verbose, "the other end did not answer a hand-over in time");
+        runtime::say(endpoint.attachment.settings.verbose, "a connection was reset: the other end did not answer a hand-over");
+        endpoint.break_off(reason);
+    }
+}
+
+/// [`hand_over`] of a socket that a program without the shim inherits, and most likely will not use: where it cannot be handed over, it is left as it is.
+pub fn offer(fd: c_int) {
+    let Some(endpoint) = runtime::find(fd) else { return };
+    if !endpoint.detach(Reason::HandedOver, PATIENCE_WITH_HEIRS) {
+        runtime::say(endpoint.attachment.settings.verbose, "a program without the shim inherits a connection that could not be handed over");
     }
 }

@@ -192,7 +192,7 @@ fn hand_over_inherited() {
         if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
             let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
             if flags & libc::FD_CLOEXEC as usize == 0 {
-                super::io::hand_over(fd);
+                super::io::offer(fd);
             }
         }
     }
