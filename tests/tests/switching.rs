@@ -41,25 +41,21 @@ fn tokens_only(report: &Report) {
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn fifo() {
     under_the_shim("fifo", Place::Loopback, &[], |_| {});
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn fifo_chaos() {
     under_the_shim("fifo-chaos", Place::Loopback, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn tokens() {
     under_the_shim("tokens", Place::Loopback, &[("GINNEL_TOKENS", "1")], tokens_only);
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn tokens_chaos_tiny_rings() {
     let settings = [("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
     under_the_shim("tokens-chaos-tiny-rings", Place::Loopback6, &settings, |report| {
@@ -69,13 +65,11 @@ fn tokens_chaos_tiny_rings() {
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn threads_chaos() {
     under_the_shim("threads-chaos", Place::Threads, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 #[test]
-#[ignore = "still finds faults within a minute where processes share sockets: see CHANGELOG.md, known limits"]
 fn namespaces_chaos() {
     under_the_shim("namespaces-chaos", Place::Namespaces, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }

@@ -24,7 +24,7 @@
 //! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu | writer |
 //! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
-//! | 0x0c0 | `want_space` | writer arms, reader claims |
+//! | 0x0c0 | `want_space`; 0x0c8 `wish` | writer arms, reader claims; writer |
 //! | 0x100 | reader's line: `head`, cpu | reader |
 //! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
@@ -160,6 +160,8 @@ impl<'a> Direction<'a> {
         eof = 0x070;
         /// How the writer wants to be woken when there is room.
         want_space = 0x0c0;
+        /// The ring phase that the writer asks the reader to freeze: it would go back to TCP without leaving unread bytes in the ring.
+        wish = 0x0c8;
         /// Ring offset up to which the reader has consumed.
         head = 0x100;
         /// Processor on which the reader last consumed.

@@ -856,6 +856,7 @@ impl<'a> Endpoint<'a> {
         let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
+            self.note(want);
             return Some(Want::Token);
         }
         (self.sweep(Some(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
@@ -868,15 +869,23 @@ impl<'a> Endpoint<'a> {
 
     /// Arms a wish for data.
     fn arm(self, want: Want) {
-        let slot = self.slot;
+        self.note(want);
         let want = if self.by_token() { Want::Token } else { want };
         let (armed, fresh) = park::arm(self.incoming().want_data(), want);
         if armed == Want::Token {
-            slot.rx.armed.fetch_add(fresh, Relaxed);
-            // Another waiter was there: from now on all are woken in the one way that reaches all.
-            if self.attachment.fifos && !slot.has(flag::SHARED) {
-                slot.set(flag::SHARED, true);
-            }
+            self.slot.rx.armed.fetch_add(fresh, Relaxed);
+        }
+    }
+
+    /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own: from now on all are woken in the one way that reaches all.
+    fn note(self, want: Want) {
+        let slot = self.slot;
+        if self.by_token() {
+            return;
+        }
+        let before = slot.rx.sleeper.swap(want.word(), Relaxed);
+        if want == Want::Token || before != 0 && before != want.word() {
+            slot.set(flag::SHARED, true);
         }
     }
 
@@ -930,7 +939,16 @@ impl<'a> Endpoint<'a> {
 
     /// Takes the wish for data back.
     pub fn disarm_data(self, want: Want) {
+        let _ = self.slot.rx.sleeper.compare_exchange(want.word(), 0, Relaxed, Relaxed);
         park::disarm(self.incoming().want_data(), want);
+    }
+
+    /// Does the writer ask for a freeze?
+    #[must_use]
+    pub fn asked_to_freeze(self) -> bool {
+        let direction = self.incoming();
+        let wish = direction.wish().load(Acquire);
+        wish & 1 == 1 && wish == direction.epoch().load(Acquire) && self.slot.rx.frozen.load(Relaxed) == 0
     }
 
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.

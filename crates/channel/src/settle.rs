@@ -246,7 +246,7 @@ impl<'a> Endpoint<'a> {
         }
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
-        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens] {
+        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.sleeper] {
             word.store(0, Relaxed);
         }
         rx.ring_offset.store(into, Relaxed);

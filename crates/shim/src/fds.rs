@@ -20,6 +20,8 @@ pub enum Entry {
     Tcp,
     /// A TCP socket that `accept` returned and that has no slot yet.
     Accepted,
+    /// The same, and another process may have it: there was a fork before it had a slot.
+    Heir,
     /// An endpoint: its slot.
     Endpoint(u32),
     /// An endpoint inherited over fork, not used in this process yet: its slot.
@@ -31,6 +33,12 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Does it stand for a TCP socket?
+    #[must_use]
+    pub const fn is_tcp(self) -> bool {
+        matches!(self, Self::Tcp | Self::Accepted | Self::Heir | Self::Endpoint(_) | Self::Inherited(_))
+    }
+
     const fn word(self) -> u64 {
         match self {
             Self::Unknown => 0,
@@ -41,6 +49,7 @@ impl Entry {
             Self::Epoll(set) => 5 | (set as u64) << 8,
             Self::Own => 6,
             Self::Accepted => 7,
+            Self::Heir => 8,
         }
     }
 
@@ -55,6 +64,7 @@ impl Entry {
             5 => Self::Epoll(payload),
             6 => Self::Own,
             7 => Self::Accepted,
+            8 => Self::Heir,
             _ => Self::Unknown,
         }
     }
@@ -144,8 +154,8 @@ pub fn refer(slot: u32, fd: i32) {
 
 /// `fd` no longer stands for `slot`. Returns how many descriptors are left.
 pub fn unrefer(slot: u32, fd: i32) -> u32 {
-    let _ = entry_of(&REFERENCES, slot).fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
-    let left = entry_of(&REFERENCES, slot).load(Ordering::Acquire);
+    let before = entry_of(&REFERENCES, slot).fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    let left = before.map_or(0, |before| before - 1);
     let known = entry_of(&DESCRIPTORS, slot);
     if known.load(Ordering::Acquire) == fd.unsigned_abs() + 1 {
         let other = if left == 0 {

@@ -88,7 +88,7 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
         Entry::Endpoint(slot) => endpoint(fd, slot),
         Entry::Plain | Entry::Epoll(_) | Entry::Own => None,
-        Entry::Unknown | Entry::Tcp | Entry::Accepted | Entry::Inherited(_) => look(fd),
+        Entry::Unknown | Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Inherited(_) => look(fd),
     }
 }
 
@@ -172,7 +172,7 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
         slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
-        slot.set(flag::CONNECTED, connected || (before != Entry::Accepted && guess_connected(fd)));
+        slot.set(flag::CONNECTED, connected || (!matches!(before, Entry::Accepted | Entry::Heir) && guess_connected(fd)));
         let mut least: c_int = 1;
         let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
         slot.set_reason(Reason::Young);
@@ -182,17 +182,46 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
             slot.make_plain(Reason::Option);
         }
     }
+    if before == Entry::Heir || new && before == Entry::Tcp && !connected {
+        // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
+        slot.set(flag::SPAWNED | flag::SHARED, true);
+    }
     if !fds::replace(fd, before, Entry::Endpoint(index)) {
         // Another thread was first, or the number was closed meanwhile.
         return known(fd);
     }
     fds::refer(index, fd);
     crate::sets::adopted(fd, index);
+    if COPIED.load(Ordering::Relaxed) != 0 {
+        adopt_copies(cookie, index);
+    }
     let endpoint = endpoint(fd, index)?;
     if !new {
         crate::service::attend(endpoint);
     }
     Some(endpoint)
+}
+
+/// A socket was duplicated before it had a slot.
+static COPIED: AtomicU32 = AtomicU32::new(0);
+
+/// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both are to find one slot.
+pub fn copying(fd: c_int) -> Entry {
+    if adopt(fd, false).is_none() {
+        COPIED.store(1, Ordering::Relaxed);
+    }
+    fds::get(fd)
+}
+
+/// The other descriptors of a socket that has just got its slot, `index`.
+fn adopt_copies(cookie: u64, index: u32) {
+    for (fd, entry) in fds::all() {
+        let same = matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Heir) && kernel::cookie(fd) == Ok(cookie);
+        if same && fds::replace(fd, entry, Entry::Endpoint(index)) {
+            fds::refer(index, fd);
+            crate::sets::adopted(fd, index);
+        }
+    }
 }
 
 /// For a socket whose making was not seen (inherited over exec without the shim before): did this side connect? Bytes acknowledged by the peer, and bytes sent
@@ -239,7 +268,6 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
     endpoint.finish();
     true
 }
-
 fn others_live(endpoint: Endpoint<'_>) -> bool {
     let ledger = &endpoint.attachment.ledger;
     endpoint.slot.holders.iter().map(|holder| holder.load(Ordering::Acquire)).any(|holder| holder != 0 && ledger.process(holder - 1).alive())

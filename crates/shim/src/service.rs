@@ -273,6 +273,10 @@ fn serve(index: u32) {
                 if endpoint.slot.has(flag::SHARED) {
                     take_over(endpoint);
                 }
+                if endpoint.asked_to_freeze() {
+                    let _ = endpoint.tidy();
+                    endpoint.request_downgrade();
+                }
                 if endpoint.wants_service() {
                     endpoint.serve_tx();
                 }

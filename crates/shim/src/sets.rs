@@ -159,6 +159,8 @@ pub struct Set {
     /// Registrations and inner sets.
     size: AtomicU32,
     sleepers: AtomicU32,
+    /// Registrations whose EPOLLOUT is masked.
+    masked: AtomicU32,
     habit: crate::wait::Habit,
 }
 
@@ -197,6 +199,7 @@ pub fn created(fd: c_int) {
                 fd: AtomicI32::new(-1),
                 size: AtomicU32::new(0),
                 sleepers: AtomicU32::new(0),
+                masked: AtomicU32::new(0),
                 habit: crate::wait::Habit::new(),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -248,6 +251,7 @@ pub fn closed(fd: c_int, index: u32) {
         *inner = Inner::default();
     });
     set.size.store(0, Ordering::Release);
+    set.masked.store(0, Ordering::Release);
     set.descriptors.store(0, Ordering::Release);
 }
 
@@ -300,6 +304,7 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
         if !entry.plain {
             set.size.fetch_sub(1, Ordering::AcqRel);
         }
+        entry.mask(set, false);
         entry.used = false;
         entry.hot = false;
         entry.slot = None;
@@ -364,6 +369,12 @@ fn local_of(slot: u32) -> u8 {
     LOCAL.get(slot as usize).map_or(0, |local| local.load(Ordering::Acquire))
 }
 
+/// Is the slot's socket registered in a set of this process?
+#[inline]
+pub fn registered(slot: u32) -> bool {
+    local_of(slot) & local::REGISTERED != 0
+}
+
 /// A slot begins anew: nothing is registered under its number.
 pub fn fresh(slot: u32) {
     local_bits(slot, 0, u8::MAX);
@@ -409,6 +420,16 @@ impl Registration {
             }
         }
         events
+    }
+
+    /// Takes EPOLLOUT out of the kernel's interest, or puts it back, as soon as the kernel is told.
+    fn mask(&mut self, set: &Set, on: bool) {
+        match (self.masked, on) {
+            (false, true) => set.masked.fetch_add(1, Ordering::AcqRel),
+            (true, false) => set.masked.fetch_sub(1, Ordering::AcqRel),
+            _ => return,
+        };
+        self.masked = on;
     }
 
     /// What the kernel returns with its events.
@@ -493,7 +514,8 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 name(inner, registration, before);
                 return Outcome::Failed(errno);
             }
-            (entry.events, entry.masked, entry.disabled, entry.seen) = (events, false, false, u64::MAX);
+            entry.mask(set, false);
+            (entry.events, entry.disabled, entry.seen) = (events, false, u64::MAX);
             entry.in_kernel = true;
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
@@ -558,7 +580,7 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
         set.size.fetch_add(1, Ordering::AcqRel);
         return Outcome::Done(0);
     }
-    let plain = !matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_));
+    let plain = !entry.is_tcp();
     let slot = match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
         _ => None,
@@ -717,7 +739,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize) {
                 if entry.wants(libc::EPOLLOUT) && !entry.masked && !entry.disabled {
-                    entry.masked = true;
+                    entry.mask(set, true);
                     retell(epfd, registration, entry);
                 }
             }
@@ -804,7 +826,7 @@ pub fn recover(fd: c_int) {
             }
             set.inner.with(|inner| inner.children.push((target, events, data)));
             set.size.fetch_add(1, Ordering::AcqRel);
-        } else if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
+        } else if entry.is_tcp() {
             let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
             let _ = add(set, index, fd, target, events, data);
         }

@@ -266,7 +266,9 @@ pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         if spin(endpoint.attachment, habit, || endpoint.readable(), together) {
             return Woken::Again;
         }
-        if MIXED.load(Ordering::Relaxed) == 0 {
+        // A set that has it too would not hear of what this thread is woken for.
+        let alone = !crate::sets::registered(endpoint.attachment.ledger.index(slot));
+        if alone && MIXED.load(Ordering::Relaxed) == 0 {
             if let Some(waiter) = borrow(endpoint.attachment) {
                 return data_by_waiter(endpoint, &waiter, end);
             }

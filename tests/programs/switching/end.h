@@ -140,7 +140,7 @@ static __attribute__((noreturn, format(printf, 2, 3))) void fail(const struct en
         counted(e, C_spurious);                                                           \
         if (getenv("SWITCHING_STRICT") || ++spurious_seen > SPURIOUS_MOST) fail(e, __VA_ARGS__); \
     } while (0)
-enum { SPURIOUS_MOST = 2000 };
+enum { SPURIOUS_MOST = 50 };
 static int spurious_seen;
 
 static inline int any_fd(struct actor *a, int k) { return a->fd[k][below(&a->rng, (uint64_t)a->names[k])]; }

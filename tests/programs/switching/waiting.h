@@ -201,9 +201,9 @@ static bool wait_ready(struct actor *a, struct waiter *w, const unsigned need[CO
             if (n > 0) events_to_got(a, w, ev, n, need, got);
             if (n > 0 && w->kind == SEVERAL && a->alone) {  // another set must say the same, or more by now
                 unsigned also[CONNS] = {0};
-                // A busy set may look at its parts in turn: within moments, not within one call.
+                // Within moments, not within one call: whoever is to wake this set may have been interrupted on its way.
                 int other = w->set[below(&a->rng, SETS)], m = 0;
-                for (int again = 0; again < 100; again++) {
+                for (uint64_t give_up = now_ns() + a->e->patience_ms * 1000000u; now_ns() < give_up;) {
                     m = wait_set(a, other, ev, CONNS + 2, 0);
                     if (m > 0) events_to_got(a, w, ev, m, need, also);
                     bool all = true;

@@ -266,7 +266,9 @@ pub struct Receive {
     pub tokens: AtomicU64,
     /// An `errno` that the kernel told while ring bytes were unread; 0 none.
     pub error: AtomicU64,
-    _pad: [AtomicU64; 4],
+    /// The waiter (as a wish's word) that was armed last on this end, asleep or not; 0 none.
+    pub sleeper: AtomicU64,
+    _pad: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);

@@ -59,7 +59,7 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             Outcome::Libc
         }
         Entry::Own => Outcome::Failed(libc::EBADF),
-        Entry::Tcp | Entry::Accepted => {
+        Entry::Tcp | Entry::Accepted | Entry::Heir => {
             sets::closing(fd, None);
             fds::set(fd, Entry::Unknown);
             Outcome::Libc
@@ -146,7 +146,7 @@ pub fn replacing(new: c_int) {
             sets::closed(new, set);
             fds::set(new, Entry::Unknown);
         }
-        Entry::Tcp | Entry::Accepted => {
+        Entry::Tcp | Entry::Accepted | Entry::Heir => {
             sets::closing(new, None);
             fds::set(new, Entry::Unknown);
         }
@@ -160,7 +160,10 @@ pub fn duplicated(old: c_int, new: c_int) {
         return;
     }
     stale(new);
-    let entry = fds::get(old);
+    let mut entry = fds::get(old);
+    if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Heir) {
+        entry = runtime::copying(old);
+    }
     match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => fds::refer(slot, new),
         Entry::Epoll(set) => sets::duplicated(set),

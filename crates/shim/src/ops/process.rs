@@ -15,6 +15,8 @@ pub fn started() {
         extern "C" fn at_end() {
             report::write();
             finish_all();
+            // A set that another process has too: what is registered there is to say again what the program wrote.
+            sets::untag();
         }
         // SAFETY: the function takes nothing and stays loaded.
         unsafe { libc::atexit(at_end) };
@@ -86,6 +88,11 @@ fn open_descriptors() -> Vec<c_int> {
 
 /// Before `fork` (pthread_atfork prepare).
 pub fn fork_prepare() {
+    for (fd, entry) in fds::all() {
+        if entry == Entry::Accepted {
+            fds::replace(fd, entry, Entry::Heir);
+        }
+    }
     // The parent may close a socket before the child has said that it holds it.
     each_endpoint(|slot| {
         slot.forking.fetch_add(1, Ordering::SeqCst);
@@ -174,26 +181,37 @@ pub fn vforking() {
     mark_inherited();
 }
 
-/// Remembers of every endpoint that an exec would leave open that another program may have it.
+/// Remembers of every connection that an exec would leave open that another program may have it.
 fn mark_inherited() {
-    for (fd, entry) in fds::all() {
-        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
-            let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
-            if flags & libc::FD_CLOEXEC as usize == 0 {
-                endpoint.slot.set(flag::SPAWNED | flag::SHARED, true);
-            }
+    for (fd, entry) in surviving() {
+        if entry == Entry::Accepted {
+            fds::replace(fd, entry, Entry::Heir);
+        } else if let Some(endpoint) = runtime::known(fd) {
+            endpoint.slot.set(flag::SPAWNED | flag::SHARED, true);
         }
     }
 }
 
+/// The TCP sockets that an exec would leave open.
+fn surviving() -> impl Iterator<Item = (c_int, Entry)> {
+    fds::all().filter(|(_, entry)| entry.is_tcp()).filter(|(fd, _)| {
+        let flags = sys::fcntl(*fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
+        flags & libc::FD_CLOEXEC as usize == 0
+    })
+}
+
 /// Hands over every endpoint that an exec would leave open.
 fn hand_over_inherited() {
-    for (fd, entry) in fds::all() {
-        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
-            let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
-            if flags & libc::FD_CLOEXEC as usize == 0 {
-                super::io::offer(fd);
+    for (fd, entry) in surviving() {
+        match entry {
+            Entry::Endpoint(_) | Entry::Inherited(_) => super::io::offer(fd),
+            // The program may use it, and the counts would not know: it stays on TCP.
+            Entry::Accepted | Entry::Heir => {
+                if let Some(endpoint) = runtime::find(fd) {
+                    finish::hold(endpoint, Reason::HandedOver);
+                }
             }
+            _ => {}
         }
     }
 }

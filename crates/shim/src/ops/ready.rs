@@ -282,7 +282,8 @@ unsafe fn sleep(
 }
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
-    let shared = endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    let registered = sets::registered(endpoint.attachment.ledger.index(endpoint.slot));
+    let shared = registered || endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
     match waiter {
         Some(waiter) if !shared => waiter.want(0),
         _ => Want::Token,

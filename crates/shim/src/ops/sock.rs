@@ -55,7 +55,7 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
         libc::IPPROTO_TCP => matches!(name, TCP_ULP | libc::TCP_REPAIR | TCP_INQ),
         _ => false,
     };
-    if unfit && matches!(runtime::classify(fd), Entry::Tcp | Entry::Accepted | Entry::Endpoint(_) | Entry::Inherited(_)) {
+    if unfit && runtime::classify(fd).is_tcp() {
         super::io::hand_over_for(fd, Reason::Option);
     }
 }

@@ -20,6 +20,8 @@ const LOOK_EVERY: u64 = 40_000;
 const MANY: usize = 16;
 /// Waits in vain after which a registration is idle.
 const IDLE: u32 = 32;
+/// How long a sleep lasts at most while a registration waits for room in a ring.
+const ROOM_TICK: timespec = timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -102,7 +104,7 @@ fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
                     break;
                 }
                 let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
-                match examine(epfd, index, entry) {
+                match examine(set, epfd, index, entry) {
                     Look::Report(events) => {
                         let data = entry.data;
                         if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
@@ -179,7 +181,7 @@ enum Look {
 }
 
 /// What a hot registration has to report from its ring.
-fn examine(epfd: c_int, index: u32, entry: &mut Registration) -> Look {
+fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
     if endpoint.slot.stage() != Stage::Active {
         return Look::Kernel;
@@ -187,7 +189,7 @@ fn examine(epfd: c_int, index: u32, entry: &mut Registration) -> Look {
     let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
     if entry.masked && (!tx || endpoint.writable()) {
         // Room: the kernel reports it, edge and all.
-        entry.masked = false;
+        entry.mask(set, false);
         retell(epfd, index, entry);
     }
     if !rx && !(tx && entry.masked) {
@@ -205,7 +207,7 @@ fn examine(epfd: c_int, index: u32, entry: &mut Registration) -> Look {
         if endpoint.writable() {
             events |= entry.events & OUT;
         } else {
-            entry.masked = true;
+            entry.mask(set, true);
             retell(epfd, index, entry);
         }
     }
@@ -442,9 +444,13 @@ unsafe fn sleep(
         _ => true,
     });
     let quiet = inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
+    // Who waits for room looks again after a while: a token that says so may have been thrown away by another reader of the same socket.
+    let look_again = (set.masked.load(Ordering::Acquire) != 0).then_some(ROOM_TICK);
     let got = if quiet {
+        let limit = wait::remaining(end);
+        let limit = look_again.filter(|tick| limit.is_none_or(|limit| limit.tv_sec > 0 || limit.tv_nsec > tick.tv_nsec)).or(limit);
         // SAFETY: the caller's promise; `room` is writable.
-        unsafe { kernel_wait(epfd, room, wait::remaining(end), mask) }
+        unsafe { kernel_wait(epfd, room, limit, mask) }
     } else {
         Ok(0)
     };
@@ -462,6 +468,15 @@ unsafe fn sleep(
         }
     });
     take_bits(set, attachment);
+    if look_again.is_some() && got == Ok(0) {
+        set.inner.with(|inner| {
+            for index in 0..inner.registrations.len() {
+                if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
+                    make_hot(inner, u32::try_from(index).unwrap_or(0));
+                }
+            }
+        });
+    }
     match got? {
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => {
             let (n, _) = collect(set, epfd, room);
@@ -563,6 +578,11 @@ fn hollow(set: &Set, data: u64, events: u32) -> bool {
 
 /// What of the kernel's report is true, once rings and tokens are taken into account.
 fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
+    // Another process may have carried it, or another number of it is used here.
+    let unknown = set.inner.with(|inner| inner.registrations.get(index as usize).filter(|entry| entry.used && !entry.plain && entry.slot.is_none()).map(|entry| entry.fd));
+    if let Some(fd) = unknown {
+        let _ = runtime::find(fd);
+    }
     let endpoint = set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize)?;
         if !entry.used {
@@ -599,13 +619,13 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         }
         if endpoint.slot.stage() == Stage::Active {
             if entry.masked && (!endpoint.tx_in_ring() || endpoint.writable()) {
-                entry.masked = false;
+                entry.mask(set, false);
                 retell(epfd, index, entry);
                 events |= entry.events & OUT;
             }
             if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
                 events &= !OUT;
-                entry.masked = true;
+                entry.mask(set, true);
                 retell(epfd, index, entry);
             }
             if events & IN != 0 && endpoint.rx_in_ring() {
