@@ -265,29 +265,6 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Before this end's own writer goes back to TCP: has the reader give back what it has not read, so that it too can hand its end over. For a moment only: the
-    /// reader may not answer, or the kernel may not have the room; then it reads those bytes out of the ring.
-    fn ask_for_freeze(self) {
-        let direction = self.outgoing();
-        let epoch = self.slot.tx.epoch.load(Relaxed);
-        let unread = self.slot.tx.tail.load(Relaxed).wrapping_sub(direction.head().load(Acquire));
-        let mut room: libc::c_int = 0;
-        let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
-        // The kernel counts its own overhead too.
-        if epoch & 1 == 0 || unread == 0 || unread > u64::from(room.unsigned_abs()) / 2 || self.slot.has(flag::TX_SHUT) {
-            return;
-        }
-        direction.wish().store(epoch, SeqCst);
-        let end = sys::monotonic_ns() + PATIENCE;
-        while self.slot.tx.epoch.load(Relaxed) == epoch && sys::monotonic_ns() < end {
-            self.poke_service();
-            if kernel::poll(self.fd, 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
-                break;
-            }
-            self.serve_tx();
-        }
-    }
-
     /// Are both directions on TCP, with nothing left in a ring or to be re-sent?
     #[must_use]
     pub fn on_tcp(self) -> bool {

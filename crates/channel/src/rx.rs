@@ -123,7 +123,7 @@ impl<'a> Endpoint<'a> {
     /// The sink's buffers are writable memory.
     pub unsafe fn take(self, sink: &mut Sink<'_>, peek: bool) -> Take {
         let slot = self.slot;
-        let wake;
+        let (wake, asked);
         let take = {
             let held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
             if held.taken_over {
@@ -136,7 +136,9 @@ impl<'a> Endpoint<'a> {
             let head = slot.rx.head.load(Relaxed);
             // SAFETY: the caller's promise.
             let result = unsafe { if peek { self.peek(sink) } else { self.receive(sink) } };
-            wake = slot.rx.head.load(Relaxed) != head && self.publish_head();
+            let moved = slot.rx.head.load(Relaxed) != head;
+            wake = moved && self.publish_head();
+            asked = moved && self.asked_to_freeze() && self.freeze();
             match result {
                 Ok(_) if sink.filled() > before => Take::Bytes(sink.filled() - before),
                 Ok(take) => take,
@@ -146,7 +148,9 @@ impl<'a> Endpoint<'a> {
                 }
             }
         };
-        if wake {
+        if asked {
+            self.poke_service();
+        } else if wake {
             self.grant_space();
         }
         take
@@ -302,7 +306,9 @@ impl<'a> Endpoint<'a> {
         let size = size.power_of_two(PAGE, 1 << 26)?;
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
         let head = rx.head.load(Relaxed);
-        let start = head.wrapping_add(start.ahead_of(head, rx.ring_size.load(Relaxed))?);
+        // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.
+        let room = rx.ring_size.load(Relaxed);
+        let start = start.checked(|start| start.wrapping_sub(head) <= room || head.wrapping_sub(*start) < 1 << 40)?;
         Ok((start, offset, size))
     }
 
@@ -521,20 +527,16 @@ impl<'a> Endpoint<'a> {
     fn enter_ring(self, direction: Direction<'_>, record: Record) -> Result<(), Corrupt> {
         let rx = &self.slot.rx;
         let head = rx.head.load(Relaxed);
-        let reach = rx.ring_size.load(Relaxed);
-        // Frozen bytes were re-sent over TCP: the ring goes on behind them. A ring that was replaced meanwhile is taken up at its present place.
+        // Frozen bytes were sent again over TCP: the ring goes on behind them.
+        let skipped = Untrusted::new(record.ring).ahead_of(head, 1 << 40)?;
+        rx.head.store(head.wrapping_add(skipped), Relaxed);
+        // A ring that was replaced before this phase began is taken up at its present place.
         let grown = direction.grown().load(Acquire);
         if grown != rx.grown.load(Relaxed) {
-            let (_, _, larger) = self.next_ring(direction, grown)?;
-            let skipped = Untrusted::new(record.ring).ahead_of(head, reach + larger)?;
             let (start, ..) = self.next_ring(direction, grown)?;
             if record.ring.wrapping_sub(start) as i64 >= 0 {
                 self.move_to_next_ring(direction, grown)?;
             }
-            rx.head.store(head.wrapping_add(skipped), Relaxed);
-        } else {
-            let skipped = Untrusted::new(record.ring).ahead_of(head, reach)?;
-            rx.head.store(head.wrapping_add(skipped), Relaxed);
         }
         rx.frozen.store(0, Relaxed);
         // Only where both have agreed does a writer upgrade.
@@ -763,7 +765,7 @@ impl<'a> Endpoint<'a> {
         let rx = &self.slot.rx;
         if direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
-            return rx.frozen.load(Relaxed) == 0 && self.tidy();
+            return self.tidy();
         }
         direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
@@ -953,23 +955,38 @@ impl<'a> Endpoint<'a> {
 
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
     pub fn request_downgrade(self) {
-        let slot = self.slot;
-        {
-            let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
-            let direction = self.incoming();
-            let phase = slot.rx.phase.load(Relaxed);
-            if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
-                return;
-            }
-            slot.rx.frozen.store(1, Relaxed);
-            direction.freeze_ring().store(slot.rx.head.load(Relaxed), Relaxed);
-            direction.freeze_epoch().store(phase, SeqCst);
+        let frozen = {
+            let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+            self.freeze()
+        };
+        if frozen {
+            self.poke_service();
         }
-        self.poke_service();
+    }
+
+    /// Freezes this phase of the ring, if it is one that can be. Under the receive lock.
+    #[cold]
+    fn freeze(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let phase = rx.phase.load(Relaxed);
+        if self.slot.stage() != Stage::Active || phase & 1 == 0 || rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
+            return false;
+        }
+        rx.frozen.store(1, Relaxed);
+        direction.freeze_ring().store(rx.head.load(Relaxed), Relaxed);
+        direction.freeze_epoch().store(phase, SeqCst);
+        true
     }
 
     /// Wakes the other end's service thread: there is a wish for it to look at.
     pub fn poke_service(self) {
+        self.poke_reader();
+        // A writer that sleeps for room looks again when it is woken.
+        self.grant_space();
+    }
+
+    /// [`Self::poke_service`], under the send lock.
+    pub(crate) fn poke_reader(self) {
         let channel = self.channel();
         let other = 1 - self.slot.side();
         let page = channel.service(other).load(Relaxed);
@@ -978,8 +995,6 @@ impl<'a> Endpoint<'a> {
         if let (Ok(page @ 1..), Ok(bit)) = (u32::try_from(page), u16::try_from(index % waiter::BITS)) {
             waiter::ring(self.attachment, page, bit, None);
         }
-        // A writer that sleeps for room looks again when it is woken.
-        self.grant_space();
     }
 
     /// Bytes that a receive could return now (FIONREAD).

@@ -18,6 +18,8 @@ const PIECE: u64 = 32 << 10;
 const FULL_BEFORE_GROWTH: u64 = 2;
 /// How often the reader may be found behind before a send waits for it.
 const TRIES_BEFORE_PAUSE: u64 = 8;
+/// How long a writer waits for the reader to give back what it has not read, nanoseconds.
+const PATIENCE: u64 = 500_000_000;
 /// How long a send waits for the reader at most, nanoseconds.
 const PAUSE: u64 = 2_000_000;
 
@@ -146,8 +148,13 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             if self.frozen() {
                 self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
-            } else if urgent || slot.has(flag::HOLD) || self.held_and_read() || chaos == Some(0) {
-                self.downgrade();
+            } else if urgent {
+                self.ask_for_freeze();
+                self.downgrade_now()?;
+            } else if slot.has(flag::HOLD) {
+                self.downgrade_now()?;
+            } else if self.outgoing().held() || chaos == Some(0) {
+                self.leave_ring();
             }
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
@@ -175,11 +182,52 @@ impl<'a> Endpoint<'a> {
         self.outgoing().freeze_epoch().load(SeqCst) == self.slot.tx.epoch.load(Relaxed)
     }
 
-    /// Does the reader ask for TCP, and has it read everything? What it has not read it asks for by a freeze: bytes in the ring behind a downgrade could not be
-    /// handed over to a program without the shim.
-    fn held_and_read(self) -> bool {
-        let direction = self.outgoing();
-        direction.held() && direction.head().load(Acquire) == self.slot.tx.tail.load(Relaxed)
+    /// Bytes in the ring that the reader has not taken.
+    fn unread(self) -> u64 {
+        let tx = &self.slot.tx;
+        let head = later(self.outgoing().head().load(Acquire), tx.begun.load(Relaxed));
+        tx.tail.load(Relaxed).wrapping_sub(head)
+    }
+
+    /// Goes back to TCP as soon as the ring is empty, or the reader has given back what it has not read: bytes in the ring, with others behind them on TCP, could not
+    /// be handed over to a program without the shim. Under the send lock.
+    fn leave_ring(self) {
+        if self.unread() == 0 {
+            return self.downgrade();
+        }
+        let epoch = self.slot.tx.epoch.load(Relaxed);
+        if self.outgoing().wish().swap(epoch, SeqCst) != epoch {
+            self.poke_reader();
+        }
+    }
+
+    /// Goes back to TCP at once: what is unread in the ring stays there, unless the reader has frozen it.
+    fn downgrade_now(self) -> Result<(), Corrupt> {
+        if self.frozen() {
+            return self.downgrade_frozen(Untrusted::new(self.outgoing().freeze_ring().load(Relaxed)));
+        }
+        self.downgrade();
+        Ok(())
+    }
+
+    /// Before this end's writer must go back to TCP: has the reader give back what it has not read, so that the reader too can hand its end over. For a
+    /// moment only: it may not answer, or the kernel may not have the room; then it reads those bytes out of the ring.
+    pub(crate) fn ask_for_freeze(self) {
+        let mut room: c_int = 0;
+        let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
+        let unread = self.unread();
+        // The kernel counts its own overhead too.
+        if !self.tx_in_ring() || unread == 0 || unread > u64::from(room.unsigned_abs()) / 2 || self.slot.has(flag::TX_SHUT) {
+            return;
+        }
+        self.outgoing().wish().store(self.slot.tx.epoch.load(Relaxed), SeqCst);
+        let end = sys::monotonic_ns() + PATIENCE;
+        while self.tx_in_ring() && !self.frozen() && sys::monotonic_ns() < end {
+            self.poke_reader();
+            if kernel::poll(self.fd, 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
+                break;
+            }
+        }
     }
 
     /// Has the reader taken everything that was sent over TCP? Otherwise tokens would come to lie behind data in its kernel, and
@@ -246,7 +294,7 @@ impl<'a> Endpoint<'a> {
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
         if direction.held() {
-            self.downgrade();
+            self.leave_ring();
         }
         Ok(())
     }
@@ -551,20 +599,16 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let already = Want::of(direction.want_space().load(Relaxed));
         let token = want == Want::Token || !matches!(already, Want::Nothing) && already != want;
-        if token && !self.tokens_can_come() {
-            // Nobody could say when there is room: TCP can.
-            self.downgrade();
-            return None;
-        }
-        let (armed, fresh) = park::arm(direction.want_space(), want);
-        if armed == Want::Token {
-            slot.rx.armed.fetch_add(fresh, Relaxed);
-            if !self.tokens_can_come() {
-                self.downgrade();
-                return None;
+        let mut armed = want;
+        // Where no token can come, nothing is armed: whoever waits for room by token looks again after a while anyway.
+        if !token || self.tokens_can_come() {
+            let fresh;
+            (armed, fresh) = park::arm(direction.want_space(), want);
+            if armed == Want::Token {
+                slot.rx.armed.fetch_add(fresh, Relaxed);
             }
         }
-        let asked = self.frozen() || self.held_and_read();
+        let asked = self.frozen();
         let closed = Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         match self.room(direction, self.enough()) {
             Ok(room) if room < self.enough() && !asked && !closed => Some(armed),
@@ -647,8 +691,8 @@ impl<'a> Endpoint<'a> {
     /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
     pub fn spill(self) {
         let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
-        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
-            self.downgrade();
+        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && !self.frozen() {
+            self.leave_ring();
         }
     }
 
@@ -658,7 +702,13 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
             || self.tx_in_ring()
-                && (self.frozen() || self.held_and_read() || slot.has(flag::HOLD))
+                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().held() || self.wishes()) && self.unread() == 0)
+    }
+
+    /// Is this end's writer waiting for the reader to freeze?
+    #[must_use]
+    pub fn wishes(self) -> bool {
+        self.outgoing().wish().load(Relaxed) == self.slot.tx.epoch.load(Relaxed)
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
@@ -677,7 +727,7 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.outgoing();
         let in_ring = self.tx_in_ring();
-        let held = in_ring && (self.held_and_read() || slot.has(flag::HOLD));
+        let held = in_ring && (slot.has(flag::HOLD) || (direction.held() || self.wishes()) && self.unread() == 0);
         let frozen = in_ring && self.frozen();
         let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
         let mut sound = Ok(());

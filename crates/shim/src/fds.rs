@@ -76,6 +76,51 @@ static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
+/// Changes of the table that are under way, and whether a fork waits for them to end.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// A change that consists of several steps (a socket gets its slot, an endpoint is closed): no fork falls into the middle of it.
+#[must_use]
+pub struct Change(());
+
+/// Begins a [`Change`].
+pub fn change() -> Change {
+    loop {
+        CHANGES.fetch_add(1, Ordering::SeqCst);
+        if FORKING.load(Ordering::SeqCst) == 0 {
+            return Change(());
+        }
+        CHANGES.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: no arguments.
+        let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+    }
+}
+
+/// Before a fork: waits until no change is under way, and lets none begin. For a moment only: a signal handler that forks may have interrupted one.
+pub fn hold_changes() {
+    FORKING.store(1, Ordering::SeqCst);
+    let end = sys::monotonic_ns() + 10_000_000;
+    while CHANGES.load(Ordering::SeqCst) != 0 && sys::monotonic_ns() < end {
+        // SAFETY: no arguments.
+        let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+    }
+}
+
+/// After a fork, on both sides. `child`: the threads that were changing something are not there.
+pub fn release_changes(child: bool) {
+    if child {
+        CHANGES.store(0, Ordering::SeqCst);
+    }
+    FORKING.store(0, Ordering::SeqCst);
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        CHANGES.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Makes the tables; `false` where there is no address space for them.
 pub fn start() -> bool {
     let table = sys::map_private(LIMIT as usize * 8);

@@ -144,6 +144,7 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     const LISTENING: u8 = 10;
     const CLOSED: u8 = 7;
     let attachment = attachment()?;
+    let _change = fds::change();
     let before = fds::get(fd);
     if let Entry::Endpoint(slot) = before {
         return endpoint(fd, slot);

@@ -27,6 +27,8 @@ const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
 /// How often the thread looks while something settles, ms.
 const SETTLING_TICK: c_int = 1;
+/// How often while a writer waits for its reader to freeze the ring, ms.
+const LEAVING_TICK: c_int = 5;
 /// How often where peers cannot wake it, ms.
 const TOKEN_TICK: c_int = 100;
 /// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
@@ -175,6 +177,8 @@ fn run() {
         }
         let tick = if seen.settling {
             SETTLING_TICK
+        } else if seen.leaving {
+            LEAVING_TICK
         } else if waiter(attachment).is_none() {
             TOKEN_TICK
         } else if seen.shared {
@@ -238,6 +242,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) {
 struct Seen {
     settling: bool,
     shared: bool,
+    leaving: bool,
 }
 
 /// Looks at every slot of this process.
@@ -247,6 +252,7 @@ fn all(attachment: &'static Attachment) -> Seen {
         serve(index);
         let slot = attachment.ledger.slot(index);
         seen.settling |= slot.stage() == Stage::Settling;
+        seen.leaving |= slot.stage() == Stage::Active && runtime::endpoint(-1, index).is_some_and(Endpoint::wishes);
         seen.shared |= slot.stage() == Stage::Active && slot.has(flag::SHARED);
     }
     seen

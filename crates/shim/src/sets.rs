@@ -10,7 +10,7 @@
 
 mod wait;
 
-pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait};
+pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
 
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -148,6 +148,8 @@ struct Inner {
     /// Events to be reported by the next wait: found when it was only asked whether there are any.
     stash: Vec<epoll_event>,
     looked: u64,
+    /// When masked registrations were last looked for, ticks.
+    searched: u64,
     turn: usize,
 }
 

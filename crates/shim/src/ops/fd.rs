@@ -74,6 +74,7 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
 }
 
 fn close_endpoint(fd: c_int) -> Outcome<c_int> {
+    let _change = fds::change();
     let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::take(fd) else { return Outcome::Libc };
     let last = release(fd, slot);
     // SAFETY: the program's own call.
@@ -159,11 +160,12 @@ pub fn duplicated(old: c_int, new: c_int) {
     if runtime::attachment().is_none() || old == new {
         return;
     }
-    stale(new);
     let mut entry = fds::get(old);
     if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Heir) {
         entry = runtime::copying(old);
     }
+    let _change = fds::change();
+    stale(new);
     match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => fds::refer(slot, new),
         Entry::Epoll(set) => sets::duplicated(set),

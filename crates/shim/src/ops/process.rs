@@ -88,6 +88,7 @@ fn open_descriptors() -> Vec<c_int> {
 
 /// Before `fork` (pthread_atfork prepare).
 pub fn fork_prepare() {
+    fds::hold_changes();
     for (fd, entry) in fds::all() {
         if entry == Entry::Accepted {
             fds::replace(fd, entry, Entry::Heir);
@@ -113,11 +114,13 @@ fn each_endpoint(work: impl Fn(&ginnel_channel::Slot)) {
 /// After `fork`, in the parent.
 pub fn fork_parent() {
     sets::unlock_all();
+    fds::release_changes(false);
 }
 
 /// After `fork`, in the child.
 pub fn fork_child() {
     sets::unlock_all();
+    fds::release_changes(true);
     runtime::renumber();
     let Some(attachment) = runtime::attachment() else { return };
     if !attachment.reenter() {

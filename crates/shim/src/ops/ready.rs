@@ -236,17 +236,22 @@ unsafe fn sleep(
                     match endpoint.arm_space(want) {
                         Some(now) => {
                             armed.push((endpoint, want, true));
-                            if now == Want::Token && entry.events & IN == 0 {
-                                // Unread bytes may hide the token: look again soon.
-                                let soon = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                                limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
+                            if now == Want::Token {
+                                // Unread bytes may hide the token, and another thread may throw it away: look again soon.
+                                limit = sooner(limit, if entry.events & IN == 0 { 1_000_000 } else { 10_000_000 });
                             }
                         }
                         None => quiet = false,
                     }
                 }
             }
-            Some(Special::Set(set)) if !sets::arm_for_kernel(set) => quiet = false,
+            Some(Special::Set(set)) => {
+                if !sets::arm_for_kernel(set) {
+                    quiet = false;
+                } else if sets::waits_for_room(set) {
+                    limit = sooner(limit, 10_000_000);
+                }
+            }
             _ => {}
         }
         asked.push(kernel);
@@ -279,6 +284,11 @@ unsafe fn sleep(
         0 if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
         _ => Ok(Slept::Again),
     }
+}
+
+/// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
+fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
+    Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < ns).unwrap_or(timespec { tv_sec: 0, tv_nsec: ns }))
 }
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {

@@ -45,6 +45,7 @@ pub unsafe fn wait(
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
     loop {
         take_bits(set, attachment);
+        heat_masked(set);
         let (ready, hot) = collect(set, epfd, room);
         if ready > 0 {
             let mut n = ready;
@@ -86,7 +87,8 @@ fn done(n: usize) -> Outcome<c_int> {
 fn key(endpoint: Endpoint<'_>) -> u64 {
     let direction = endpoint.incoming();
     let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
-    direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)
+    // A switch may bring back bytes that were told of and could not be read for a while.
+    (direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)) ^ direction.epoch().load(Ordering::Acquire) << 52
 }
 
 /// Puts into `room` what hot rings have to report: (how many, are there hot rings at all).
@@ -279,6 +281,7 @@ fn ready_inside(fd: c_int) -> bool {
 
 /// Has a ring of this set something to report? Reports nothing.
 fn ready(set: &Set) -> bool {
+    heat_masked(set);
     set.inner.with(|inner| {
         if !inner.stash.is_empty() {
             return true;
@@ -371,6 +374,34 @@ fn spin(set: &Set, attachment: &Attachment) -> bool {
     seen
 }
 
+/// Does a registration of set `index`, or of one inside it, wait for room in a ring?
+pub fn waits_for_room(index: u32) -> bool {
+    set_at(index).is_some_and(waiting_for_room)
+}
+
+fn waiting_for_room(set: &Set) -> bool {
+    let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
+    set.masked.load(Ordering::Acquire) != 0 || set.inner.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
+}
+
+/// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
+/// reader of the same socket.
+fn heat_masked(set: &Set) {
+    const EVERY: u64 = 2_000_000;
+    if set.masked.load(Ordering::Relaxed) != 0 {
+        set.inner.with(|inner| {
+            if ticks().wrapping_sub(inner.searched) > EVERY {
+                inner.searched = ticks();
+                for index in 0..inner.registrations.len() {
+                    if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
+                        make_hot(inner, u32::try_from(index).unwrap_or(0));
+                    }
+                }
+            }
+        });
+    }
+}
+
 /// Registrations whose channels rang become hot.
 fn take_bits(set: &Set, attachment: &Attachment) {
     set.inner.with(|inner| {
@@ -444,8 +475,7 @@ unsafe fn sleep(
         _ => true,
     });
     let quiet = inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
-    // Who waits for room looks again after a while: a token that says so may have been thrown away by another reader of the same socket.
-    let look_again = (set.masked.load(Ordering::Acquire) != 0).then_some(ROOM_TICK);
+    let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = wait::remaining(end);
         let limit = look_again.filter(|tick| limit.is_none_or(|limit| limit.tv_sec > 0 || limit.tv_nsec > tick.tv_nsec)).or(limit);
@@ -468,15 +498,6 @@ unsafe fn sleep(
         }
     });
     take_bits(set, attachment);
-    if look_again.is_some() && got == Ok(0) {
-        set.inner.with(|inner| {
-            for index in 0..inner.registrations.len() {
-                if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
-                    make_hot(inner, u32::try_from(index).unwrap_or(0));
-                }
-            }
-        });
-    }
     match got? {
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => {
             let (n, _) = collect(set, epfd, room);
