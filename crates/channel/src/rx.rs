@@ -964,6 +964,14 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// Testing: freezes this phase where nobody reads. Under the send lock.
+    pub(crate) fn freeze_if_idle(self) {
+        let frozen = self.slot.rx.lock.try_lock(self.ticket()).is_some_and(|_held| self.freeze());
+        if frozen {
+            self.poke_reader();
+        }
+    }
+
     /// Freezes this phase of the ring, if it is one that can be. Under the receive lock.
     #[cold]
     fn freeze(self) -> bool {

@@ -171,7 +171,7 @@ impl<'a> Endpoint<'a> {
             self.upgrade()?;
         }
         if chaos == Some(1) {
-            self.request_downgrade();
+            self.freeze_if_idle();
         }
         Ok(true)
     }

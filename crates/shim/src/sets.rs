@@ -389,9 +389,7 @@ pub fn adopted(fd: c_int, slot: u32) {
         let Some(set) = set_at(*index) else { continue };
         set.inner.with(|inner| {
             if let Some(entry) = inner.registrations.get_mut(*registration as usize) {
-                entry.slot = Some(slot);
-                let writes = if entry.events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
-                local_bits(slot, local::REGISTERED | writes, 0);
+                entry.link(slot);
             }
         });
     }
@@ -409,6 +407,13 @@ fn share(slot: u32) {
 impl Registration {
     fn wants(&self, event: c_int) -> bool {
         self.events & event as u32 != 0
+    }
+
+    /// It is of this slot's socket.
+    fn link(&mut self, slot: u32) {
+        self.slot = Some(slot);
+        let writes = if self.wants(libc::EPOLLOUT) { local::WRITES } else { 0 };
+        local_bits(slot, local::REGISTERED | writes, 0);
     }
 
     /// What the kernel is told.
@@ -534,7 +539,8 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 inner.by_fd.remove(&fd);
                 drop_registration(set, inner, registration);
                 if let Some(slot) = slot {
-                    local_bits(slot, 0, local::REGISTERED | local::HOT);
+                    let elsewhere = fds::count(slot) > 1 || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
+                    local_bits(slot, 0, if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT });
                 }
                 match kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0) {
                     Err(errno) if in_kernel => Outcome::Failed(errno),

@@ -611,7 +611,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         }
         if entry.slot.is_none() && !entry.plain {
             if let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd) {
-                entry.slot = Some(slot);
+                entry.link(slot);
             }
         }
         Some(entry.endpoint())
