@@ -1,0 +1,411 @@
+//! The configuration: one TOML file, or defaults. What is wrong with it is said with file, line and key, and what to do.
+//!
+//! ```toml
+//! run_dir = "/run/ginnel"        # sockets: RUN_DIR/SEGMENT/SLOT.sock
+//! status = "127.0.0.1:9190"      # status page and metrics; "off": none
+//!
+//! [segment.default]
+//! size = "1G"                    # a power of two, 16M to 1T
+//! slots = 8                      # virtual machines: slots 1 to 8
+//! vectors = 4                    # interrupts of each machine
+//! memory = "memfd"               # or "hugepages-2M", "hugepages-1G"
+//! users = ["libvirt-qemu", 1000] # who may join a slot …
+//! groups = ["kvm"]               # … by user or by any of its groups
+//!
+//! [segment.default.slot.3]       # another rule for one slot
+//! users = ["alice"]
+//!
+//! [segment.default.host]         # processes of this host and containers
+//! users = ["www-data"]
+//! processes = 16
+//! ```
+
+use crate::users;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// Read where no file is named, if it is there.
+pub const DEFAULT_FILE: &str = "/etc/ginnel/ginneld.toml";
+/// Descriptors that are kept for the next instance, all segments together: their names must fit into one environment variable of 128 KiB.
+const MAX_KEPT: usize = 3000;
+
+/// What the daemon is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Directory of the sockets.
+    pub run_dir: PathBuf,
+    /// Loopback address of the status page and the metrics.
+    pub status: Option<SocketAddr>,
+    /// The segments, by name.
+    pub segments: BTreeMap<String, SegmentConfig>,
+}
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentConfig {
+    /// Bytes; a power of two, as it is the size of a PCI BAR.
+    pub size: u64,
+    /// Slots for virtual machines: 1 … `machines`.
+    pub machines: u16,
+    /// Interrupt vectors of each, 1 … 256.
+    pub vectors: u16,
+    /// Where the memory comes from.
+    pub memory: Backing,
+    /// Who may join a slot that has no rule of its own.
+    pub joiners: Joiners,
+    /// Slots with rules of their own.
+    pub slots: BTreeMap<u16, Joiners>,
+    /// Who may join as a process of the host.
+    pub host: Joiners,
+    /// How many processes of the host at once; 0: none.
+    pub processes: u16,
+}
+
+impl SegmentConfig {
+    /// Who may join at a peer's socket; 0 is the host's.
+    #[must_use]
+    pub fn joiners(&self, peer: u16) -> &Joiners {
+        if peer == 0 { &self.host } else { self.slots.get(&peer).unwrap_or(&self.joiners) }
+    }
+}
+
+/// Where a segment's memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Backing {
+    /// A memfd of small pages: taken as it is used.
+    #[serde(rename = "memfd")]
+    Memfd,
+    /// A memfd of huge pages of 2 MiB, all reserved at once.
+    #[serde(rename = "hugepages-2M")]
+    Huge2M,
+    /// The same with pages of 1 GiB.
+    #[serde(rename = "hugepages-1G")]
+    Huge1G,
+}
+
+impl Backing {
+    /// Bytes of a huge page.
+    #[must_use]
+    pub fn huge_page(self) -> Option<u64> {
+        match self {
+            Self::Memfd => None,
+            Self::Huge2M => Some(2 << 20),
+            Self::Huge1G => Some(1 << 30),
+        }
+    }
+}
+
+/// Who may join: any of these users, or members of any of these groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Joiners {
+    /// User ids.
+    pub users: Vec<u32>,
+    /// Group ids, primary or supplementary.
+    pub groups: Vec<u32>,
+}
+
+/// What is wrong with the configuration: one line, with the place and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    file: PathBuf,
+    line: Option<usize>,
+    key: String,
+    problem: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    run_dir: Option<Spanned<PathBuf>>,
+    status: Option<Spanned<String>>,
+    #[serde(default)]
+    segment: BTreeMap<Spanned<String>, RawSegment>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawSegment {
+    size: Option<Spanned<Size>>,
+    slots: Option<Spanned<u16>>,
+    vectors: Option<Spanned<u16>>,
+    memory: Option<Spanned<Backing>>,
+    users: Option<Vec<Spanned<Name>>>,
+    groups: Option<Vec<Spanned<Name>>>,
+    #[serde(default)]
+    slot: BTreeMap<Spanned<String>, RawJoiners>,
+    #[serde(default)]
+    host: RawHost,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawJoiners {
+    users: Option<Vec<Spanned<Name>>>,
+    groups: Option<Vec<Spanned<Name>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawHost {
+    users: Option<Vec<Spanned<Name>>>,
+    groups: Option<Vec<Spanned<Name>>>,
+    processes: Option<Spanned<u16>>,
+}
+
+/// Bytes, or text like "1G".
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a size like \"256M\" or \"1G\", or a number of bytes")]
+enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+/// A user or a group: its number or its name.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a name or a number")]
+pub(crate) enum Name {
+    Id(u32),
+    Text(String),
+}
+
+impl Config {
+    /// From `file`; without one from [`DEFAULT_FILE`] if that exists, else the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = file.unwrap_or(Path::new(DEFAULT_FILE));
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, path),
+            Err(error) if file.is_none() && error.kind() == std::io::ErrorKind::NotFound => Self::parse("", path),
+            Err(error) => Err(ConfigError {
+                file: path.to_owned(),
+                line: None,
+                key: String::new(),
+                problem: format!("cannot be read: {error}; name a file with --config, or leave it out for the defaults"),
+            }),
+        }
+    }
+
+    /// From the text of `file`, whose name is only for messages. No segment at all means one, `default`.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let reader = Reader { text, file };
+        let mut raw: Raw = toml::from_str(text).map_err(|error| reader.syntax(&error))?;
+        if raw.segment.is_empty() {
+            raw.segment.insert(Spanned::new(0..0, "default".into()), RawSegment::default());
+        }
+        let run_dir = match raw.run_dir {
+            Some(path) if !path.get_ref().is_absolute() => {
+                return Err(reader.wrong(path.span(), "run_dir", "must be an absolute path, like \"/run/ginnel\""));
+            }
+            Some(path) => path.into_inner(),
+            None => default_run_dir(),
+        };
+        let mut segments = BTreeMap::new();
+        for (name, segment) in raw.segment {
+            reader.segment_name(&name)?;
+            let config = reader.segment(name.get_ref(), segment)?;
+            segments.insert(name.into_inner(), config);
+        }
+        let kept: usize = segments.values().map(|one| 1 + usize::from(one.machines + 1) * usize::from(one.vectors + 2)).sum();
+        if kept > MAX_KEPT {
+            let problem = format!(
+                "all segments together need {kept} descriptors, at most {MAX_KEPT} can be handed to the next instance; \
+                 take fewer slots or vectors, or serve some segments by a second ginneld with another run_dir"
+            );
+            return Err(ConfigError { file: file.to_owned(), line: None, key: "segment".into(), problem });
+        }
+        Ok(Self { run_dir, status: reader.status(raw.status)?, segments })
+    }
+
+    /// The socket of a peer of a segment: a slot, or 0 for the host.
+    #[must_use]
+    pub fn socket(&self, segment: &str, peer: u16) -> PathBuf {
+        let name = if peer == 0 { "host.sock".into() } else { format!("{peer}.sock") };
+        self.run_dir.join(segment).join(name)
+    }
+}
+
+/// `RUNTIME_DIRECTORY` as systemd gives it; `/run/ginnel` for root, and for everybody where it exists; else below `XDG_RUNTIME_DIR` or `/tmp`.
+fn default_run_dir() -> PathBuf {
+    if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|given| !given.is_empty()) {
+        return PathBuf::from(given);
+    }
+    let system = Path::new("/run/ginnel");
+    let uid = rustix::process::geteuid();
+    if uid.is_root() || system.exists() {
+        return system.to_owned();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if !directory.is_empty() => Path::new(&directory).join("ginnel"),
+        _ => PathBuf::from(format!("/tmp/ginneld-{}", uid.as_raw())),
+    }
+}
+
+/// The text, for saying where something is wrong in it.
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a Path,
+}
+
+impl Reader<'_> {
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|&byte| byte == b'\n').count()
+    }
+
+    fn wrong(&self, at: Range<usize>, key: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+        ConfigError { file: self.file.to_owned(), line: Some(self.line(at.start)), key: key.into(), problem: problem.into() }
+    }
+
+    fn syntax(&self, error: &toml::de::Error) -> ConfigError {
+        let line = error.span().map(|span| self.line(span.start));
+        let shown = line.and_then(|line| self.text.lines().nth(line - 1)).map(str::trim).unwrap_or_default();
+        let key = if shown.is_empty() { String::new() } else { format!("`{shown}`") };
+        let problem = format!("{}; `man ginneld` lists the keys", error.message().trim().replace('\n', ", "));
+        ConfigError { file: self.file.to_owned(), line, key, problem }
+    }
+
+    fn status(&self, raw: Option<Spanned<String>>) -> Result<Option<SocketAddr>, ConfigError> {
+        let Some(raw) = raw else { return Ok(Some(SocketAddr::from(([127, 0, 0, 1], 9190)))) };
+        let wrong = |problem: &str| Err(self.wrong(raw.span(), "status", problem));
+        match (raw.get_ref().as_str(), raw.get_ref().parse::<SocketAddr>()) {
+            ("off", _) => Ok(None),
+            (_, Ok(address)) if address.ip().is_loopback() => Ok(Some(address)),
+            (_, Ok(_)) => {
+                wrong("must be a loopback address: the page shows process ids and asks nobody who he is; put a proxy before it")
+            }
+            (_, Err(_)) => wrong("must be an address and a port, like \"127.0.0.1:9190\" or \"[::1]:9190\", or \"off\""),
+        }
+    }
+
+    fn segment_name(&self, name: &Spanned<String>) -> Result<(), ConfigError> {
+        let text = name.get_ref();
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if !text.is_empty() && text.len() <= 32 && text.chars().all(good) {
+            return Ok(());
+        }
+        Err(self.wrong(name.span(), format!("segment.{text}"), "a name has 1 to 32 letters, digits, '_' and '-'"))
+    }
+
+    fn segment(&self, name: &str, raw: RawSegment) -> Result<SegmentConfig, ConfigError> {
+        let key = |rest: &str| format!("segment.{name}.{rest}");
+        let memory = raw.memory.map_or(Backing::Memfd, Spanned::into_inner);
+        let size = match raw.size {
+            None => 1 << 30,
+            Some(size) => {
+                let span = size.span();
+                self.size(size.into_inner(), memory).map_err(|problem| self.wrong(span, key("size"), problem))?
+            }
+        };
+        let number = |value: Option<Spanned<u16>>, default: u16, most: u16, what: &str, rest: &str| match value {
+            None => Ok(default),
+            Some(value) if (1..=most).contains(value.get_ref()) => Ok(value.into_inner()),
+            Some(value) => Err(self.wrong(value.span(), key(rest), format!("must be 1 to {most}: {what}"))),
+        };
+        let machines = number(raw.slots, 8, ginnel_region::MAX_PEER, "one for each virtual machine", "slots")?;
+        let vectors = number(raw.vectors, 4, 256, "interrupts of each machine; QEMU's doorbell knows no more", "vectors")?;
+        let own = Joiners { users: vec![0, rustix::process::geteuid().as_raw()], groups: vec![] };
+        let joiners = self.joiners(raw.users, raw.groups, &own, &key(""))?;
+        let mut slots = BTreeMap::new();
+        for (number, rule) in raw.slot {
+            let place = key(&format!("slot.{}", number.get_ref()));
+            match number.get_ref().parse::<u16>() {
+                Ok(slot) if (1..=machines).contains(&slot) => {
+                    slots.insert(slot, self.joiners(rule.users, rule.groups, &own, &format!("{place}."))?);
+                }
+                _ => {
+                    return Err(self.wrong(
+                        number.span(),
+                        place,
+                        format!("there are slots 1 to {machines}; raise `slots` or choose one of these"),
+                    ));
+                }
+            }
+        }
+        let processes = raw.host.processes.map_or(16, Spanned::into_inner);
+        let host = self.joiners(raw.host.users, raw.host.groups, &own, &key("host."))?;
+        Ok(SegmentConfig { size, machines, vectors, memory, joiners, slots, host, processes })
+    }
+
+    fn size(&self, raw: Size, memory: Backing) -> Result<u64, String> {
+        let bytes = match raw {
+            Size::Bytes(bytes) => bytes,
+            Size::Text(text) => parse_size(&text).ok_or("must be a number with K, M, G or T (powers of 1024), like \"256M\"")?,
+        };
+        if !bytes.is_power_of_two() || !(16 << 20..=1 << 40).contains(&bytes) {
+            let near = bytes.checked_next_power_of_two().unwrap_or(1 << 40).clamp(16 << 20, 1 << 40);
+            return Err(format!(
+                "must be a power of two from 16M to 1T, as it is a PCI device's memory: \"{}M\" is the next",
+                near >> 20
+            ));
+        }
+        match memory.huge_page() {
+            Some(page) if bytes < page => Err("is less than one huge page; take a larger size, or other memory".into()),
+            _ => Ok(bytes),
+        }
+    }
+
+    fn joiners(
+        &self,
+        users: Option<Vec<Spanned<Name>>>,
+        groups: Option<Vec<Spanned<Name>>>,
+        default: &Joiners,
+        key: &str,
+    ) -> Result<Joiners, ConfigError> {
+        if users.is_none() && groups.is_none() {
+            return Ok(default.clone());
+        }
+        let ids = |names: Option<Vec<Spanned<Name>>>, kind: &str, find: fn(&str) -> Option<u32>| {
+            let one = |name: Spanned<Name>| match name.get_ref() {
+                Name::Id(id) => Ok(*id),
+                Name::Text(text) => find(text).ok_or_else(|| {
+                    let problem =
+                        format!("there is no {kind} \"{text}\" on this host; create it, write its number, or take it out");
+                    self.wrong(name.span(), format!("{key}{kind}s"), problem)
+                }),
+            };
+            names.unwrap_or_default().into_iter().map(one).collect::<Result<Vec<u32>, _>>()
+        };
+        Ok(Joiners { users: ids(users, "user", users::user)?, groups: ids(groups, "group", users::group)? })
+    }
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let shift = match unit.trim().to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests;
