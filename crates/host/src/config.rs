@@ -284,7 +284,7 @@ impl Reader<'_> {
         let line = error.span().map(|span| self.line(span.start));
         let shown = line.and_then(|line| self.text.lines().nth(line - 1)).map(str::trim).unwrap_or_default();
         let key = if shown.is_empty() { String::new() } else { format!("`{shown}`") };
-        let problem = format!("{}; `man ginneld` lists the keys", error.message().trim().replace('\n', ", "));
+        let problem = format!("{}; docs/ginneld.md lists the keys", error.message().trim().replace('\n', ", "));
         ConfigError { file: self.file.to_owned(), line, key, problem }
     }
 

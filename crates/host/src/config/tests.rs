@@ -64,7 +64,7 @@ fn what_is_wrong_is_said_with_file_line_key_and_the_way_out() {
     for (text, begins, tells) in [
         ("[segment.a]\nslotz = 3", "g.toml:2: `slotz = 3`: unknown field `slotz`", "`slots`"),
         ("[segment.a]\nslots = \"x\"", "g.toml:2: `slots = \"x\"`: ", "expected u16"),
-        ("[segment.a\n", "g.toml:1: ", "man ginneld"),
+        ("[segment.a\n", "g.toml:1: ", "docs/ginneld.md"),
         ("[segment.a]\nslots = 0", "g.toml:2: segment.a.slots: ", "1 to 254"),
         ("[segment.a]\nvectors = 257", "g.toml:2: segment.a.vectors: ", "1 to 256"),
         ("[segment.a]\nsize = \"big\"", "g.toml:2: segment.a.size: ", "256M"),
