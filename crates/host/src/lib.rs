@@ -10,6 +10,7 @@
 //! | `joiners` | letting in and refusing; wake-ups between host and machines |
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
+//! | [`qemu`] | the options by which QEMU joins |
 //! | [`log`] | log lines |
 //!
 //! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test that is named for it:
@@ -32,6 +33,7 @@ pub mod log;
 pub mod memory;
 pub mod metrics;
 pub mod page;
+pub mod qemu;
 pub mod segment;
 pub mod server;
 mod sockets;

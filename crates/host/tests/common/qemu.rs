@@ -136,10 +136,14 @@ impl Qemu {
         all.into_iter().find(|device| device["id"]["vendor"] == 0x1af4 && device["id"]["device"] == 0x1110)
     }
 
-    /// Bytes of the device's memory, its BAR 2.
+    /// The device's memory, its BAR 2, as query-pci shows it.
+    pub fn memory_region(&mut self) -> Option<Value> {
+        self.device()?["regions"].as_array()?.iter().find(|region| region["bar"] == 2).cloned()
+    }
+
+    /// Bytes of the device's memory.
     pub fn memory_size(&mut self) -> Option<u64> {
-        let device = self.device()?;
-        device["regions"].as_array()?.iter().find(|region| region["bar"] == 2)?["size"].as_u64()
+        self.memory_region()?["size"].as_u64()
     }
 
     /// Adds a chardev that is connected to `socket`.
@@ -189,12 +193,6 @@ impl Qemu {
     /// 8 bytes of the segment, as the guest sees it.
     pub fn word(&mut self, offset: u64) -> u64 {
         u64::from(self.read(MEMORY + offset)) | u64::from(self.read(MEMORY + offset + 4)) << 32
-    }
-
-    /// Gives the root port in slot 1 of machine `q35` a bus number, as firmware does: without one, nothing behind it is seen.
-    pub fn number_root_port(&mut self) {
-        self.ask(&format!("outl 0xcf8 {:#x}", 0x8000_0000u32 | 1 << 11 | 0x18));
-        self.ask("outl 0xcfc 0x10100");
     }
 
     fn config(&mut self, offset: u32) -> u32 {
