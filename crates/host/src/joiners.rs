@@ -4,6 +4,7 @@ use crate::keep::Name;
 use crate::metrics::{By, Of};
 use crate::segment::Occupant;
 use crate::server::{Server, Source};
+use crate::sockets::{self, Setup};
 use crate::{log, memory};
 use anyhow::Result;
 use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox, outbox::Progress};
@@ -83,36 +84,54 @@ impl Server {
         match refusal {
             Some((kind, why)) => self.refuse(segment, peer, socket, who, kind, &why),
             None if peer == 0 => self.admit_process(segment, socket, who),
-            None => {
-                let welcome = self.segments[segment].welcome(peer);
-                self.admit(segment, peer, socket, who, welcome, true)
-            }
+            None => self.admit(segment, peer, socket, who),
         }
     }
 
-    /// Lets a machine in; `new` unless an earlier instance had let it in.
-    pub(crate) fn admit(
-        &mut self,
-        segment: usize,
-        peer: u16,
-        socket: Arc<OwnedFd>,
-        who: Credentials,
-        outbox: Outbox,
-        new: bool,
-    ) -> Result<()> {
+    /// Lets a machine in that is new.
+    fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
+        // Kept before all else, and before anything is sent: until then a kill loses it, and from the first byte on it must not be lost.
+        self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
         let there = &mut self.segments[segment];
-        there.occupants.insert(peer, Occupant { credentials: who.clone(), since: SystemTime::now() });
-        there.note(peer, true, new);
-        if new {
-            log!(Info, "joined", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
-            self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
-        }
-        let joiner = Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who };
-        self.begin(joiner)?;
-        if new {
-            self.announce(segment, peer);
-        }
+        there.note(peer, true, true);
+        log!(Info, "joined", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
+        self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
+        let outbox = there.welcome(peer);
+        self.occupy(segment, peer, socket, who, outbox)?;
+        self.announce(segment, peer);
         Ok(())
+    }
+
+    /// Takes over a machine that an earlier instance had let in.
+    pub(crate) fn take_over(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>) -> Result<()> {
+        let who = Credentials::of(&socket)?;
+        let setup = sockets::setup(&socket);
+        let there = &mut self.segments[segment];
+        there.note(peer, true, false);
+        log!(Info, "taken_over", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
+        let outbox = match setup {
+            Setup::Sent => Outbox::new(0),
+            Setup::Unsent => there.welcome(peer),
+            Setup::Begun => {
+                // What it has already must not be sent twice.
+                log!(
+                    Warning,
+                    "setup_interrupted",
+                    segment = there.name,
+                    slot = peer,
+                    pid = who.pid,
+                    so = "it may lack doorbells, or wait for its memory; unplug its device and plug it in again, or restart it"
+                );
+                Outbox::new(0)
+            }
+        };
+        self.occupy(segment, peer, socket, who, outbox)
+    }
+
+    fn occupy(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials, outbox: Outbox) -> Result<()> {
+        let occupant = Occupant { credentials: who.clone(), since: SystemTime::now() };
+        self.segments[segment].occupants.insert(peer, occupant);
+        self.begin(Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who })
     }
 
     fn admit_process(&mut self, segment: usize, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
@@ -176,7 +195,7 @@ impl Server {
             })
         };
         if refused().count() >= MAX_REFUSED {
-            let done = refused().find(|(_, joiner)| crate::sockets::has_read_all(&joiner.socket));
+            let done = refused().find(|(_, joiner)| sockets::has_read_all(&joiner.socket));
             if let Some((token, _)) = done.or_else(|| refused().next()) {
                 self.remove(token);
             }
@@ -209,13 +228,14 @@ impl Server {
     fn send(&mut self, token: u64) {
         let Some(Source::Joiner(joiner)) = self.sources.get_mut(&token) else { return };
         let unsent = !joiner.outbox.is_empty();
+        if unsent {
+            sockets::note_setup(&joiner.socket, Setup::Begun);
+        }
         match joiner.outbox.flush(&joiner.socket) {
             Ok(Progress::Done) => {
                 joiner.crowded = false;
-                // Kept only once it has everything: what it lacks, another instance would not know.
-                if matches!(joiner.role, Role::Machine) && unsent {
-                    let name = Name::Connection(self.segments[joiner.segment].name.clone(), joiner.peer);
-                    self.store.keep(&name, &joiner.socket.clone());
+                if unsent {
+                    sockets::note_setup(&joiner.socket, Setup::Sent);
                 }
                 self.crowded.remove(&token);
                 self.rearm(token);

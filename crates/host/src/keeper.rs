@@ -2,7 +2,8 @@
 //!
 //! It is the part of systemd that the daemon needs and nothing more: it keeps what the daemon gives it by sd_notify(3), and hands it to
 //! the next instance by sd_listen_fds(3). It reads no message of any peer. SIGHUP restarts the daemon (a new binary or configuration),
-//! SIGTERM and SIGINT end both; an exit status of 0 or 2 of the daemon ends the keeper with the same.
+//! SIGTERM and SIGINT end both. Where the daemon ends by itself, with status 0 or, while nothing is kept yet, 2 (wrong configuration), so does
+//! the keeper.
 
 use crate::keep::KEEPER;
 use crate::log;
@@ -21,12 +22,14 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A daemon that lived shorter than this did not start properly: the next one waits.
-const SETTLED: Duration = Duration::from_secs(5);
+/// How long to wait before a daemon is started again: at least, and at most where it does not even start.
+const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
 
 struct Keeper {
+    /// Has this instance said that it is ready?
+    ready: bool,
     kept: BTreeMap<String, OwnedFd>,
     socket: UnixDatagram,
     signals: [(i32, UnixStream); 3],
@@ -50,7 +53,8 @@ pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
         Ok((number, ours))
     };
     let interrupted = signal(SIGINT)?;
-    let mut keeper = Keeper { kept: BTreeMap::new(), socket, signals: [signal(SIGTERM)?, signal(SIGHUP)?, signal(SIGCHLD)?] };
+    let mut keeper =
+        Keeper { ready: false, kept: BTreeMap::new(), socket, signals: [signal(SIGTERM)?, signal(SIGHUP)?, signal(SIGCHLD)?] };
     let status = keeper.run(&path, arguments, &interrupted.1);
     let _ = std::fs::remove_file(&path);
     status
@@ -58,17 +62,17 @@ pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
 
 impl Keeper {
     fn run(&mut self, path: &Path, arguments: &[std::ffi::OsString], interrupted: &UnixStream) -> Result<i32> {
-        let mut pause = Duration::ZERO;
+        let mut pause = PAUSE[0];
         loop {
-            std::thread::sleep(pause);
-            let begun = Instant::now();
+            self.ready = false;
             let mut child = self.start(path, arguments)?;
             let (status, end) = self.attend(&mut child, interrupted)?;
             log!(Info, "daemon_ended", pid = child.id(), status = status, kept = self.kept.len(), again = !end);
             if end {
                 return Ok(status.code().unwrap_or(0));
             }
-            pause = if begun.elapsed() > SETTLED { Duration::ZERO } else { (pause * 2).clamp(Duration::from_millis(20), SETTLED) };
+            pause = if self.ready { PAUSE[0] } else { (pause * 2).min(PAUSE[1]) };
+            std::thread::sleep(pause);
         }
     }
 
@@ -128,7 +132,9 @@ impl Keeper {
             let ended = child.try_wait()?;
             self.receive();
             if let Some(status) = ended {
-                let for_good = stopping || (!restarting && matches!(status.code(), Some(0 | 2)));
+                // With machines to lose, a configuration that is wrong is waited for to be mended.
+                let hopeless = status.code() == Some(2) && self.kept.is_empty();
+                let for_good = stopping || hopeless || (!restarting && status.code() == Some(0));
                 return Ok((status, for_good));
             }
         }
@@ -151,6 +157,7 @@ impl Keeper {
             });
             let text = String::from_utf8_lossy(&bytes[..len]);
             let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            self.ready |= value("READY") == Some("1");
             let name = value("FDNAME").unwrap_or("stored").to_owned();
             match (value("FDSTORE"), value("FDSTOREREMOVE"), descriptor) {
                 (Some("1"), _, Some(descriptor)) => drop(self.kept.insert(name, descriptor)),

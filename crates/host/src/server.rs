@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::segment::{Kept, Segment};
 use crate::{log, sockets, web};
 use anyhow::{Context, Result};
-use ginnel_peer::{credentials::Credentials, doorbell::Ringer, outbox::Outbox};
+use ginnel_peer::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -181,9 +181,7 @@ impl Server {
         for peer in 1..=machines {
             let key = Name::Connection(name.clone(), peer);
             if let Some(socket) = kept.remove(&key) {
-                let who = Credentials::of(&socket)?;
-                log!(Info, "taken_over", segment = name, slot = peer, pid = who.pid, uid = who.uid);
-                self.admit(index, peer, Arc::new(socket), who, Outbox::new(0), false)?;
+                self.take_over(index, peer, Arc::new(socket))?;
             }
         }
         for peer in 0..=machines {

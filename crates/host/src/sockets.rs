@@ -4,11 +4,13 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
+use rustix::net::sockopt::Timeout;
 use std::fs::{self, Permissions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::time::Duration;
 
 /// Makes the directory and takes a lock in it: two daemons would take each other's sockets away, and two keepers likewise.
 ///
@@ -59,6 +61,37 @@ pub fn is_bound_to(socket: impl AsFd, path: &Path) -> bool {
     path.exists() && bound.is_some_and(|address| address.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
 }
 
+/// How far a machine's setup has come: noted in the socket itself, so that the next instance can ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setup {
+    /// Nothing has been sent.
+    Unsent,
+    /// Sending has begun, and may have got anywhere.
+    Begun,
+    /// All of it has been sent.
+    Sent,
+}
+
+/// Notes it, as the time limit on blocking receives (SO_RCVTIMEO), of which we make none.
+pub fn note_setup(socket: impl AsFd, setup: Setup) {
+    let seconds = match setup {
+        Setup::Unsent => None,
+        Setup::Begun => Some(Duration::from_secs(1)),
+        Setup::Sent => Some(Duration::from_secs(2)),
+    };
+    // It cannot fail on a socket; if it did, the next instance would think that less was sent.
+    let _ = rustix::net::sockopt::set_socket_timeout(socket, Timeout::Recv, seconds);
+}
+
+/// What was noted.
+pub fn setup(socket: impl AsFd) -> Setup {
+    match rustix::net::sockopt::socket_timeout(socket, Timeout::Recv).ok().flatten().map(|limit| limit.as_secs()) {
+        None => Setup::Unsent,
+        Some(1) => Setup::Begun,
+        Some(_) => Setup::Sent,
+    }
+}
+
 /// Has the other end read everything that was sent to it? (SIOCOUTQ, unix(7)) Also if the kernel does not say.
 pub fn has_read_all(socket: impl AsFd) -> bool {
     unread(socket).unwrap_or(0) == 0
@@ -84,6 +117,17 @@ mod tests {
         assert!(!has_read_all(&one));
         other.read_exact(&mut [0]).expect("read");
         assert!(has_read_all(&one));
+    }
+
+    #[test]
+    fn what_is_noted_in_a_socket_stays_in_it() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let copy = one.try_clone().expect("a copy, as a store has it");
+        assert_eq!(setup(&copy), Setup::Unsent);
+        for noted in [Setup::Begun, Setup::Sent] {
+            note_setup(&one, noted);
+            assert_eq!((setup(&copy), setup(&other)), (noted, Setup::Unsent));
+        }
     }
 
     #[test]

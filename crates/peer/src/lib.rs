@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`wire`] | the messages as values, and as bytes |
 //! | [`outbox`] | the server's end: messages to one peer, sent as far as it takes them, never waiting |
+//! | `burst` | many messages in one system call, so that a kill leaves all of a setup or nothing |
 //! | [`inbox`] | messages as they come in, in pieces of any size, from a server that is not trusted |
 //! | [`client`] | the joining end: checks the order, keeps the memory and the doorbells |
 //! | [`doorbell`] | eventfds, and how to ring and read those that somebody else can alter |
@@ -24,6 +25,7 @@
 //! # Ok::<(), ginnel_peer::Error>(())
 //! ```
 
+mod burst;
 pub mod client;
 pub mod credentials;
 pub mod doorbell;

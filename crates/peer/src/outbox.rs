@@ -1,12 +1,11 @@
 //! The server's end towards one peer: what it still has to be sent, sent as far as the peer takes it, and never waiting.
 
-use crate::{Error, wire::Message};
+use crate::Error;
+use crate::burst::{self, Piece};
+use crate::wire::{MESSAGE, Message};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// How far [`Outbox::flush`] came.
@@ -93,38 +92,42 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// Sends as much as the socket takes. Never waits, whatever the socket's mode.
+    /// Sends as much as the socket takes, in one system call if that is everything. Never waits, whatever the socket's mode.
     ///
     /// # Errors
     /// [`Error::Closed`] where the peer is gone, else [`Error::System`].
     pub fn flush(&mut self, socket: impl AsFd) -> Result<Progress, Error> {
-        while let Some((message, descriptor)) = self.queue.front() {
-            let bytes = message.bytes();
-            // The descriptor travels with the message's first byte.
-            let descriptor = descriptor.as_ref().filter(|_| self.begun == 0).map(|fd| fd.as_fd());
-            match send(socket.as_fd(), &bytes[self.begun..], descriptor) {
-                Ok(sent) => self.begun += sent,
+        while !self.queue.is_empty() {
+            match burst::send(socket.as_fd(), &self.pieces()) {
+                Ok(sent) => self.sent(&sent),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(Progress::Full),
                 Err(Errno::TOOMANYREFS) => return Ok(Progress::Crowded),
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(Error::Closed),
                 Err(errno) => return Err(Error::system("send to peer")(errno)),
             }
-            if self.begun == bytes.len() {
+        }
+        Ok(Progress::Done)
+    }
+
+    fn pieces(&self) -> Vec<Piece> {
+        let begun = std::iter::once(self.begun).chain(std::iter::repeat(0));
+        let pieces = self.queue.iter().zip(begun).map(|((message, descriptor), begun)| Piece {
+            bytes: message.bytes(),
+            begun,
+            // The descriptor travels with the message's first byte.
+            descriptor: descriptor.as_ref().filter(|_| begun == 0).map(|fd| fd.as_raw_fd()),
+        });
+        pieces.take(burst::MOST).collect()
+    }
+
+    fn sent(&mut self, bytes: &[usize]) {
+        for sent in bytes {
+            self.begun += sent;
+            if self.begun >= MESSAGE {
                 self.begun = 0;
                 self.queue.pop_front();
             }
         }
-        Ok(Progress::Done)
     }
-}
-
-fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = descriptor.as_slice();
-    if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
 }
