@@ -399,3 +399,39 @@ fn a_machine_migrates_only_when_its_device_is_unplugged() {
     wait("the migration", || (one.qmp(json!({"execute": "query-migrate"}))["status"] == "completed").then_some(()));
     wait("slot 1 free", || daemon.slots().is_empty().then_some(()));
 }
+
+/// Needs 8 huge pages that are free: `echo 16 > /proc/sys/vm/nr_hugepages`.
+#[test]
+fn huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody() {
+    let test = "huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody";
+    let free = || std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
+    let pages = free().trim().parse::<u32>().unwrap_or(0);
+    if pages < 8 {
+        common::skip(test, "fewer than 8 huge pages of 2 MiB are free");
+        return;
+    }
+    if !is_installed(test) {
+        return;
+    }
+    let (daemon, directory) =
+        (Daemon::kept(&format!("{SMALL}memory = \"hugepages-2M\"\n")), tempfile::tempdir().expect("a directory"));
+    assert_eq!(free().trim(), (pages - 8).to_string(), "all at once");
+    let mut one = machine(directory.path(), &daemon, 1);
+    assert_eq!((one.memory_size(), one.word(0)), (Some(16 << 20), ginnel_region::MAGIC));
+    daemon.restart(libc::SIGKILL);
+    assert_eq!(daemon.slots(), [1]);
+    let two = daemon.join(2);
+    let memory = two.memory().expect("memory");
+    assert_eq!(rustix::fs::ftruncate(memory, 0), Err(rustix::io::Errno::PERM));
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(memory, hole, 0, 16 << 20).expect("a hole");
+    // Somebody else takes the pages: touching the memory would now raise SIGBUS.
+    let thief =
+        rustix::fs::memfd_create("thief", rustix::fs::MemfdFlags::HUGETLB | rustix::fs::MemfdFlags::HUGE_2MB).expect("made");
+    let all = free().trim().parse::<u64>().expect("a number") * (2 << 20);
+    rustix::fs::fallocate(&thief, rustix::fs::FallocateFlags::empty(), 0, all).expect("taken");
+    drop(two);
+    daemon.wait_log("event=peer_table_unwritable", 1);
+    assert_eq!(daemon.slots(), [1], "the daemon says so and goes on");
+    one.assert_alive();
+}
