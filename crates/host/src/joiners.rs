@@ -131,31 +131,38 @@ impl Server {
     fn occupy(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials, outbox: Outbox) -> Result<()> {
         let occupant = Occupant { credentials: who.clone(), since: SystemTime::now() };
         self.segments[segment].occupants.insert(peer, occupant);
-        self.begin(Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who })
+        let begun = self.begin(Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who });
+        if begun.is_err() {
+            let there = &mut self.segments[segment];
+            there.occupants.remove(&peer);
+            there.note(peer, false, false);
+            self.store.forget(&Name::Connection(there.name.clone(), peer));
+        }
+        begun
     }
 
     fn admit_process(&mut self, segment: usize, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
-        let there = &mut self.segments[segment];
-        there.note(0, true, true);
-        log!(Info, "process_joined", segment = there.name, pid = who.pid, uid = who.uid);
-        self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
-        let (memory, machines, vectors) = (there.memory.clone(), there.config.machines, there.config.vectors);
-        let new_bells = || (0..vectors).map(|_| doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
-        let bells = new_bells()?;
+        let there = &self.segments[segment];
+        let (machines, vectors) = (there.config.machines, there.config.vectors);
+        // All that can fail for want of descriptors comes before anything is noted.
+        let doorbells = || (0..vectors).map(|_| doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let bells = doorbells()?;
+        let others = (1..=machines).map(|_| doorbells()).collect::<Result<Vec<_>, _>>()?;
+        let outbox = Outbox::welcome(0, &there.memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
         let mut relays = Vec::new();
-        let mut others = Vec::new();
-        for peer in 1..=machines {
-            let relayed = new_bells()?;
-            for (vector, bell) in (0..).zip(&relayed) {
-                relays.push(self.add(Source::Relay { segment, peer, vector, bell: bell.clone() })?);
+        for (peer, relayed) in (1..).zip(others) {
+            for (vector, bell) in (0..).zip(relayed) {
+                relays.push(self.add(Source::Relay { segment, peer, vector, bell })?);
             }
-            others.push(relayed);
         }
         // It may have missed something: an earlier instance of this daemon may have died with its wake-up.
         for bell in &bells {
             let _ = self.ringer.ring(bell);
         }
-        let outbox = Outbox::welcome(0, &memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
+        let there = &mut self.segments[segment];
+        there.note(0, true, true);
+        log!(Info, "process_joined", segment = there.name, pid = who.pid, uid = who.uid);
+        self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
         self.begin(Joiner { segment, peer: 0, role: Role::Process { bells, relays }, socket, outbox, crowded: false, who })?;
         self.announce(segment, 0);
         Ok(())
@@ -182,7 +189,9 @@ impl Server {
             _ => {}
         }
         self.let_go_of_refused();
-        let outbox = Outbox::refusal(peer, &Arc::new(memory::dummy()?));
+        // One that was made at the start, where descriptors have run out: whoever gets none at all hangs.
+        let dummy = memory::dummy().map_or_else(|_| self.dummy.clone(), Arc::new);
+        let outbox = Outbox::refusal(peer, &dummy);
         self.begin(Joiner { segment, peer, role: Role::Refused, socket, outbox, crowded: false, who })
     }
 

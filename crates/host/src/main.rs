@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use ginnel_host::{config::Config, keeper, log, server::Server};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,6 +30,13 @@ Exit status:
   1  failed; standard error says why
   2  the command line or the configuration is wrong";
 
+/// As many descriptors as the system allows: also those on their way to joiners count, by this limit.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // What cannot be raised is used as it is, and running out is handled.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let config = match Config::load(cli.config.as_deref()) {
@@ -42,6 +50,7 @@ fn main() -> ExitCode {
         println!("{} segments, sockets below {}", config.segments.len(), config.run_dir.display());
         return ExitCode::SUCCESS;
     }
+    raise_limit();
     let done = if cli.keep {
         let arguments = cli.config.iter().flat_map(|file| ["--config".into(), file.clone().into_os_string()]).collect::<Vec<_>>();
         keeper::keep(&config.run_dir, &arguments).map(|status| ExitCode::from(u8::try_from(status).unwrap_or(1)))

@@ -5,7 +5,7 @@ use crate::joiners::Joiner;
 use crate::keep::{self, Name, Store};
 use crate::metrics::Metrics;
 use crate::segment::{Kept, Segment};
-use crate::{log, sockets, web};
+use crate::{log, memory, sockets, web};
 use anyhow::{Context, Result};
 use ginnel_peer::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
@@ -75,6 +75,8 @@ pub struct Server {
     pub(crate) store: Store,
     pub(crate) metrics: Metrics,
     pub(crate) ringer: Ringer,
+    /// A memory for one who is refused when there is no descriptor for another.
+    pub(crate) dummy: Arc<OwnedFd>,
     /// Joiners whose messages met too many descriptors under way.
     pub(crate) crowded: BTreeSet<u64>,
     /// Refusals in this second, so that their log lines can be limited.
@@ -117,6 +119,7 @@ impl Server {
             sources: BTreeMap::new(),
             metrics: Metrics::new(),
             ringer,
+            dummy: Arc::new(memory::dummy()?),
             crowded: BTreeSet::new(),
             refusals: (0, 0),
             started: SystemTime::now(),

@@ -103,6 +103,33 @@ fn a_changed_size_waits_until_no_machine_is_attached() {
     assert_eq!((daemon.slots(), daemon.log().matches("geometry_kept").count()), (vec![2], 1));
 }
 
+/// As many descriptors as a configuration may need, with the longest names: 2909 are handed on, and a joiner gets 2856 doorbells.
+#[test]
+fn the_largest_configuration_is_handed_on() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < 16384) {
+        common::skip("the_largest_configuration_is_handed_on", "fewer than 16384 descriptors are allowed here");
+        return;
+    }
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })
+        .expect("raised");
+    let name = "n".repeat(32);
+    let daemon = Daemon::kept(&format!("[segment.{name}]\nsize = \"16M\"\nslots = 50\nvectors = 56\n"));
+    let join = |slot: u16| {
+        let mut client = Client::connect(&daemon.path(&format!("run/{name}/{slot}.sock"))).expect("connected");
+        client.settle(56, Instant::now() + common::PATIENCE).expect("a setup");
+        client
+    };
+    let one = join(1);
+    wait("its whole setup", || (daemon.slots() == [1]).then_some(()));
+    daemon.restart(libc::SIGKILL);
+    assert!(daemon.wait_log("event=started", 2).contains("took_over=2909"));
+    let two = join(50);
+    assert_eq!(one.peers().count(), 51);
+    one.ring(50, 55).expect("rung");
+    assert_eq!(doorbell::drain(&two.doorbells(50)[55]), Ok(true));
+}
+
 #[test]
 fn a_segment_that_is_taken_out_is_let_go() {
     let daemon = Daemon::kept(&format!("{SMALL}[segment.u]\nsize = \"16M\"\n"));

@@ -3,7 +3,9 @@
 //!
 //! Source: QEMU, `docs/interop/qmp-spec`, `docs/devel/qtest`, `docs/specs/ivshmem-spec`.
 
+use super::daemon::{Daemon, SMALL};
 use super::{PATIENCE, dies_with_us, wait};
+use ginnel_region::TABLE;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -324,4 +326,28 @@ impl Drop for Starting {
 pub fn device(socket: &Path) -> Vec<String> {
     let chardev = format!("socket,id=c,path={}", socket.display());
     ["-chardev", &chardev, "-device", "ivshmem-doorbell,id=shm,chardev=c,vectors=2,addr=5"].map(str::to_owned).to_vec()
+}
+
+/// A daemon with a keeper, and a directory for QEMU's sockets.
+pub fn with_daemon() -> (Daemon, tempfile::TempDir) {
+    (Daemon::kept(SMALL), tempfile::tempdir().expect("a directory"))
+}
+
+/// A QEMU in a slot, its device set up as a driver would.
+pub fn machine(directory: &Path, daemon: &Daemon, slot: u16) -> Qemu {
+    let mut qemu = Qemu::joined(directory, &daemon.socket(slot));
+    qemu.set_up_device();
+    qemu
+}
+
+/// What the table in the segment says of a peer: attached, and how often joined.
+pub fn presence(qemu: &mut Qemu, peer: u64) -> (bool, u64) {
+    let word = qemu.word(TABLE + 8 * (1 + peer));
+    (word & 1 == 1, word >> 1)
+}
+
+pub fn drain(qemu: &mut Qemu) {
+    for vector in 0..2 {
+        qemu.interrupted(vector);
+    }
 }
