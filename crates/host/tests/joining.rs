@@ -128,6 +128,28 @@ fn joiners_that_do_not_read_hold_nobody_up() {
     assert!(late.peers().all(|peer| late.doorbells(peer).len() == 16));
 }
 
+/// With joiners that read nothing, refused ones, a rung doorbell that nobody takes and a process of the host: no wake-up without a cause.
+#[test]
+fn an_idle_daemon_sleeps() {
+    let daemon = Daemon::alone("[segment.t]\nsize = \"16M\"\nslots = 40\nvectors = 16\n");
+    let _silent: Vec<UnixStream> =
+        [1, 2, 3, 1, 0].iter().map(|slot| UnixStream::connect(daemon.socket(*slot)).expect("connected")).collect();
+    let mut machine = Client::connect(&daemon.socket(4)).expect("connected");
+    machine.settle(16, Instant::now() + common::PATIENCE).expect("a setup");
+    machine.ring(0, 3).expect("rung");
+    machine.ring(2, 3).expect("rung");
+    assert_eq!(daemon.slots(), [1, 2, 3, 4]);
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("proc");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("a count");
+        line.trim().parse::<u64>().expect("a number")
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    let before = switches();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(switches(), before);
+}
+
 #[test]
 fn one_that_speaks_is_let_go() {
     let daemon = Daemon::alone(SMALL);
