@@ -11,7 +11,7 @@
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
 //! | [`qemu`] | the options by which QEMU joins |
-//! | [`log`] | log lines |
+//! | [`mod@log`] | log lines |
 //!
 //! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test that is named for it:
 //! ids are slots and never change hands; every peer gets every doorbell when it joins, and is never told that one came or left; no

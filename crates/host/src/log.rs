@@ -46,7 +46,7 @@ fn format(level: Level, event: &str, fields: &[(&str, &dyn Display)]) -> String 
     line
 }
 
-/// `log!(Info, "joined", segment = name, slot = 3)`: see [`write`].
+/// `log!(Info, "joined", segment = name, slot = 3)`: see [`fn@crate::log::write`].
 #[macro_export]
 macro_rules! log {
     ($level:ident, $event:literal $(, $key:ident = $value:expr)* $(,)?) => {
