@@ -60,6 +60,8 @@ pub enum Command {
     Top(Top),
     /// Create, list and remove segments
     Segment(Segment),
+    /// Attach virtual machines to segments that ginneld serves
+    Vm(Vm),
     /// Print the manual page or completions
     #[command(hide = true)]
     Generate(Generate),
@@ -168,6 +170,41 @@ pub struct Remove {
     /// ones do not meet them
     #[arg(long)]
     pub force: bool,
+}
+
+/// `ginnel vm`
+#[derive(Debug, Args)]
+pub struct Vm {
+    /// What to do with virtual machines.
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+/// The commands on virtual machines.
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// Print the QEMU options with which a virtual machine joins a segment
+    ///
+    /// To be put into QEMU's command line: qemu-system-x86_64 … $(ginnel vm args --segment default --slot 1). Each machine needs a slot of
+    /// its own in a segment. With libvirt, see docs/libvirt.md.
+    Args(VmArgs),
+}
+
+/// `ginnel vm args`
+#[derive(Debug, Args)]
+pub struct VmArgs {
+    /// Segment, as ginneld's configuration names it
+    #[arg(long, value_name = "NAME")]
+    pub segment: String,
+    /// Slot in the segment, from 1 on: the machine's peer id
+    #[arg(long, value_name = "N")]
+    pub slot: u16,
+    /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on machine pc: pci.0
+    #[arg(long, value_name = "BUS")]
+    pub bus: Option<String>,
+    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<std::path::PathBuf>,
 }
 
 /// `ginnel generate`

@@ -7,6 +7,7 @@
 //! | [`survey`], [`report`], [`address`] | what a ledger and its segments say, as values |
 //! | [`status`], [`top`], [`table`] | the same for people |
 //! | [`segment`], [`name`] | `ginnel segment` |
+//! | [`vm`] | `ginnel vm` |
 //!
 //! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
 //! would hand both on to the program.
@@ -28,6 +29,7 @@ mod status;
 mod survey;
 mod table;
 mod top;
+mod vm;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -49,6 +51,7 @@ fn start() -> i32 {
         Command::Status(args) => status::status(&args),
         Command::Top(args) => top::top(&args),
         Command::Segment(args) => segment::segment(&args.command),
+        Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };
     match done {

@@ -17,11 +17,13 @@
 
 mod error;
 mod extent;
+mod peers;
 mod segment;
 pub mod sys;
 mod untrusted;
 
 pub use error::Error;
 pub use extent::{Extent, Owner, PAGE, Use};
+pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
 pub use segment::{Config, MAGIC, Segment, VERSION};
 pub use untrusted::{Corrupt, Untrusted};

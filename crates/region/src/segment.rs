@@ -1,7 +1,8 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
-use crate::{Error, PAGE, sys};
+use crate::{Error, PAGE, PeerTable, sys};
 use std::ffi::{CString, OsStr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -31,6 +32,13 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    fn check(&self) -> Result<(), Error> {
+        let good = (MIN_SIZE..=MAX_SIZE).contains(&self.size) && self.size.is_multiple_of(PAGE);
+        if good { Ok(()) } else { Err(Error::Size(self.size)) }
+    }
+}
+
 /// The header, at offset 0. Written once, before anybody else can see the file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +53,28 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == 40);
 
+impl Header {
+    fn new(config: &Config, features: u64) -> Self {
+        let tokens = if config.tokens_only { FEATURE_TOKENS_ONLY } else { 0 };
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            header_len: 40,
+            size: config.size,
+            features: tokens | features,
+            id: sys::random_u64(),
+        }
+    }
+
+    fn bytes(&self) -> [u8; size_of::<Self>()] {
+        // SAFETY: plain numbers without padding, as many bytes as the array has.
+        unsafe { std::mem::transmute_copy(self) }
+    }
+}
+
 const FEATURE_TOKENS_ONLY: u64 = 1;
+/// A daemon made the segment and keeps the table of peers ([`crate::peers`]).
+const FEATURE_PEERS: u64 = 2;
 
 /// Bytes of the rendezvous table, which begins at page 1.
 pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
@@ -103,9 +132,7 @@ impl Segment {
     /// # Errors
     /// EEXIST (as [`Error::System`]) if the name is taken, [`Error::Size`], [`Error::NoMemory`].
     pub fn create(path: &Path, config: &Config) -> Result<Self, Error> {
-        if config.size < MIN_SIZE || config.size > MAX_SIZE || config.size % PAGE != 0 {
-            return Err(Error::Size(config.size));
-        }
+        config.check()?;
         let mut draft = path.as_os_str().to_owned();
         draft.push(OsStr::new(&format!(".{:x}.new", sys::random_u64())));
         let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);
@@ -122,21 +149,24 @@ impl Segment {
         sys::ftruncate(fd.0, config.size).map_err(system("size segment file"))?;
         // Everything but the claimable pages is made real at once, so that no later touch can raise SIGBUS.
         sys::fallocate(fd.0, 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
-        let header = Header {
-            magic: MAGIC,
-            version: VERSION,
-            header_len: 40,
-            size: config.size,
-            features: if config.tokens_only { FEATURE_TOKENS_ONLY } else { 0 },
-            id: sys::random_u64(),
-        };
-        // SAFETY: `Header` is plain numbers without padding.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<Header>()) };
-        match sys::write(fd.0, bytes) {
+        let bytes = Header::new(config, 0).bytes();
+        match sys::write(fd.0, &bytes) {
             Ok(n) if n == bytes.len() => Ok(()),
             Ok(_) => Err(Error::NoMemory),
             Err(errno) => Err(system("write segment header")(errno)),
         }
+    }
+
+    /// Makes a segment in an empty file that has no name (memfd_create(2)), of small or huge pages, which nobody else has yet. The caller
+    /// seals it. `mode` of the configuration is of no account.
+    ///
+    /// # Errors
+    /// [`Error::Size`], [`Error::NoMemory`], [`Error::System`].
+    pub fn format(memory: BorrowedFd<'_>, config: &Config) -> Result<(), Error> {
+        config.check()?;
+        sys::ftruncate(memory.as_raw_fd(), config.size).map_err(system("size segment memory"))?;
+        sys::fallocate(memory.as_raw_fd(), 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
+        PeerTable::map(memory)?.put(0, &Header::new(config, FEATURE_PEERS).bytes())
     }
 
     /// Opens a segment that is there.
@@ -145,9 +175,8 @@ impl Segment {
     /// See [`Error`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let name = c_path(path)?;
-        let fd = sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0)
-            .map(Fd)
-            .map_err(system("open segment file"))?;
+        let fd =
+            sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0).map(Fd).map_err(system("open segment file"))?;
         let stat = sys::fstat(fd.0).map_err(system("look at segment file"))?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(Error::Foreign);
@@ -165,7 +194,7 @@ impl Segment {
             return Err(Error::Version { theirs: header.version, ours: VERSION });
         }
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
-        if header.size != actual || header.size < MIN_SIZE || header.size > MAX_SIZE || header.size % PAGE != 0 {
+        if header.size != actual || header.size < MIN_SIZE || header.size > MAX_SIZE || !header.size.is_multiple_of(PAGE) {
             return Err(Error::Truncated { expected: header.size, actual });
         }
         let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
@@ -211,6 +240,12 @@ impl Segment {
         self.features & FEATURE_TOKENS_ONLY != 0
     }
 
+    /// Did a daemon make it, and does it keep the table of peers?
+    #[must_use]
+    pub fn kept_by_daemon(&self) -> bool {
+        self.features & FEATURE_PEERS != 0
+    }
+
     /// The segment's file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -248,7 +283,7 @@ impl Segment {
     #[must_use]
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
-        debug_assert!(offset % 8 == 0 && offset + 8 <= self.len, "word at {offset:#x}");
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "word at {offset:#x}");
         let offset = if offset <= self.len - 8 { offset & !7 } else { self.len - 8 };
         // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
         unsafe { &*self.base.add(offset as usize).cast::<AtomicU64>() }

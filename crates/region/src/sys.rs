@@ -34,7 +34,8 @@ pub unsafe fn raw(number: Sysno, args: [usize; 6]) -> Result<usize> {
 /// The `errno`.
 pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
     // SAFETY: `path` is a terminated string.
-    unsafe { raw(Sysno::openat, [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC) as usize, mode as usize, 0, 0]) }.map(int)
+    unsafe { raw(Sysno::openat, [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC) as usize, mode as usize, 0, 0]) }
+        .map(int)
 }
 
 /// `close(2)`.
@@ -117,7 +118,9 @@ pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
 pub fn map_shared(fd: i32, len: usize, writable: bool) -> Result<*mut u8> {
     let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
-    let at = unsafe { raw(Sysno::mmap, [0, len, protection as usize, (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize, fd as usize, 0]) }?;
+    let at = unsafe {
+        raw(Sysno::mmap, [0, len, protection as usize, (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize, fd as usize, 0])
+    }?;
     Ok(at as *mut u8)
 }
 
@@ -139,6 +142,41 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
 pub unsafe fn unmap(at: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { raw(Sysno::munmap, [at as usize, len, 0, 0, 0, 0]) };
+}
+
+/// Copies into this process's own memory by `process_vm_writev(2)`: EFAULT where a plain store would have raised a signal.
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// Memory that is there must be the caller's to write.
+pub unsafe fn copy_in(at: *mut u8, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the caller's promise; the kernel checks both ranges.
+    unsafe { copy_own(Sysno::process_vm_writev, bytes.as_ptr().cast_mut(), at, bytes.len()) }
+}
+
+/// Copies out of this process's own memory by `process_vm_readv(2)`: EFAULT where a plain load would have raised a signal.
+///
+/// # Errors
+/// The `errno`.
+///
+/// # Safety
+/// Memory that is there must be the caller's to read.
+pub unsafe fn copy_out(at: *mut u8, bytes: &mut [u8]) -> Result<()> {
+    // SAFETY: the caller's promise; the kernel checks both ranges.
+    unsafe { copy_own(Sysno::process_vm_readv, bytes.as_mut_ptr(), at, bytes.len()) }
+}
+
+unsafe fn copy_own(call: Sysno, local: *mut u8, remote: *mut u8, len: usize) -> Result<()> {
+    let iovec = |base: *mut u8| libc::iovec { iov_base: base.cast(), iov_len: len };
+    let (local, remote) = (iovec(local), iovec(remote));
+    // SAFETY: two vectors of one element each.
+    match unsafe { raw(call, [pid() as usize, &raw const local as usize, 1, &raw const remote as usize, 1, 0]) } {
+        Ok(copied) if copied == len => Ok(()),
+        Ok(_) => Err(libc::EFAULT),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Makes pages of a map real (`MADV_POPULATE_WRITE`, Linux 5.14): fails where touching them would have raised SIGBUS.

@@ -1,0 +1,47 @@
+//! `ginnel vm args` against a configuration of ginneld. That QEMU takes the options is shown in `crates/host/tests/qemu.rs`.
+
+mod common;
+
+use common::Place;
+use std::fs;
+
+const CONFIG: &str = "[segment.web]\nsize = \"64M\"\nslots = 2\nvectors = 3\n";
+
+fn place() -> (Place, String) {
+    let place = Place::new();
+    let file = place.path("ginneld.toml");
+    fs::write(&file, format!("run_dir = {:?}\n{CONFIG}", place.path("run"))).expect("written");
+    let file = file.to_string_lossy().into_owned();
+    (place, file)
+}
+
+#[test]
+fn the_options_can_be_put_into_qemus_command_line() {
+    let (place, file) = place();
+    let socket = place.path("run/web/2.sock");
+    let said = place.run(&["vm", "args", "--segment", "web", "--slot", "2", "--config", &file]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let expected = format!(
+        "-chardev socket,id=ginnel-web,path={}\n\
+         -device pcie-root-port,id=ginnel-web-port,bus=pcie.0,chassis=200,pref64-reserve=4096M\n\
+         -device ivshmem-doorbell,id=ginnel-web-device,bus=ginnel-web-port,chardev=ginnel-web,vectors=3\n",
+        socket.display()
+    );
+    assert_eq!(said.out, expected);
+    assert!(said.err.contains("is not there yet: start ginneld"), "{said:?}");
+    fs::create_dir_all(place.path("run/web")).expect("made");
+    fs::write(socket, "").expect("made");
+    let said = place.run(&["vm", "args", "--segment", "web", "--slot", "2", "--bus", "pci.0", "--config", &file]);
+    assert_eq!((said.out.lines().count(), said.err.as_str()), (2, ""));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let (place, file) = place();
+    let run = |segment: &str, slot: &str| place.run(&["vm", "args", "--segment", segment, "--slot", slot, "--config", &file]);
+    assert_eq!(run("other", "1").err, "ginnel: there is no segment other; the configuration has: web\n");
+    assert_eq!(run("web", "3").err, "ginnel: there is no slot 3: choose 1 to 2, or raise `slots` in the configuration\n");
+    fs::write(place.path("ginneld.toml"), "[segment.web]\nsize = 5\n").expect("written");
+    let said = run("web", "1");
+    assert!(said.code == Some(1) && said.err.contains("ginneld.toml:2: segment.web.size: must be a power of two"), "{said:?}");
+}

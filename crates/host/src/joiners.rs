@@ -1,0 +1,347 @@
+//! Those who join: letting them in or refusing them, and what follows when they come and go; wake-ups between host and machines.
+
+use crate::keep::Name;
+use crate::metrics::{By, Of};
+use crate::segment::Occupant;
+use crate::server::{Server, Source};
+use crate::sockets::{self, Setup};
+use crate::{log, memory};
+use anyhow::Result;
+use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox, outbox::Progress};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many refused joiners are kept connected. They are not closed at once: a QEMU whose server closes before its device has taken the
+/// setup (the chardev may be made long before the device) spins for ever with its lock held.
+const MAX_REFUSED: usize = 64;
+/// Joiners taken from one door in one round.
+const MAX_ARRIVALS: usize = 16;
+/// Log lines about refused joiners in one second.
+const MAX_REFUSAL_LINES: u32 = 5;
+
+/// Somebody on a socket of ours.
+pub(crate) struct Joiner {
+    pub segment: usize,
+    /// Its id: the slot, or 0 for processes of the host.
+    pub peer: u16,
+    pub role: Role,
+    pub socket: Arc<OwnedFd>,
+    /// What it has not been sent yet.
+    pub outbox: Outbox,
+    /// Sending has met too many descriptors under way: it is tried again after a while, not when the socket is writable.
+    pub crowded: bool,
+    pub who: Credentials,
+}
+
+/// What a joiner has become.
+pub(crate) enum Role {
+    /// A virtual machine in its slot.
+    Machine,
+    /// A process of the host, with its own doorbells and the relays by which it rings machines: it never gets a machine's doorbell.
+    Process { bells: Vec<Arc<OwnedFd>>, relays: Vec<u64> },
+    /// One who may not join and has been given a memory in which there is nothing.
+    Refused,
+}
+
+impl Server {
+    /// Somebody is at a door.
+    pub(crate) fn arrive(&mut self, segment: usize, peer: u16, door: u64) {
+        for _ in 0..MAX_ARRIVALS {
+            let Some(Source::Door { socket, .. }) = self.sources.get(&door) else { return };
+            let joiner = match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(joiner) => Arc::new(joiner),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::AGAIN) => return,
+                Err(errno) => return self.pause_doors(errno),
+            };
+            if let Err(error) = self.decide(segment, peer, joiner) {
+                log!(Error, "join_failed", segment = self.segments[segment].name, slot = peer, why = format!("{error:#}"));
+            }
+        }
+    }
+
+    fn decide(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>) -> Result<()> {
+        let who = Credentials::of(&socket)?;
+        let there = &self.segments[segment];
+        let processes = self.processes(segment);
+        let refusal = if !there.admits(peer, &who) {
+            Some(("not_allowed", format!("neither its user nor a group of it is in the configuration of segment.{}", there.name)))
+        } else if peer == 0 && processes >= usize::from(there.config.processes) {
+            Some((
+                "no_slot",
+                format!("{processes} processes of the host are attached; raise segment.{}.host.processes", there.name),
+            ))
+        } else {
+            there
+                .occupants
+                .get(&peer)
+                .map(|one| ("slot_taken", format!("process {} is in it; give this machine another slot", one.credentials.pid)))
+        };
+        match refusal {
+            Some((kind, why)) => self.refuse(segment, peer, socket, who, kind, &why),
+            None if peer == 0 => self.admit_process(segment, socket, who),
+            None => self.admit(segment, peer, socket, who),
+        }
+    }
+
+    /// Lets a machine in that is new.
+    fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
+        // Kept before all else, and before anything is sent: until then a kill loses it, and from the first byte on it must not be lost.
+        self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
+        let there = &mut self.segments[segment];
+        there.note(peer, true, true);
+        log!(Info, "joined", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
+        self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
+        let outbox = there.welcome(peer);
+        self.occupy(segment, peer, socket, who, outbox)?;
+        self.announce(segment, peer);
+        Ok(())
+    }
+
+    /// Takes over a machine that an earlier instance had let in.
+    pub(crate) fn take_over(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>) -> Result<()> {
+        let who = Credentials::of(&socket)?;
+        let setup = sockets::setup(&socket);
+        let there = &mut self.segments[segment];
+        there.note(peer, true, false);
+        log!(Info, "taken_over", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
+        let outbox = match setup {
+            Setup::Sent => Outbox::new(0),
+            Setup::Unsent => there.welcome(peer),
+            Setup::Begun => {
+                // What it has already must not be sent twice.
+                log!(
+                    Warning,
+                    "setup_interrupted",
+                    segment = there.name,
+                    slot = peer,
+                    pid = who.pid,
+                    so = "it may lack doorbells, or wait for its memory; unplug its device and plug it in again, or restart it"
+                );
+                Outbox::new(0)
+            }
+        };
+        self.occupy(segment, peer, socket, who, outbox)
+    }
+
+    fn occupy(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials, outbox: Outbox) -> Result<()> {
+        let occupant = Occupant { credentials: who.clone(), since: SystemTime::now() };
+        self.segments[segment].occupants.insert(peer, occupant);
+        let begun = self.begin(Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who });
+        if begun.is_err() {
+            let there = &mut self.segments[segment];
+            there.occupants.remove(&peer);
+            there.note(peer, false, false);
+            self.store.forget(&Name::Connection(there.name.clone(), peer));
+        }
+        begun
+    }
+
+    fn admit_process(&mut self, segment: usize, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
+        let there = &self.segments[segment];
+        let (machines, vectors) = (there.config.machines, there.config.vectors);
+        // All that can fail for want of descriptors comes before anything is noted.
+        let doorbells = || (0..vectors).map(|_| doorbell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let bells = doorbells()?;
+        let others = (1..=machines).map(|_| doorbells()).collect::<Result<Vec<_>, _>>()?;
+        let outbox = Outbox::welcome(0, &there.memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
+        let mut relays = Vec::new();
+        for (peer, relayed) in (1..).zip(others) {
+            for (vector, bell) in (0..).zip(relayed) {
+                relays.push(self.add(Source::Relay { segment, peer, vector, bell })?);
+            }
+        }
+        // It may have missed something: an earlier instance of this daemon may have died with its wake-up.
+        for bell in &bells {
+            let _ = self.ringer.ring(bell);
+        }
+        let there = &mut self.segments[segment];
+        there.note(0, true, true);
+        log!(Info, "process_joined", segment = there.name, pid = who.pid, uid = who.uid);
+        self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
+        self.begin(Joiner { segment, peer: 0, role: Role::Process { bells, relays }, socket, outbox, crowded: false, who })?;
+        self.announce(segment, 0);
+        Ok(())
+    }
+
+    fn refuse(
+        &mut self,
+        segment: usize,
+        peer: u16,
+        socket: Arc<OwnedFd>,
+        who: Credentials,
+        kind: &'static str,
+        why: &str,
+    ) -> Result<()> {
+        let name = &self.segments[segment].name;
+        self.metrics.refused.get_or_create(&By { segment: name.clone(), kind }).inc();
+        let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.refusals = if self.refusals.0 == second { (second, self.refusals.1.saturating_add(1)) } else { (second, 1) };
+        match self.refusals.1 {
+            ..=MAX_REFUSAL_LINES => {
+                log!(Warning, "refused", segment = name, slot = peer, pid = who.pid, uid = who.uid, reason = kind, why = why)
+            }
+            count if count == MAX_REFUSAL_LINES + 1 => log!(Warning, "refused_many", why = "more in this second are only counted"),
+            _ => {}
+        }
+        self.let_go_of_refused();
+        // One that was made at the start, where descriptors have run out: whoever gets none at all hangs.
+        let dummy = memory::dummy().map_or_else(|_| self.dummy.clone(), Arc::new);
+        let outbox = Outbox::refusal(peer, &dummy);
+        self.begin(Joiner { segment, peer, role: Role::Refused, socket, outbox, crowded: false, who })
+    }
+
+    /// Makes room for one more refused joiner: first one who has read all that it was sent, whom closing cannot hurt; else the oldest.
+    fn let_go_of_refused(&mut self) {
+        let refused = || {
+            self.sources.iter().filter_map(|(token, source)| match source {
+                Source::Joiner(joiner) if matches!(joiner.role, Role::Refused) => Some((*token, joiner)),
+                _ => None,
+            })
+        };
+        if refused().count() >= MAX_REFUSED {
+            let done = refused().find(|(_, joiner)| sockets::has_read_all(&joiner.socket));
+            if let Some((token, _)) = done.or_else(|| refused().next()) {
+                self.remove(token);
+            }
+        }
+    }
+
+    /// Sends what a joiner is to have and waits for its end.
+    fn begin(&mut self, joiner: Joiner) -> Result<()> {
+        let token = self.add(Source::Joiner(joiner))?;
+        self.send(token);
+        Ok(())
+    }
+
+    /// Processes of the host that are attached.
+    pub(crate) fn processes(&self, segment: usize) -> usize {
+        self.host_processes(segment).count()
+    }
+
+    /// The same, each.
+    pub(crate) fn host_processes(&self, segment: usize) -> impl Iterator<Item = (&Joiner, &[Arc<OwnedFd>])> {
+        self.sources.values().filter_map(move |source| match source {
+            Source::Joiner(joiner) if joiner.segment == segment => match &joiner.role {
+                Role::Process { bells, .. } => Some((joiner, bells.as_slice())),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    fn send(&mut self, token: u64) {
+        let Some(Source::Joiner(joiner)) = self.sources.get_mut(&token) else { return };
+        let unsent = !joiner.outbox.is_empty();
+        if unsent {
+            sockets::note_setup(&joiner.socket, Setup::Begun);
+        }
+        match joiner.outbox.flush(&joiner.socket) {
+            Ok(Progress::Done) => {
+                joiner.crowded = false;
+                if unsent {
+                    sockets::note_setup(&joiner.socket, Setup::Sent);
+                }
+                self.crowded.remove(&token);
+                self.rearm(token);
+            }
+            Ok(progress) => {
+                joiner.crowded = progress == Progress::Crowded;
+                if joiner.crowded {
+                    self.crowded.insert(token);
+                }
+                self.rearm(token);
+            }
+            Err(error) => self.leave(token, &error.to_string()),
+        }
+    }
+
+    /// Tries again to send to those who met too many descriptors under way.
+    pub(crate) fn retry_crowded(&mut self) {
+        for token in self.crowded.clone() {
+            self.send(token);
+        }
+    }
+
+    /// A joiner's socket is ready.
+    pub(crate) fn attend(&mut self, token: u64, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            self.send(token);
+        }
+        let Some(Source::Joiner(joiner)) = self.sources.get(&token) else { return };
+        let mut bytes = [0u8; 64];
+        match recv(&joiner.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok((_, 0)) => self.leave(token, "it closed the connection"),
+            Ok(_) => self.leave(token, "it spoke, which only the server does"),
+            Err(errno) => self.leave(token, &errno.to_string()),
+        }
+    }
+
+    /// A joiner is gone, or is let go.
+    fn leave(&mut self, token: u64, why: &str) {
+        self.crowded.remove(&token);
+        let Some(Source::Joiner(joiner)) = self.remove(token) else { return };
+        let others = self.processes(joiner.segment);
+        let there = &mut self.segments[joiner.segment];
+        let (pid, name) = (joiner.who.pid, there.name.clone());
+        match joiner.role {
+            Role::Refused => return,
+            Role::Machine => {
+                there.occupants.remove(&joiner.peer);
+                there.note(joiner.peer, false, false);
+                self.store.forget(&Name::Connection(name.clone(), joiner.peer));
+                log!(Info, "left", segment = name, slot = joiner.peer, pid = pid, why = why, unsent = joiner.outbox.len());
+            }
+            Role::Process { relays, .. } => {
+                there.note(0, others > 0, false);
+                for relay in relays {
+                    self.remove(relay);
+                }
+                log!(Info, "process_left", segment = name, pid = pid, why = why, unsent = joiner.outbox.len());
+            }
+        }
+        self.metrics.leaves.get_or_create(&Of { segment: name }).inc();
+        // Told by a doorbell and the table in the segment, never by the protocol's own notice: QEMU frees the doorbells of a peer that was
+        // reported gone a second time when the device is unplugged.
+        self.announce(joiner.segment, joiner.peer);
+    }
+
+    /// Rings vector 0 of all others: somebody came or left, the table of peers has changed.
+    fn announce(&self, segment: usize, peer: u16) {
+        let there = &self.segments[segment];
+        let machines = there.occupants.keys().filter(|&&other| other != peer).filter_map(|&other| there.bell(other, 0));
+        let processes = self.host_processes(segment).filter_map(|(_, bells)| bells.first());
+        for bell in machines.chain(processes) {
+            let _ = self.ringer.ring(bell);
+        }
+    }
+
+    /// A process of the host rings a machine.
+    pub(crate) fn relay_to_machine(&self, segment: usize, peer: u16, vector: u16, relay: &OwnedFd) {
+        let there = &self.segments[segment];
+        if doorbell::drain(relay).unwrap_or(false)
+            && let Some(bell) = there.bell(peer, vector)
+            && self.ringer.ring(bell).is_ok()
+        {
+            self.metrics.relayed.get_or_create(&By { segment: there.name.clone(), kind: "to_machine" }).inc();
+        }
+    }
+
+    /// A machine rings the host: each of its processes is woken, and looks for itself whether it was meant.
+    pub(crate) fn relay_to_host(&self, segment: usize, vector: u16, bell: &OwnedFd) {
+        if !doorbell::drain(bell).unwrap_or(false) {
+            return;
+        }
+        for (_, bells) in self.host_processes(segment) {
+            if bells.get(usize::from(vector)).is_some_and(|own| self.ringer.ring(own).is_ok()) {
+                let kind = By { segment: self.segments[segment].name.clone(), kind: "to_host" };
+                self.metrics.relayed.get_or_create(&kind).inc();
+            }
+        }
+    }
+}

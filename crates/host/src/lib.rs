@@ -1,0 +1,41 @@
+//! `ginneld`, the host daemon: makes segments and hands them to virtual machines, by QEMU's ivshmem-server protocol, and to processes of
+//! the host.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`config`] | the TOML file, and what is wrong with it |
+//! | [`memory`] | sealed memory |
+//! | [`segment`] | one segment: memory, doorbells, slots |
+//! | [`server`] | the loop: one thread, one epoll set |
+//! | `joiners` | letting in and refusing; wake-ups between host and machines |
+//! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
+//! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
+//! | [`qemu`] | the options by which QEMU joins |
+//! | [`mod@log`] | log lines |
+//!
+//! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test that is named for it:
+//! ids are slots and never change hands; every peer gets every doorbell when it joins, and is never told that one came or left; no
+//! connection is closed before its setup is read, and the refused get a whole setup with an empty memory; the memory's size is sealed; a
+//! process of the host never gets a machine's doorbell.
+//!
+//! ```no_run
+//! let config = ginnel_host::config::Config::load(None)?;
+//! println!("slot 1 of the first segment: {}", config.socket("default", 1).display());
+//! ginnel_host::server::Server::new(config)?.run()?;
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+pub mod config;
+mod joiners;
+pub mod keep;
+pub mod keeper;
+pub mod log;
+pub mod memory;
+pub mod metrics;
+pub mod page;
+pub mod qemu;
+pub mod segment;
+pub mod server;
+mod sockets;
+mod users;
+mod web;

@@ -1,0 +1,98 @@
+//! What is counted, as Prometheus reads it.
+
+use crate::memory;
+use crate::segment::Segment;
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use prometheus_client::registry::{Registry, Unit};
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Of {
+    /// Its name.
+    pub segment: String,
+}
+
+/// One segment and something else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct By {
+    /// The segment's name.
+    pub segment: String,
+    /// `slot_taken`, `not_allowed`, `no_slot`: why a joiner was refused. Or `to_host`, `to_machine`: where a wake-up went.
+    pub kind: &'static str,
+}
+
+/// The daemon's metrics.
+pub struct Metrics {
+    registry: Registry,
+    /// Joins, of machines and of processes of the host.
+    pub joins: Family<Of, Counter>,
+    /// Departures.
+    pub leaves: Family<Of, Counter>,
+    /// Joins that were refused, by reason.
+    pub refused: Family<By, Counter>,
+    /// Wake-ups that the daemon passed on between processes of the host and machines, by direction.
+    pub relayed: Family<By, Counter>,
+    machines: Family<Of, Gauge>,
+    processes: Family<Of, Gauge>,
+    size: Family<Of, Gauge>,
+    resident: Family<Of, Gauge>,
+}
+
+impl Metrics {
+    /// All zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("ginneld");
+        let new = Self {
+            joins: Family::default(),
+            leaves: Family::default(),
+            refused: Family::default(),
+            relayed: Family::default(),
+            machines: Family::default(),
+            processes: Family::default(),
+            size: Family::default(),
+            resident: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register("joins", "Virtual machines and host processes that joined", new.joins.clone());
+        registry.register("leaves", "Virtual machines and host processes that left", new.leaves.clone());
+        registry.register("refused_joins", "Joiners that were turned away", new.refused.clone());
+        registry.register("relayed_wakeups", "Wake-ups passed on between host processes and virtual machines", new.relayed.clone());
+        registry.register("machines", "Virtual machines attached", new.machines.clone());
+        registry.register("host_processes", "Host processes attached", new.processes.clone());
+        registry.register_with_unit("segment_size", "Size of the segment", Unit::Bytes, new.size.clone());
+        registry.register_with_unit(
+            "segment_resident",
+            "Memory of the segment that is really taken",
+            Unit::Bytes,
+            new.resident.clone(),
+        );
+        Self { registry, ..new }
+    }
+
+    /// In OpenMetrics' text format.
+    #[must_use]
+    pub fn text<'a>(&self, segments: impl Iterator<Item = (&'a Segment, usize)>) -> String {
+        for (segment, processes) in segments {
+            let of = Of { segment: segment.name.clone() };
+            // Zero is told too, from the first reading on.
+            let _ = (self.joins.get_or_create(&of), self.leaves.get_or_create(&of));
+            let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            self.machines.get_or_create(&of).set(signed(segment.occupants.len() as u64));
+            self.processes.get_or_create(&of).set(signed(processes as u64));
+            self.size.get_or_create(&of).set(signed(segment.config.size));
+            self.resident.get_or_create(&of).set(signed(memory::resident(&segment.memory)));
+        }
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,127 @@
+//! The status page and the metrics, on loopback: three fixed pages, answered once each connection by the loop itself. A library would bring
+//! threads or an asynchronous runtime, and wait for slow visitors.
+
+use crate::page;
+use crate::server::{Server, Source};
+use rustix::io::Errno;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Visitors at once; more are sent away unheard.
+const MAX_VISITORS: usize = 32;
+/// How long one may take over its question and our answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a question.
+const MAX_QUESTION: usize = 8192;
+
+/// One who asks for a page.
+pub(crate) struct Visitor {
+    pub stream: TcpStream,
+    question: Vec<u8>,
+    answer: Option<(Vec<u8>, usize)>,
+    until: Instant,
+}
+
+impl Visitor {
+    /// Is the question complete?
+    pub fn answers(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Reads what is there of the question: complete?
+    fn listen(&mut self) -> std::io::Result<bool> {
+        let mut bytes = [0; 1024];
+        loop {
+            if self.question.windows(4).any(|end| end == b"\r\n\r\n") {
+                return Ok(true);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) if self.question.len() >= MAX_QUESTION => return Err(ErrorKind::InvalidData.into()),
+                Ok(len) => self.question.extend_from_slice(&bytes[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes as much of the answer as there is room for: complete?
+    fn speak(&mut self) -> std::io::Result<bool> {
+        let Some((answer, written)) = &mut self.answer else { return Ok(false) };
+        while *written < answer.len() {
+            match self.stream.write(&answer[*written..]) {
+                Ok(len) => *written += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Server {
+    /// Somebody is at the status page's door.
+    pub(crate) fn visit(&mut self, door: u64) {
+        let Some(Source::WebDoor(listener)) = self.sources.get(&door) else { return };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => return self.pause_doors(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        };
+        let visitors = self.sources.values().filter(|source| matches!(source, Source::Web(_))).count();
+        if visitors < MAX_VISITORS && stream.set_nonblocking(true).is_ok() {
+            let visitor = Visitor { stream, question: Vec::new(), answer: None, until: Instant::now() + PATIENCE };
+            let _ = self.add(Source::Web(visitor));
+        }
+    }
+
+    /// A visitor's socket is ready.
+    pub(crate) fn serve(&mut self, token: u64) {
+        let Some(Source::Web(mut visitor)) = self.remove(token) else { return };
+        if visitor.answer.is_none() {
+            match visitor.listen() {
+                Ok(true) => visitor.answer = Some((self.answer(&visitor.question), 0)),
+                Ok(false) => return drop(self.add(Source::Web(visitor))),
+                Err(_) => return,
+            }
+        }
+        if visitor.speak().is_ok_and(|done| !done) {
+            let _ = self.add(Source::Web(visitor));
+        }
+    }
+
+    /// Sends away those who take too long.
+    pub(crate) fn send_visitors_away(&mut self) {
+        let now = Instant::now();
+        let late = |source: &Source| matches!(source, Source::Web(visitor) if visitor.until <= now);
+        let late: Vec<u64> = self.sources.iter().filter(|(_, source)| late(source)).map(|(token, _)| *token).collect();
+        for token in late {
+            self.remove(token);
+        }
+    }
+
+    fn answer(&self, question: &[u8]) -> Vec<u8> {
+        let line = question.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        let mut words = line.split(|&byte| byte == b' ');
+        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (status, kind, body) = match (method, path) {
+            (b"GET" | b"HEAD", b"/") => ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self))),
+            (b"GET" | b"HEAD", b"/status.json") => ("200 OK", "application/json", page::json(&page::status(self))),
+            (b"GET" | b"HEAD", b"/metrics") => {
+                let segments = self.segments.iter().enumerate().map(|(index, segment)| (segment, self.processes(index)));
+                ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text(segments))
+            }
+            (b"GET" | b"HEAD", _) => ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into()),
+            _ => ("405 Method Not Allowed", "text/plain", "Only GET.\n".into()),
+        };
+        // No other site's script may read it, and no browser keep it.
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n\r\n",
+            body.len()
+        );
+        let body = if method == b"HEAD" { String::new() } else { body };
+        (head + &body).into_bytes()
+    }
+}
