@@ -186,8 +186,11 @@ static struct moved take(struct actor *a, int k, bool ready, bool block) {
         flags |= MSG_WAITALL;
         if (chance(&a->rng, 2)) got = recv(fd, a->buf, n, flags);
         else m.msg_iovlen = (size_t)scatter(a, v, a->buf, n), got = recvmsg(fd, &m, flags);
-        if (got >= 0 && (size_t)got < n && undisturbed(quiet, begun))
-            fail(e, "MSG_WAITALL of %zu bytes on connection %d returned %zd", n, k, got);
+        if (got >= 0 && (size_t)got < n && undisturbed(quiet, begun)) {
+            ssize_t next = recv(fd, a->buf, 1, MSG_PEEK | MSG_DONTWAIT);
+            error = errno;
+            fail(e, "MSG_WAITALL of %zu bytes on connection %d returned %zd (O_NONBLOCK %d; the next call %zd, %s)", n, k, got, !!(fcntl(fd, F_GETFL) & O_NONBLOCK), next, next < 0 ? strerror(error) : "no error");
+        }
         break;
     }
     case 14: {  // a receive timeout: EAGAIN only when it has passed
