@@ -171,7 +171,7 @@ pub fn ticks() -> u64 {
 /// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
 pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
     let limit = attachment.settings.spin_ns;
-    if limit == 0 || !habit.worth_it() {
+    if limit == 0 || !habit.worth_it() || crowded() {
         return false;
     }
     for _ in 0..200 {
@@ -182,8 +182,7 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     }
     if together() {
         for _ in 0..8 {
-            // SAFETY: no arguments.
-            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+            give_way();
             if ready() {
                 habit.learn(true);
                 return true;
@@ -192,9 +191,10 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
         habit.learn(false);
         return false;
     }
-    let end = sys::monotonic_ns() + limit;
+    let begin = sys::monotonic_ns();
+    let mut now = begin;
     let mut round = 0u32;
-    while sys::monotonic_ns() < end {
+    while now < begin + limit {
         for _ in 0..20 {
             if ready() {
                 habit.learn(true);
@@ -205,12 +205,45 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
         round += 1;
         if round % 8 == 0 {
             // Somebody else may need this processor to get on, the other end among them.
-            // SAFETY: no arguments.
-            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+            give_way();
+        }
+        let before = now;
+        now = sys::monotonic_ns();
+        if now - before > AWAY {
+            crowd(now);
+            return false;
         }
     }
+    CROWDED_FOR.store(0, Ordering::Relaxed);
     habit.learn(false);
     false
+}
+
+fn give_way() {
+    // SAFETY: no arguments.
+    let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+}
+
+/// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors. Who
+/// spins then only loses its turn: a thread that slept is let run first.
+const AWAY: u64 = 400_000;
+/// For how long nobody spins at first, and at most, nanoseconds: each time that the processor was lost again twice as long.
+const CROWDED_AT_FIRST: u64 = 5_000_000;
+const CROWDED_AT_MOST: u64 = 320_000_000;
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+static CROWDED_FOR: AtomicU64 = AtomicU64::new(0);
+
+#[inline]
+fn crowded() -> bool {
+    let until = CROWDED_UNTIL.load(Ordering::Relaxed);
+    until != 0 && sys::monotonic_ns() < until
+}
+
+#[cold]
+fn crowd(now: u64) {
+    let pause = (CROWDED_FOR.load(Ordering::Relaxed) * 2).clamp(CROWDED_AT_FIRST, CROWDED_AT_MOST);
+    CROWDED_FOR.store(pause, Ordering::Relaxed);
+    CROWDED_UNTIL.store(now + pause, Ordering::Relaxed);
 }
 
 /// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some do not.
