@@ -926,19 +926,26 @@ impl<'a> Endpoint<'a> {
 
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
     pub fn request_downgrade(self) {
-        let slot = self.slot;
-        {
-            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
-            let direction = self.incoming();
-            let phase = slot.rx.phase.load(Relaxed);
-            if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
-                return;
-            }
-            slot.rx.frozen.store(1, Relaxed);
-            direction.freeze_ring().store(slot.rx.head.load(Relaxed), Relaxed);
-            direction.freeze_epoch().store(phase, SeqCst);
+        let Some(held) = self.slot.rx.lock.try_lock(self.ticket()) else { return };
+        let frozen = self.freeze();
+        drop(held);
+        if frozen {
+            self.poke_service();
         }
-        self.poke_service();
+    }
+
+    /// Reads no further in the ring, and names where it stopped. False where no ring carries the direction, or it is frozen. Under the receive lock.
+    pub(crate) fn freeze(self) -> bool {
+        let slot = self.slot;
+        let direction = self.incoming();
+        let phase = slot.rx.phase.load(Relaxed);
+        if slot.stage() != Stage::Active || phase & 1 == 0 || slot.rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
+            return false;
+        }
+        slot.rx.frozen.store(1, Relaxed);
+        direction.freeze_ring().store(slot.rx.head.load(Relaxed), Relaxed);
+        direction.freeze_epoch().store(phase, SeqCst);
+        true
     }
 
     /// Wakes the other end's service thread: there is a wish for it to look at.

@@ -139,9 +139,8 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
-            if direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed) {
-                self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
-            } else if urgent || slot.has(flag::HOLD) || direction.held() || chaos == Some(0) {
+            let asked = direction.held() || direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
+            if asked || urgent || slot.has(flag::HOLD) || chaos == Some(0) {
                 self.downgrade();
             }
         }
@@ -208,9 +207,15 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    /// Moves the direction back to TCP from here on. One token goes with it: whoever sleeps on this end's tokens looks again.
+    /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes with it: whoever sleeps on this end's tokens looks again.
     pub(crate) fn downgrade(self) {
-        self.switch_down(self.slot.tx.tail.load(Relaxed));
+        let direction = self.outgoing();
+        // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
+        if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
+            self.switch_down(self.slot.tx.tail.load(Relaxed));
+        } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
+            self.break_off(Reason::Corrupt);
+        }
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
@@ -635,22 +640,15 @@ impl<'a> Endpoint<'a> {
             return;
         }
         let direction = self.outgoing();
-        let in_ring = self.tx_in_ring();
-        let frozen = in_ring && direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
-        let held = in_ring && (direction.held() || slot.has(flag::HOLD));
-        let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
-        let mut sound = Ok(());
-        if frozen {
-            sound = self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)));
-        } else if held {
+        let asked = direction.held() || slot.has(flag::HOLD) || direction.freeze_epoch().load(Acquire) == slot.tx.epoch.load(Relaxed);
+        if asked && self.tx_in_ring() {
             self.downgrade();
         }
-        if owing || frozen {
+        if slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0 {
             self.pay_tokens();
-            sound = sound.and(self.resend().map(drop));
-        }
-        if sound.is_err() {
-            self.break_off(Reason::Corrupt);
+            if self.resend().is_err() {
+                self.break_off(Reason::Corrupt);
+            }
         }
     }
 }

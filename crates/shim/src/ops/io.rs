@@ -464,7 +464,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
 }
 
 /// `fd` is about to be used in a way that the hooks cannot follow (splice, fdopen, dprintf, vmsplice, SCM_TXTIME …): bring both directions back to
-/// TCP and keep them there. Returns when the kernel's socket holds the whole truth, or has reported that it cannot.
+/// TCP and keep them there. Returns when the kernel's socket holds the whole truth, or says that it cannot: then the bytes before are still received through the hooks.
 pub fn hand_over(fd: c_int) {
     hand_over_for(fd, Reason::HandedOver);
 }
@@ -473,6 +473,7 @@ pub fn hand_over(fd: c_int) {
 pub fn hand_over_for(fd: c_int, reason: Reason) {
     let Some(endpoint) = runtime::find(fd) else { return };
     if !endpoint.detach(reason, PATIENCE) {
-        runtime::say(endpoint.attachment.settings.verbose, "the other end did not answer a hand-over in time");
+        let why = "a socket could not be handed over: bytes in the ring must be read first, or the other end did not answer in time";
+        runtime::say(endpoint.attachment.settings.verbose, why);
     }
 }
