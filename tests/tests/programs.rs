@@ -81,6 +81,8 @@ programs! {
     shutdown_wakes
     signals_interrupt
     socket_options
+    splice_late
+    splice_through
     static_child
     stdio
     threads_share
@@ -91,7 +93,6 @@ programs! {
     on_standard_streams
     out_of_band
     send_timeout
-    splice_through
 }
 
 #[test]
