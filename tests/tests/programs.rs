@@ -69,7 +69,9 @@ programs! {
     mixed_descriptors
     nested_sets
     numbers_reused
+    on_standard_streams
     oneshot
+    out_of_band
     pass_to_unshimmed
     preforked_server
     processes_share
@@ -90,8 +92,6 @@ programs! {
     waitall_and_peek
     ; not_yet
     exit_without_close
-    on_standard_streams
-    out_of_band
     send_timeout
 }
 

@@ -555,8 +555,12 @@ impl<'a> Endpoint<'a> {
         let rx = &slot.rx;
         let active = self.live();
         // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
-        let there = kernel::readable(self.fd);
+        let mut there = kernel::readable(self.fd);
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
+        if there == 0 && looked == Ok(1) && kernel::at_mark(self.fd) {
+            // What follows urgent data is not counted. A writer that sent any never upgrades again: no boundary can come.
+            there = u64::MAX;
+        }
         fence(SeqCst);
         let mut limit = u64::MAX;
         if active {
@@ -628,7 +632,7 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {
-            let there = kernel::readable(self.fd);
+            let there = if kernel::at_mark(self.fd) { u64::MAX } else { kernel::readable(self.fd) };
             fence(SeqCst);
             let phase = rx.phase.load(Relaxed);
             let mut limit = u64::MAX;
