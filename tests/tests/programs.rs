@@ -59,6 +59,7 @@ programs! {
     epoll_across_fork
     exclusive
     exec_keeps
+    exit_without_close
     full_connection
     half_close
     idle_connections
@@ -77,6 +78,7 @@ programs! {
     processes_share
     queue_sizes
     receive_timeout
+    send_timeout
     several_sets
     shells
     short_connections
@@ -91,8 +93,6 @@ programs! {
     unread_data_resets
     waitall_and_peek
     ; not_yet
-    exit_without_close
-    send_timeout
 }
 
 #[test]

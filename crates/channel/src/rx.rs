@@ -486,6 +486,14 @@ impl<'a> Endpoint<'a> {
         Take::Error(errno)
     }
 
+    /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
+    #[must_use]
+    pub fn reset_is_end(self) -> bool {
+        let meant = || self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
+        let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
+        matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE) && self.slot.stage() == Stage::Active && !meant() && self.all_was_read()
+    }
+
     /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
     fn all_was_read(self) -> bool {
         let (outgoing, tx) = (self.outgoing(), &self.slot.tx);

@@ -342,6 +342,31 @@ pub(super) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
     }
 }
 
+/// The process ends here, without the handlers that `exit` runs.
+pub(super) fn ending() {
+    if !bypass_process() {
+        ops::process::finish_all();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _exit(status: c_int) -> ! {
+    ending();
+    loop {
+        // SAFETY: takes a number only.
+        unsafe { next::_exit(status) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    ending();
+    loop {
+        // SAFETY: takes a number only.
+        unsafe { next::_Exit(status) };
+    }
+}
+
 /// Descriptors 0 to 2 were replaced inside the C library.
 fn standard_replaced() {
     let saved = errno();

@@ -25,16 +25,19 @@ pub fn started() {
     }
 }
 
-/// At `exit`: sockets that nobody else has end as if they were closed, so that no token lies unread when the kernel closes them.
-fn finish_all() {
+/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed. Else a token would lie unread when the kernel closes them, which then resets and
+/// throws away what it has not sent. Together they have two seconds.
+pub fn finish_all() {
     if !runtime::is_own_memory() {
         return;
     }
+    let end = sys::monotonic_ns() + 2_000_000_000;
     for (fd, entry) in fds::all() {
-        if let (Entry::Endpoint(_), Some(endpoint)) = (entry, runtime::known(fd)) {
-            let alone = endpoint.slot.holder_count() <= 1 && endpoint.slot.forking.load(Ordering::SeqCst) == 0 && !endpoint.slot.has(flag::SPAWNED);
-            if alone && endpoint.slot.stage() == Stage::Active {
-                endpoint.finish();
+        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
+            let slot = endpoint.slot;
+            let alone = slot.holder_count() <= 1 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
+            if alone && slot.stage() == Stage::Active && sys::monotonic_ns() < end {
+                endpoint.finish_if_free();
             }
         }
     }
@@ -261,8 +264,10 @@ fn is_dynamic(file: c_int) -> bool {
 pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
-        if runtime::known(fd).is_some() {
+        if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
+            // A close here is not the last, though nobody says that he has it.
+            endpoint.slot.set(flag::SPAWNED, true);
         }
     }
 }
