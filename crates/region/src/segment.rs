@@ -75,6 +75,15 @@ fn system(doing: &'static str) -> impl Fn(i32) -> Error {
     move |errno| if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
 }
 
+/// May this process make a file of `size` bytes? Asked before: the kernel answers with a signal.
+///
+/// # Errors
+/// [`Error::FileLimit`].
+pub fn may_make(size: u64) -> Result<(), Error> {
+    let allowed = sys::file_size_limit();
+    if size <= allowed { Ok(()) } else { Err(Error::FileLimit { needed: size, allowed }) }
+}
+
 /// Closes the descriptor when the scope ends.
 struct Fd(i32);
 impl Drop for Fd {
@@ -106,6 +115,7 @@ impl Segment {
         if config.size < MIN_SIZE || config.size > MAX_SIZE || config.size % PAGE != 0 {
             return Err(Error::Size(config.size));
         }
+        may_make(config.size)?;
         let mut draft = path.as_os_str().to_owned();
         draft.push(OsStr::new(&format!(".{:x}.new", sys::random_u64())));
         let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);
