@@ -91,6 +91,7 @@ programs! {
     stdio
     threads_share
     unread_data_resets
+    unshare_alone
     waitall_and_peek
     ; not_yet
 }

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry};
-use crate::{report, runtime, service, sets, wait};
+use crate::{next, report, runtime, service, sets, wait};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_region::sys;
@@ -298,6 +298,17 @@ pub fn io_uring_used() {
             }
         }
     }
+}
+
+/// Runs `call` (`unshare`, `setns`) without the shim's own thread: some namespaces can be entered, and some things unshared, only by a process of one thread.
+pub fn alone<T>(call: impl FnOnce() -> T) -> T {
+    let Some(attachment) = runtime::attachment() else { return call() };
+    service::pause();
+    let result = call();
+    let saved = next::errno();
+    service::resume(attachment);
+    next::set_errno(saved);
+    result
 }
 
 /// Is this process the one that the shim's private memory belongs to? False in a vfork child: hooks pass straight through.
