@@ -27,7 +27,11 @@ int main(void) {
     get_pattern(fd, 100, 1);
     IS(ioctl(fd, SIOCATMARK, &mark), 0);
     IS(mark, 1);
+    IS(recv(fd, &c, 1, MSG_PEEK), 1);
+    IS((uint8_t)c, pattern(0, 2));
+    IS(sockatmark(fd), 1);
     get_pattern(fd, 100, 2);
+    IS(sockatmark(fd), 0);
     say("out of line");
     FAILS(recv(fd, &c, 1, MSG_OOB), EINVAL);
     IS(setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof one), 0);

@@ -25,7 +25,7 @@ pub fn ways() -> &'static [Way] {
 const TINY: &str = "tiny";
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
-const NEED_NO_ROOM: [&str; 16] = [
+const NEED_NO_ROOM: [&str; 17] = [
     "edge_once",
     "edge_short_reads",
     "edge_short_writes",
@@ -41,6 +41,7 @@ const NEED_NO_ROOM: [&str; 16] = [
     "processes_share",
     "send_timeout",
     "signals_interrupt",
+    "splice_late",
     "threads_share",
 ];
 

@@ -59,6 +59,7 @@ programs! {
     epoll_across_fork
     exclusive
     exec_keeps
+    exit_without_close
     full_connection
     half_close
     idle_connections
@@ -69,29 +70,30 @@ programs! {
     mixed_descriptors
     nested_sets
     numbers_reused
+    on_standard_streams
     oneshot
+    out_of_band
     pass_to_unshimmed
     preforked_server
     processes_share
     queue_sizes
     receive_timeout
+    send_timeout
     several_sets
     shells
     short_connections
     shutdown_wakes
     signals_interrupt
     socket_options
+    splice_late
+    splice_through
     static_child
     stdio
     threads_share
     unread_data_resets
+    unshare_alone
     waitall_and_peek
     ; not_yet
-    exit_without_close
-    on_standard_streams
-    out_of_band
-    send_timeout
-    splice_through
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::attach::Attachment;
 use crate::kernel;
-use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF};
+use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
@@ -58,6 +58,23 @@ impl Endpoint<'_> {
                 let _ = entry.step(state::PUBLISHED, state::FREE);
             }
             _ => {}
+        }
+    }
+
+    /// [`Self::finish`], at a point where this very thread may be inside the channel already (a signal handler that ends the process): not then.
+    pub fn finish_if_free(self) {
+        let (slot, ticket) = (self.slot, self.ticket());
+        // Other threads hold these for microseconds; this one would hold them for ever.
+        let free = |look: &dyn Fn() -> bool| {
+            (0..200).any(|_| {
+                look() || {
+                    let _ = kernel::poll(self.fd, 0, 1);
+                    false
+                }
+            })
+        };
+        if free(&|| slot.tx.lock.try_lock(ticket).is_some()) && free(&|| slot.rx.lock.try_lock(ticket).is_some()) && free(&|| self.attachment.peers.is_free()) {
+            self.finish();
         }
     }
 
@@ -225,17 +242,13 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
 }
 
 impl Endpoint<'_> {
-    /// Brings both directions back to TCP and keeps them there. True once the kernel's socket holds the whole truth; false where the peer did not answer
-    /// within `patience_ns`.
+    /// Brings both directions back to TCP and keeps them there. True once the kernel's socket holds the whole truth; false where it cannot: the peer did not answer
+    /// within `patience_ns`, or bytes stand in the way that only reading removes.
     #[must_use]
     pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
         let slot = self.slot;
-        if slot.stage() == Stage::Active {
-            // Frozen before it is held: a writer that sees the hold is to see what it is to send again.
-            let _ = self.tidy();
-            self.request_downgrade();
-            self.ask_for_freeze();
-        }
+        self.freeze_or_hold();
+        self.ask_for_freeze();
         {
             // Not while a step towards a channel is being taken.
             let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
@@ -249,15 +262,10 @@ impl Endpoint<'_> {
             self.serve_tx();
             let _ = self.tidy();
             self.request_downgrade();
-            let settled = self.on_tcp();
-            if settled {
+            if self.on_tcp() {
                 return true;
             }
-            if self.rx_in_ring() && self.writer_is_gone(self.incoming()) {
-                // What lies in the ring cannot be given back.
-                return false;
-            }
-            if sys::monotonic_ns() > end {
+            if sys::monotonic_ns() > end || self.out_is_on_tcp() && self.must_be_read() {
                 return false;
             }
             self.poke_service();
@@ -265,16 +273,70 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Brings the outgoing direction back to TCP and keeps both there. The kernel may be sent to directly afterwards; what comes in is still received through the channel.
+    /// False where the kernel took no more within `patience_ns`.
+    #[must_use]
+    pub fn detach_outgoing(self, reason: Reason, patience_ns: u64) -> bool {
+        {
+            let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+            hold(self, reason);
+        }
+        let end = sys::monotonic_ns() + patience_ns;
+        while self.slot.stage() == Stage::Active && !self.out_is_on_tcp() {
+            if sys::monotonic_ns() > end {
+                return false;
+            }
+            self.serve_tx();
+            let _ = kernel::poll(self.fd, libc::POLLOUT, 1);
+        }
+        true
+    }
+
+    /// A writer that sees a hold without a freeze goes back to TCP behind what it has put into the ring: bytes that this end could then only read, not hand over. So the
+    /// freeze comes first, or the hold comes before the upgrade.
+    fn freeze_or_hold(self) {
+        let slot = self.slot;
+        for _ in 0..8 {
+            if slot.stage() != Stage::Active || slot.has(flag::HOLD) || self.incoming().gate().compare_exchange(0, GATE_HOLD, SeqCst, Relaxed).is_ok() {
+                return;
+            }
+            let _ = self.tidy();
+            let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+            if self.freeze() || slot.rx.frozen.load(Relaxed) != 0 {
+                return;
+            }
+        }
+    }
+
+    /// Does something stand before the next TCP byte that the writer will not send again: ring bytes of a direction that went back by itself or ended, or TCP bytes
+    /// before a switch?
+    fn must_be_read(self) -> bool {
+        let (incoming, rx) = (self.incoming(), &self.slot.rx);
+        let _held = rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
+        // The end before the epoch: a writer may go back, send again, and end at once.
+        let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0;
+        let behind = |record: &Record| if phase & 1 == 0 { record.tcp > rx.received.load(Relaxed) } else { record.ring != head };
+        if incoming.epoch().load(Acquire) != phase {
+            return incoming.switch(phase + 1).checked(behind).is_ok();
+        }
+        phase & 1 == 1 && ended && incoming.tail().load(Acquire) != head
+    }
+
+    fn out_is_on_tcp(self) -> bool {
+        let slot = self.slot;
+        let clear = slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) == 0;
+        clear && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))
+    }
+
     /// Are both directions on TCP, with nothing left in a ring or to be re-sent?
     #[must_use]
     pub fn on_tcp(self) -> bool {
         let slot = self.slot;
         let incoming = self.incoming();
-        let out = !self.tx_in_ring() || slot.has(flag::TX_SHUT);
-        let clear = slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) == 0;
         let phase = slot.rx.phase.load(Relaxed);
         let into = phase & 1 == 0 && incoming.gate().load(SeqCst) & GATE_TAKEN == 0 && incoming.epoch().load(Acquire) == phase;
         let ended = incoming.eof().load(Acquire) != NO_EOF && incoming.eof().load(Acquire) == slot.rx.head.load(Relaxed);
-        out && clear && (into || ended)
+        self.out_is_on_tcp() && (into || ended)
     }
 }

@@ -88,6 +88,13 @@ pub fn readable(fd: c_int) -> u64 {
     ioctl_int(fd, libc::FIONREAD).unwrap_or(0)
 }
 
+/// Is the next byte the one after urgent data (`SIOCATMARK`)? `FIONREAD` is then 0, whatever follows.
+#[must_use]
+pub fn at_mark(fd: c_int) -> bool {
+    const SIOCATMARK: libc::c_ulong = 0x8905;
+    ioctl_int(fd, SIOCATMARK) == Ok(1)
+}
+
 /// Bytes given to the kernel and not yet acknowledged by the peer's (`SIOCOUTQ`).
 #[must_use]
 pub fn unacknowledged(fd: c_int) -> u64 {

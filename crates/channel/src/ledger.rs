@@ -11,7 +11,7 @@ pub use lock::Lock;
 pub use process::{Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
 
-use ginnel_region::{Error, sys};
+use ginnel_region::{Error, may_make, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -107,6 +107,7 @@ impl Ledger {
     }
 
     fn create(path: &Path) -> Result<(), Error> {
+        may_make(SIZE as u64)?;
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{:x}.new", sys::random_u64()));
         let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);

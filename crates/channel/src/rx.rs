@@ -488,6 +488,14 @@ impl<'a> Endpoint<'a> {
         Take::Error(errno)
     }
 
+    /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
+    #[must_use]
+    pub fn reset_is_end(self) -> bool {
+        let meant = || self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
+        let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
+        matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE) && self.slot.stage() == Stage::Active && !meant() && self.all_was_read()
+    }
+
     /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
     fn all_was_read(self) -> bool {
         let (outgoing, tx) = (self.outgoing(), &self.slot.tx);
@@ -554,8 +562,12 @@ impl<'a> Endpoint<'a> {
         let rx = &slot.rx;
         let active = self.live();
         // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
-        let there = kernel::readable(self.fd);
+        let mut there = kernel::readable(self.fd);
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
+        if there == 0 && looked == Ok(1) && kernel::at_mark(self.fd) {
+            // What follows urgent data is not counted. A writer that sent any never upgrades again: no boundary can come.
+            there = u64::MAX;
+        }
         fence(SeqCst);
         let mut limit = u64::MAX;
         if active {
@@ -628,7 +640,7 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {
-            let there = kernel::readable(self.fd);
+            let there = if kernel::at_mark(self.fd) { u64::MAX } else { kernel::readable(self.fd) };
             fence(SeqCst);
             let phase = rx.phase.load(Relaxed);
             let mut limit = u64::MAX;
@@ -972,9 +984,9 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Freezes this phase of the ring, if it is one that can be. Under the receive lock.
+    /// Reads no further in the ring, and names where it stopped. False where no ring carries the direction, or it is frozen. Under the receive lock.
     #[cold]
-    fn freeze(self) -> bool {
+    pub(crate) fn freeze(self) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot.rx);
         let phase = rx.phase.load(Relaxed);
         if self.slot.stage() != Stage::Active || phase & 1 == 0 || rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {

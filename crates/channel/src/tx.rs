@@ -146,14 +146,12 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
-            if self.frozen() {
-                self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)))?;
+            if self.frozen() || slot.has(flag::HOLD) {
+                self.downgrade();
             } else if urgent {
                 self.ask_for_freeze();
-                self.downgrade_now()?;
-            } else if slot.has(flag::HOLD) {
-                self.downgrade_now()?;
-            } else if self.outgoing().held() || chaos == Some(0) {
+                self.downgrade();
+            } else if direction.held() || chaos == Some(0) {
                 self.leave_ring();
             }
         }
@@ -199,15 +197,6 @@ impl<'a> Endpoint<'a> {
         if self.outgoing().wish().swap(epoch, SeqCst) != epoch {
             self.poke_reader();
         }
-    }
-
-    /// Goes back to TCP at once: what is unread in the ring stays there, unless the reader has frozen it.
-    fn downgrade_now(self) -> Result<(), Corrupt> {
-        if self.frozen() {
-            return self.downgrade_frozen(Untrusted::new(self.outgoing().freeze_ring().load(Relaxed)));
-        }
-        self.downgrade();
-        Ok(())
     }
 
     /// Before this end's writer must go back to TCP: has the reader give back what it has not read, so that the reader too can hand its end over. For a
@@ -299,9 +288,15 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    /// Moves the direction back to TCP from here on. One token goes with it: whoever sleeps on this end's tokens looks again.
+    /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes with it: whoever sleeps on this end's tokens looks again.
     pub(crate) fn downgrade(self) {
-        self.switch_down(self.slot.tx.tail.load(Relaxed));
+        let direction = self.outgoing();
+        // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
+        if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
+            self.switch_down(self.slot.tx.tail.load(Relaxed));
+        } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
+            self.break_off(Reason::Corrupt);
+        }
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
@@ -726,22 +721,15 @@ impl<'a> Endpoint<'a> {
             return;
         }
         let direction = self.outgoing();
-        let in_ring = self.tx_in_ring();
-        let held = in_ring && (slot.has(flag::HOLD) || (direction.held() || self.wishes()) && self.unread() == 0);
-        let frozen = in_ring && self.frozen();
-        let owing = slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
-        let mut sound = Ok(());
-        if frozen {
-            sound = self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed)));
-        } else if held {
+        let idle = (direction.held() || self.wishes()) && self.unread() == 0;
+        if self.tx_in_ring() && (self.frozen() || slot.has(flag::HOLD) || idle) {
             self.downgrade();
         }
-        if owing || frozen {
+        if slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0 {
             self.pay_tokens();
-            sound = sound.and(self.resend().map(drop));
-        }
-        if sound.is_err() {
-            self.break_off(Reason::Corrupt);
+            if self.resend().is_err() {
+                self.break_off(Reason::Corrupt);
+            }
         }
     }
 }

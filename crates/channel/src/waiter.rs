@@ -198,6 +198,11 @@ impl PeerFifos {
         self.locked.store(false, Ordering::Release);
     }
 
+    /// Does no thread hold the lock at the moment?
+    pub(crate) fn is_free(&self) -> bool {
+        !self.locked.load(Ordering::Relaxed)
+    }
+
     fn write(&self, attachment: &Attachment, id: u64) {
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();

@@ -26,6 +26,13 @@ pub enum Error {
         /// Bytes that are there.
         actual: u64,
     },
+    /// The process may not make files of this size (`ulimit -f`).
+    FileLimit {
+        /// Bytes that the file needs.
+        needed: u64,
+        /// Bytes that a file may have.
+        allowed: u64,
+    },
     /// A size that no segment can have.
     Size(u64),
     /// All pages of the segment are taken.
@@ -45,6 +52,9 @@ impl fmt::Display for Error {
             ),
             Self::Truncated { expected, actual } => {
                 write!(f, "segment file has {actual} bytes, its header says {expected}; remove it with `ginnel segment remove`")
+            }
+            Self::FileLimit { needed, allowed } => {
+                write!(f, "a file of {needed} bytes is needed, and files may have {allowed} (ulimit -f)")
             }
             Self::Size(size) => write!(f, "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"),
             Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),

@@ -25,5 +25,5 @@ mod untrusted;
 pub use error::Error;
 pub use extent::{Extent, Owner, PAGE, Use};
 pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
-pub use segment::{Config, MAGIC, Segment, VERSION};
+pub use segment::{Config, MAGIC, Segment, VERSION, may_make};
 pub use untrusted::{Corrupt, Untrusted};

@@ -104,6 +104,15 @@ fn system(doing: &'static str) -> impl Fn(i32) -> Error {
     move |errno| if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
 }
 
+/// May this process make a file of `size` bytes? Asked before: the kernel answers with a signal.
+///
+/// # Errors
+/// [`Error::FileLimit`].
+pub fn may_make(size: u64) -> Result<(), Error> {
+    let allowed = sys::file_size_limit();
+    if size <= allowed { Ok(()) } else { Err(Error::FileLimit { needed: size, allowed }) }
+}
+
 /// Closes the descriptor when the scope ends.
 struct Fd(i32);
 impl Drop for Fd {
@@ -133,6 +142,7 @@ impl Segment {
     /// EEXIST (as [`Error::System`]) if the name is taken, [`Error::Size`], [`Error::NoMemory`].
     pub fn create(path: &Path, config: &Config) -> Result<Self, Error> {
         config.check()?;
+        may_make(config.size)?;
         let mut draft = path.as_os_str().to_owned();
         draft.push(OsStr::new(&format!(".{:x}.new", sys::random_u64())));
         let (draft, name) = (c_path(Path::new(&draft))?, c_path(path)?);

@@ -44,13 +44,23 @@ pub fn close(fd: i32) {
     let _ = unsafe { raw(Sysno::close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
+/// A soft limit of this process.
+fn soft_limit(resource: usize) -> Result<u64> {
+    let mut limit = [0u64; 2];
+    // SAFETY: `limit` has the shape of `struct rlimit64`.
+    unsafe { raw(Sysno::prlimit64, [0, resource, 0, limit.as_mut_ptr() as usize, 0, 0]) }.map(|_| limit[0])
+}
+
 /// How many descriptors this process may have (`RLIMIT_NOFILE`, soft).
 #[must_use]
 pub fn descriptor_limit() -> u64 {
-    let mut limit = [0u64; 2];
-    // SAFETY: `limit` has the shape of `struct rlimit64`.
-    let got = unsafe { raw(Sysno::prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, limit.as_mut_ptr() as usize, 0, 0]) };
-    if got.is_ok() { limit[0] } else { 0 }
+    soft_limit(libc::RLIMIT_NOFILE as usize).unwrap_or(0)
+}
+
+/// How large a file this process may make (`RLIMIT_FSIZE`, soft), bytes. To go beyond it raises SIGXFSZ, which ends a program that does not expect it.
+#[must_use]
+pub fn file_size_limit() -> u64 {
+    soft_limit(libc::RLIMIT_FSIZE as usize).unwrap_or(u64::MAX)
 }
 
 /// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows, close-on-exec.

@@ -297,6 +297,10 @@ table! {
     fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
+    fn _exit(status: c_int) -> ();
+    fn _Exit(status: c_int) -> ();
     fn daemon(keep_directory: c_int, keep_stdio: c_int) -> c_int;
     fn login_tty(fd: c_int) -> c_int;
     fn forkpty(fd: *mut c_int, name: *mut c_char, termios: *const termios, size: *const winsize) -> pid_t;

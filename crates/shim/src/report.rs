@@ -51,7 +51,11 @@ pub fn write() {
     line.push_str("}\n");
     let Ok(path) = CString::new(path.as_bytes()) else { return };
     if let Ok(fd) = sys::openat(libc::AT_FDCWD, &path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o644) {
-        let _ = sys::write(fd, line.as_bytes());
+        // Beyond the limit on the size of files the kernel would end the program.
+        let size = sys::fstat(fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        if size.saturating_add(line.len() as u64) <= sys::file_size_limit() {
+            let _ = sys::write(fd, line.as_bytes());
+        }
         sys::close(fd);
     }
 }

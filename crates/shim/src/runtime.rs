@@ -263,8 +263,11 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
         return false;
     }
     if endpoint.slot.has(flag::SPAWNED) {
-        // Somebody else may have it, without having said so yet: it is left to the kernel as it is.
-        let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
+        // Somebody else may have it, without having said so yet: it is left to the kernel as it is. What is still in a ring is theirs to read, and a close here would reset
+        // it; where nobody has it, the slot is found without a holder.
+        if !endpoint.detach(Reason::HandedOver, 1_000_000_000) {
+            return false;
+        }
     }
     endpoint.finish();
     true

@@ -2,7 +2,7 @@
 //! of peers, pays owed tokens, moves settling along, and frees what the dead held.
 
 use crate::{fds, runtime};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::ledger::{SLOTS, Stage, attention, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
@@ -15,7 +15,14 @@ static RUNNING: AtomicBool = AtomicBool::new(false);
 static EPOLL: AtomicI32 = AtomicI32::new(-1);
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static FIFO: AtomicI32 = AtomicI32::new(-1);
-static STOP: AtomicBool = AtomicBool::new(false);
+/// Which thread is to run: one of an earlier number ends.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+/// The thread's number; 0 until it runs.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+/// How many calls are under way that need a process of one thread.
+static PAUSES: AtomicU32 = AtomicU32::new(0);
+/// The thread is to run again after them.
+static PAUSED: AtomicBool = AtomicBool::new(false);
 /// How many sockets are settling: the thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
@@ -35,6 +42,8 @@ const TOKEN_TICK: c_int = 100;
 const SHARED_TICK: c_int = 200;
 /// How often otherwise, ms.
 const IDLE_TICK: c_int = 5000;
+/// How long a pause waits for the thread to be gone, nanoseconds.
+const PATIENCE: u64 = 2_000_000_000;
 
 /// Runs `work` while the thread is not using a descriptor of `slot`.
 pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
@@ -102,10 +111,14 @@ fn start(attachment: &'static Attachment) -> bool {
     if RUNNING.load(Ordering::Acquire) {
         return true;
     }
+    if PAUSES.load(Ordering::Acquire) != 0 {
+        PAUSED.store(true, Ordering::Release);
+        return true;
+    }
     if RUNNING.swap(true, Ordering::AcqRel) {
         return true;
     }
-    let ok = prepare(attachment).is_ok() && spawn();
+    let ok = (EPOLL.load(Ordering::Relaxed) >= 0 || prepare(attachment).is_ok()) && spawn();
     if !ok {
         RUNNING.store(false, Ordering::Release);
     }
@@ -113,7 +126,6 @@ fn start(attachment: &'static Attachment) -> bool {
 }
 
 fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
-    STOP.store(false, Ordering::Relaxed);
     // SAFETY: no memory is passed.
     let epoll = unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }? as i32;
     // SAFETY: likewise.
@@ -134,11 +146,16 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
 }
 
 fn spawn() -> bool {
-    extern "C" fn body(_: *mut libc::c_void) -> *mut libc::c_void {
-        run();
+    extern "C" fn body(generation: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: no arguments.
+        let number = unsafe { sys::raw(Sysno::gettid, [0; 6]) }.unwrap_or(0);
+        THREAD.store(number as u32, Ordering::Release);
+        run(generation.addr());
         core::ptr::null_mut()
     }
-    // SAFETY: the mask is ours; the thread's function takes nothing and touches statics only.
+    THREAD.store(0, Ordering::Relaxed);
+    let generation = core::ptr::without_provenance_mut(GENERATION.load(Ordering::Relaxed));
+    // SAFETY: the mask is ours; the thread's function takes a number and touches statics only.
     unsafe {
         let mut all: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
@@ -149,10 +166,39 @@ fn spawn() -> bool {
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, 256 << 10);
         let mut thread = 0;
-        let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, core::ptr::null_mut());
+        let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, generation);
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         made == 0
+    }
+}
+
+/// Ends the thread until [`resume`]: for calls that the kernel allows only in a process of one thread. Its descriptors stay.
+pub fn pause() {
+    PAUSES.fetch_add(1, Ordering::AcqRel);
+    if !RUNNING.load(Ordering::Acquire) {
+        return;
+    }
+    let end = sys::monotonic_ns() + PATIENCE;
+    let wait = || {
+        let _ = kernel::poll(-1, 0, 1);
+        sys::monotonic_ns() < end
+    };
+    while THREAD.load(Ordering::Acquire) == 0 && wait() {}
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    ring();
+    PAUSED.store(true, Ordering::Release);
+    RUNNING.store(false, Ordering::Release);
+    // Not joined: it counts as a thread until the kernel has forgotten its number.
+    let number = THREAD.load(Ordering::Relaxed) as usize;
+    // SAFETY: signal 0 only asks.
+    while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
+}
+
+/// After [`pause`]: the thread runs again, if it did.
+pub fn resume(attachment: &'static Attachment) {
+    if PAUSES.fetch_sub(1, Ordering::AcqRel) == 1 && PAUSED.swap(false, Ordering::AcqRel) {
+        start(attachment);
     }
 }
 
@@ -161,7 +207,7 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
     (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
 }
 
-fn run() {
+fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
     loop {
@@ -187,7 +233,7 @@ fn run() {
             IDLE_TICK
         };
         sleep(attachment, tick);
-        if STOP.load(Ordering::Relaxed) {
+        if GENERATION.load(Ordering::Acquire) != generation {
             return;
         }
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
@@ -309,6 +355,8 @@ fn take_over(endpoint: Endpoint<'static>) {
 /// In a fork child: the thread is not there, and what it used is the parent's.
 pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
+    PAUSES.store(0, Ordering::Relaxed);
+    PAUSED.store(false, Ordering::Relaxed);
     for guard in &GUARDS {
         guard.store(false, Ordering::Relaxed);
     }

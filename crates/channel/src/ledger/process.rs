@@ -74,6 +74,8 @@ impl Ledger {
     /// Enters this process (again after fork; the same entry again after exec). `None`: the ledger has no room.
     #[must_use]
     pub fn enter(&self) -> Option<u32> {
+        // A fork child may be in another one than its parent (unshare, setns).
+        NAMESPACE.store(0, Ordering::Relaxed);
         let (pid, namespace) = (sys::pid(), pid_namespace());
         let started = stat_of(pid).map_or(0, |(started, _)| started);
         let own = |entry: &Process| {
@@ -110,10 +112,11 @@ impl Ledger {
     }
 }
 
+/// Inode of this process's pid namespace, once it was asked for; 0 before.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+
 fn pid_namespace() -> u64 {
-    use std::sync::atomic::AtomicU64;
-    static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let known = KNOWN.load(Ordering::Relaxed);
+    let known = NAMESPACE.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
@@ -124,7 +127,7 @@ fn pid_namespace() -> u64 {
         stat.ok()
     });
     let inode = inode.map_or(1, |stat| stat.st_ino);
-    KNOWN.store(inode, Ordering::Relaxed);
+    NAMESPACE.store(inode, Ordering::Relaxed);
     inode
 }
 

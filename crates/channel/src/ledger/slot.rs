@@ -152,7 +152,7 @@ pub mod flag {
     pub const COUNTED: u32 = 64;
     /// Several threads, processes or epoll sets wait on this socket: wake-ups by token, which reach all.
     pub const SHARED: u32 = 128;
-    /// A program was started that may have inherited the socket: the last close that is seen may not be the last.
+    /// A program was started that may have inherited the socket, or it was passed on: the last close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
 }
 

@@ -117,13 +117,28 @@ const SIOCOUTQNSD: c_ulong = 0x894b;
 const FIOSETOWN: c_ulong = 0x8901;
 /// As above, by its other name.
 const SIOCSPGRP: c_ulong = 0x8902;
+/// As above: is the next byte the one after urgent data?
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// The answer of a request for a number.
+fn number(fd: c_int, request: c_ulong) -> Outcome<c_int> {
+    if request == SIOCATMARK { ops::fd::at_mark(fd) } else { ops::fd::ioctl_count(fd, request) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut answer: c_int = 0;
+    // SAFETY: the request stores an int.
+    let result = unsafe { ioctl(fd, SIOCATMARK, (&raw mut answer).cast()) };
+    if result < 0 { result } else { answer }
+}
 
 /// Variadic in C; see [`fcntl`].
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let outcome = match request {
         _ if bypass() => Outcome::Libc,
-        libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD => match ops::fd::ioctl_count(fd, request) {
+        libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK => match number(fd, request) {
             Outcome::Done(_) if argument.is_null() => Outcome::Failed(libc::EFAULT),
             Outcome::Done(count) => {
                 // SAFETY: for these requests the argument is where an int goes.

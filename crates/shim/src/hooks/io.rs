@@ -218,7 +218,6 @@ pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut o
     outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
 }
 
-/// Bytes that the kernel moves between a socket and a pipe never pass through here.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn splice(
     from: c_int,
@@ -228,10 +227,8 @@ pub(super) unsafe extern "C" fn splice(
     n: usize,
     flags: c_uint,
 ) -> isize {
-    if !bypass() {
-        ops::io::hand_over(from);
-        ops::io::hand_over(to);
-    }
+    // A socket and a pipe have no offsets: the kernel refuses them.
+    let outcome = if bypass() || !from_offset.is_null() || !to_offset.is_null() { Outcome::Libc } else { ops::io::splice(from, to, n, flags) };
     // SAFETY: the program's own arguments.
-    unsafe { next::splice(from, from_offset, to, to_offset, n, flags) }
+    outcome.or(|| unsafe { next::splice(from, from_offset, to, to_offset, n, flags) })
 }

@@ -342,6 +342,48 @@ pub(super) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_cha
     }
 }
 
+/// Runs a call that may need a process of one thread.
+fn alone<T>(call: impl FnOnce() -> T) -> T {
+    if bypass_process() { call() } else { ops::process::alone(call) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    // SAFETY: takes a number only.
+    alone(|| unsafe { next::unshare(flags) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    // SAFETY: takes numbers only.
+    alone(|| unsafe { next::setns(fd, kind) })
+}
+
+/// The process ends here, without the handlers that `exit` runs.
+pub(super) fn ending() {
+    if !bypass_process() {
+        ops::process::finish_all();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _exit(status: c_int) -> ! {
+    ending();
+    loop {
+        // SAFETY: takes a number only.
+        unsafe { next::_exit(status) };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    ending();
+    loop {
+        // SAFETY: takes a number only.
+        unsafe { next::_Exit(status) };
+    }
+}
+
 /// Descriptors 0 to 2 were replaced inside the C library.
 fn standard_replaced() {
     let saved = errno();

@@ -124,6 +124,12 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
 
             libc::SYS_execve => super::process::execve(pointer(a), pointer(b), pointer(c)).into(),
             libc::SYS_execveat => super::process::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
+            libc::SYS_unshare => super::process::unshare(int(a)).into(),
+            libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
+            libc::SYS_exit_group => {
+                super::process::ending();
+                next::syscall(number, a, b, c, d, e, f)
+            }
             libc::SYS_io_uring_setup => {
                 uring::used();
                 next::syscall(number, a, b, c, d, e, f)

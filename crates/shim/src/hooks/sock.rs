@@ -31,10 +31,12 @@ pub(super) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: 
 /// # Safety
 /// As for `connect(2)`.
 unsafe fn disconnects(address: *const sockaddr, len: socklen_t) -> bool {
-    // SAFETY: not null and long enough for the family, by the caller's promise.
-    len as usize >= size_of::<libc::sa_family_t>()
-        && !address.is_null()
-        && unsafe { (&raw const (*address).sa_family).read_unaligned() } == libc::AF_UNSPEC as libc::sa_family_t
+    if (len as usize) < size_of::<libc::sa_family_t>() || address.is_null() {
+        return false;
+    }
+    // SAFETY: not null, and long enough for the family by the caller's promise.
+    let family = unsafe { (&raw const (*address).sa_family).read_unaligned() };
+    family == libc::AF_UNSPEC as libc::sa_family_t
 }
 
 #[unsafe(no_mangle)]

@@ -199,3 +199,11 @@ pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
     };
     Outcome::Done(c_int::try_from(bytes).unwrap_or(c_int::MAX))
 }
+
+/// `ioctl(SIOCATMARK)`: the answer while a ring's bytes come before the mark; `Libc` where the kernel knows.
+pub fn at_mark(fd: c_int) -> Outcome<c_int> {
+    let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    // Urgent data goes over TCP, behind a switch that the kernel's position knows nothing of.
+    let _ = endpoint.tidy();
+    if endpoint.rx_in_ring() { Outcome::Done(0) } else { Outcome::Libc }
+}

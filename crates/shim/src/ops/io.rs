@@ -8,12 +8,15 @@ use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::tx::Put;
-use libc::{c_int, c_void, iovec, off64_t};
+use ginnel_region::sys;
+use libc::{c_int, c_uint, c_void, iovec, off64_t};
 
 /// How long a hand-over waits for the other end, nanoseconds.
 const PATIENCE: u64 = 30_000_000_000;
 /// How long where the socket is only inherited, nanoseconds.
 const PATIENCE_WITH_HEIRS: u64 = 2_000_000_000;
+/// How long it waits for the kernel in a call that is not to block, nanoseconds.
+const SHORT_PATIENCE: u64 = 10_000_000;
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
 /// `Done(n)`: the hook zeroes the source address length and the control length itself (TCP has neither).
@@ -114,7 +117,7 @@ fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
 fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
     let slot = endpoint.slot;
     if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED) {
-        if let Ok(now) = ginnel_region::sys::fcntl(endpoint.fd, libc::F_GETFL, 0) {
+        if let Ok(now) = sys::fcntl(endpoint.fd, libc::F_GETFL, 0) {
             slot.set(flag::NONBLOCKING, now & libc::O_NONBLOCK as usize != 0);
         }
     }
@@ -388,7 +391,8 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
 /// `offset` is null or points to the program's offset.
 pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
     if runtime::known(from).is_some_and(runtime::carried) {
-        hand_over(from);
+        // The kernel takes it into a pipe only (since 5.12).
+        return if offset.is_null() { splice(from, out, count, 0) } else { Outcome::Libc };
     }
     let Some(endpoint) = runtime::find(out) else { return Outcome::Libc };
     if !runtime::carried(endpoint) {
@@ -465,7 +469,75 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     Outcome::Done(done as isize)
 }
 
-/// `fd` is about to be used in a way that the hooks cannot follow (splice, fdopen, dprintf, vmsplice, SCM_TXTIME …): bring both directions back to
+/// `splice(2)` without offsets. Out of a socket the bytes are copied, for the kernel does not see those in a ring. Into a socket the kernel moves them, once that
+/// direction is back on TCP.
+pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
+    if let Some(endpoint) = runtime::find(to) {
+        // Before what a switch still owes, these bytes would be taken for wake-ups.
+        let patience = if nonblocking(endpoint, 0) { SHORT_PATIENCE } else { PATIENCE };
+        while !endpoint.detach_outgoing(Reason::HandedOver, patience) {
+            if nonblocking(endpoint, 0) {
+                return Outcome::Failed(libc::EAGAIN);
+            }
+        }
+    }
+    let Some(endpoint) = runtime::find(from) else { return Outcome::Libc };
+    let is_pipe = sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
+    if count == 0 || !is_pipe || matches!(endpoint.slot.stage(), Stage::Plain | Stage::Closed) {
+        return Outcome::Libc;
+    }
+    splice_out(endpoint, to, count, flags)
+}
+
+/// From a socket into a pipe: looks at bytes, writes them into the pipe, and then takes as many.
+fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_uint) -> Outcome {
+    let settings = sys::fcntl(pipe, libc::F_GETFL, 0).unwrap_or(0);
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0 && settings & libc::O_NONBLOCK as usize == 0;
+    let mut buffer = [0u8; libc::PIPE_BUF];
+    let mut done = 0;
+    while done < count {
+        let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one pollfd. A cancellation point, as the program's own call.
+        let found = unsafe { next::poll(&raw mut room, 1, if waits && done == 0 { -1 } else { 0 }) };
+        let full = if found < 0 { next::errno() } else { libc::EAGAIN };
+        if room.revents & libc::POLLERR != 0 && done == 0 {
+            // Nobody reads the pipe.
+            // SAFETY: to this thread, as the kernel does.
+            unsafe { libc::raise(libc::SIGPIPE) };
+            return Outcome::Failed(libc::EPIPE);
+        }
+        if room.revents != libc::POLLOUT {
+            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(full) };
+        }
+        let mut piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len().min(count - done) }];
+        let wait = if done == 0 { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: the piece lies in the buffer.
+        let seen = match unsafe { recv(endpoint.fd, &piece, libc::MSG_PEEK | wait) } {
+            Outcome::Done(seen @ 1..) => seen.unsigned_abs(),
+            other if done == 0 => return other,
+            _ => break,
+        };
+        // A pipe that can be written to takes PIPE_BUF bytes at once.
+        // SAFETY: so many bytes of the buffer were just filled.
+        let put = unsafe { next::write(pipe, buffer.as_ptr().cast(), seen) };
+        if put <= 0 {
+            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(next::errno()) };
+        }
+        let mut left = put.unsigned_abs();
+        done += left;
+        while left > 0 {
+            piece[0].iov_len = left;
+            // SAFETY: with MSG_TRUNC nothing is stored, and the piece lies in the buffer.
+            match unsafe { recv(endpoint.fd, &piece, libc::MSG_TRUNC | libc::MSG_DONTWAIT) } {
+                Outcome::Done(taken @ 1..) => left -= taken.unsigned_abs().min(left),
+                _ => break,
+            }
+        }
+    }
+    Outcome::Done(done as isize)
+}
+
+/// `fd` is about to be used in a way that the hooks cannot follow (fdopen, dprintf, SCM_TXTIME …): bring both directions back to
 /// TCP and keep them there. Returns when the kernel's socket holds the whole truth. Where that cannot be had (the other end is gone or does not answer, with
 /// bytes unread in its ring), the connection is reset: bytes must not be lost in silence.
 pub fn hand_over(fd: c_int) {

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry};
-use crate::{report, runtime, service, sets, wait};
+use crate::{next, report, runtime, service, sets, wait};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_region::sys;
@@ -27,16 +27,19 @@ pub fn started() {
     }
 }
 
-/// At `exit`: sockets that nobody else has end as if they were closed, so that no token lies unread when the kernel closes them.
-fn finish_all() {
+/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed. Else a token would lie unread when the kernel closes them, which then resets and
+/// throws away what it has not sent. Together they have two seconds.
+pub fn finish_all() {
     if !runtime::is_own_memory() {
         return;
     }
+    let end = sys::monotonic_ns() + 2_000_000_000;
     for (fd, entry) in fds::all() {
-        if let (Entry::Endpoint(_), Some(endpoint)) = (entry, runtime::known(fd)) {
-            let alone = endpoint.slot.holder_count() <= 1 && endpoint.slot.forking.load(Ordering::SeqCst) == 0 && !endpoint.slot.has(flag::SPAWNED);
-            if alone && endpoint.slot.stage() == Stage::Active {
-                endpoint.finish();
+        if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
+            let slot = endpoint.slot;
+            let alone = slot.holder_count() <= 1 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
+            if alone && slot.stage() == Stage::Active && sys::monotonic_ns() < end {
+                endpoint.finish_if_free();
             }
         }
     }
@@ -282,8 +285,10 @@ fn is_dynamic(file: c_int) -> bool {
 pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
-        if runtime::known(fd).is_some() {
+        if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
+            // A close here is not the last, though nobody says that he has it.
+            endpoint.slot.set(flag::SPAWNED, true);
         }
     }
 }
@@ -314,6 +319,17 @@ pub fn io_uring_used() {
             }
         }
     }
+}
+
+/// Runs `call` (`unshare`, `setns`) without the shim's own thread: some namespaces can be entered, and some things unshared, only by a process of one thread.
+pub fn alone<T>(call: impl FnOnce() -> T) -> T {
+    let Some(attachment) = runtime::attachment() else { return call() };
+    service::pause();
+    let result = call();
+    let saved = next::errno();
+    service::resume(attachment);
+    next::set_errno(saved);
+    result
 }
 
 /// Is this process the one that the shim's private memory belongs to? False in a vfork child: hooks pass straight through.

@@ -187,9 +187,17 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             if ring & OUT != 0 || kernel & OUT != 0 && !(active && endpoint.tx_in_ring()) {
                 ready |= events & OUT;
             }
-            ready
+            as_end(endpoint, u32::from(ready.cast_unsigned())) as i16
         }
     }
+}
+
+/// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only meant the end of the stream told as FIN.
+pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let hang_up = if endpoint.slot.has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
+    let rest = events & !((libc::EPOLLERR | hang_up) as u32);
+    // Where nothing would be left to report, the kernel would wake the caller again and again.
+    if rest != events && rest != 0 && endpoint.reset_is_end() { rest } else { events }
 }
 
 /// Which of `events` (as epoll has them; the low ones are poll's) hold for `fd` now.

@@ -626,6 +626,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             readable = endpoint.tidy();
         }
     }
+    let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
     set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         let mut events = events;
