@@ -175,7 +175,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     fds::set(new, entry);
     if new <= 2 && matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
         // Standard streams are used through stdio, which bypasses the hooks.
-        super::io::hand_over(new);
+        super::io::offer(new);
     }
 }
 

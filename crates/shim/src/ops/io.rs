@@ -553,10 +553,11 @@ pub fn hand_over_for(fd: c_int, reason: Reason) {
     }
 }
 
-/// [`hand_over`] of a socket that a program without the shim inherits, and most likely will not use: where it cannot be handed over, it is left as it is.
+/// [`hand_over`] of a socket that may be used past the hooks and most likely will not (a program without the shim inherits it, it became a standard stream): where it
+/// cannot be handed over, it is left as it is, and the hooks go on.
 pub fn offer(fd: c_int) {
     let Some(endpoint) = runtime::find(fd) else { return };
     if !endpoint.detach(Reason::HandedOver, PATIENCE_WITH_HEIRS) {
-        runtime::say(endpoint.attachment.settings.verbose, "a program without the shim inherits a connection that could not be handed over");
+        runtime::say(endpoint.attachment.settings.verbose, "a connection could not be handed over: code past the shim would not see bytes that lie in its ring");
     }
 }
