@@ -5,6 +5,8 @@ static volatile sig_atomic_t urgent;
 static void on_urgent(int sig) { (void)sig, urgent++; }
 
 static void peer(int fd) {
+    // From the first urgent byte on the connection stays on TCP: it is to have been elsewhere before.
+    warm_up(fd, true);
     put_pattern(fd, 100, 1);
     IS(send(fd, "!", 1, MSG_OOB), 1);
     put_pattern(fd, 100, 2);
@@ -20,6 +22,7 @@ int main(void) {
     char c = 0;
     int fd = with_peer(peer), mark = -1, one = 1;
     signal(SIGURG, on_urgent);
+    warm_up(fd, false);
     IS(fcntl(fd, F_SETOWN, getpid()), 0);
     CHECK(polled(fd, POLLPRI, PATIENCE) == POLLPRI);
     IS(recv(fd, &c, 1, MSG_OOB), 1);
