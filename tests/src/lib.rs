@@ -49,8 +49,14 @@ pub fn is_root() -> bool {
 pub fn seed() -> u64 {
     match std::env::var("GINNEL_SEED") {
         Ok(text) => text.parse().expect("GINNEL_SEED must be a number"),
-        Err(_) => std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |d| d.as_secs() << 20 ^ u64::from(d.subsec_nanos())),
+        Err(_) => fresh_seed(),
     }
+}
+
+/// A seed from the clock.
+#[must_use]
+pub fn fresh_seed() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(1, |d| d.as_secs() << 20 ^ u64::from(d.subsec_nanos()))
 }

@@ -335,7 +335,11 @@ impl<'a> Endpoint<'a> {
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
             Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, None),
-            Want::Token | Want::Nothing | Want::Closed | Want::Promised => {}
+            // Taken back: the token that was counted will not come.
+            Want::Token => {
+                slot.rx.armed.fetch_sub(1, Relaxed);
+            }
+            Want::Nothing | Want::Closed | Want::Promised => {}
         }
     }
 
@@ -406,7 +410,10 @@ impl<'a> Endpoint<'a> {
             if in_old {
                 (Span::new(base.add(tx.old_offset.load(Relaxed) as usize), old_size, tx.old_start.load(Relaxed)), start)
             } else {
-                (Span::new(base.add(tx.ring_offset.load(Relaxed) as usize), tx.ring_size.load(Relaxed), start), position.wrapping_add(1 << 40))
+                (
+                    Span::new(base.add(tx.ring_offset.load(Relaxed) as usize), tx.ring_size.load(Relaxed), start),
+                    position.wrapping_add(1 << 40),
+                )
             }
         }
     }
@@ -624,7 +631,9 @@ impl<'a> Endpoint<'a> {
     /// Can a token reach this end: is the incoming direction upgraded and open?
     fn tokens_can_come(self) -> bool {
         let incoming = self.incoming();
-        incoming.epoch().load(SeqCst) & 1 == 1 && incoming.eof().load(Acquire) == NO_EOF && self.slot.rx.phase.load(Relaxed) & 1 == 1
+        incoming.epoch().load(SeqCst) & 1 == 1
+            && incoming.eof().load(Acquire) == NO_EOF
+            && self.slot.rx.phase.load(Relaxed) & 1 == 1
     }
 
     /// Would a send find room? (POLLOUT, where the ring is the carrier.)
@@ -709,7 +718,11 @@ impl<'a> Endpoint<'a> {
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
     #[must_use]
     pub fn unread_bytes(self) -> u64 {
-        let in_ring = if self.tx_in_ring() { self.slot.tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30) } else { 0 };
+        let in_ring = if self.tx_in_ring() {
+            self.slot.tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30)
+        } else {
+            0
+        };
         in_ring + kernel::unacknowledged(self.fd)
     }
 

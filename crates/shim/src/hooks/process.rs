@@ -316,7 +316,7 @@ unsafe extern "C" fn posix_spawnp(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
     if !bypass_process() {
-        keeping_errno(|| ops::io::hand_over(fd));
+        keeping_errno(|| ops::io::offer(fd));
     }
     // SAFETY: the program's own arguments.
     unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, new) }
