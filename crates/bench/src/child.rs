@@ -29,38 +29,20 @@ pub struct Process {
 
 impl Process {
     /// Starts a child; its standard error goes to `errors`. It must end before `deadline`.
-    pub fn start(
-        name: &str,
-        mut command: Command,
-        errors: &Path,
-        deadline: Instant,
-    ) -> Result<Self> {
+    pub fn start(name: &str, mut command: Command, errors: &Path, deadline: Instant) -> Result<Self> {
         let file = std::fs::File::create(errors)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file);
-        let (mut child, pid) =
-            cleanup::spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        let (mut child, pid) = cleanup::spawn(&mut command).with_context(|| format!("starting {command:?}"))?;
         let output = child.stdout.take().context("no standard output")?;
         let (sender, events) = channel();
         std::thread::spawn(move || {
             forward_lines(output, |line| drop(sender.send(Event::Line(line))));
             // Wait without reaping first, so that nobody signals a number that has become another's.
-            let _ = waitid(
-                WaitId::Pid(pid),
-                WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
-            );
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             cleanup::forget(pid);
             let _ = sender.send(Event::Ended(child.wait()));
         });
-        Ok(Self {
-            name: name.into(),
-            pid,
-            events,
-            errors: errors.into(),
-            deadline,
-        })
+        Ok(Self { name: name.into(), pid, events, errors: errors.into(), deadline })
     }
 
     /// Waits for the port that a server says it listens on.
@@ -103,34 +85,18 @@ impl Process {
 
     fn complaint(&self) -> String {
         let text = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        text.lines()
-            .rev()
-            .find(|line| !line.is_empty())
-            .map_or_else(String::new, |line| format!(": {line}"))
+        text.lines().rev().find(|line| !line.is_empty()).map_or_else(String::new, |line| format!(": {line}"))
     }
 
     /// The stacks of all threads, from gdb where there is one.
     pub fn stacks(&self) -> String {
         let pid = self.pid.as_raw_pid().to_string();
         let gdb = Command::new("timeout")
-            .args([
-                "20",
-                "gdb",
-                "-p",
-                &pid,
-                "-batch",
-                "-nx",
-                "-ex",
-                "thread apply all bt",
-            ])
+            .args(["20", "gdb", "-p", &pid, "-batch", "-nx", "-ex", "thread apply all bt"])
             .stdin(Stdio::null())
             .output();
         match gdb {
-            Ok(output) => format!(
-                "{} (pid {pid}):\n{}",
-                self.name,
-                String::from_utf8_lossy(&output.stdout)
-            ),
+            Ok(output) => format!("{} (pid {pid}):\n{}", self.name, String::from_utf8_lossy(&output.stdout)),
             Err(error) => format!("{} (pid {pid}): no gdb: {error}", self.name),
         }
     }
@@ -169,14 +135,8 @@ fn forward_lines(output: ChildStdout, mut forward: impl FnMut(String)) {
 }
 
 fn parse(line: &str) -> Values {
-    let pairs = line
-        .strip_prefix("result ")
-        .unwrap_or_default()
-        .split_whitespace();
-    pairs
-        .filter_map(|pair| pair.split_once('='))
-        .filter_map(|(k, v)| Some((k.into(), v.parse().ok()?)))
-        .collect()
+    let pairs = line.strip_prefix("result ").unwrap_or_default().split_whitespace();
+    pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(k, v)| Some((k.into(), v.parse().ok()?))).collect()
 }
 
 #[cfg(test)]
@@ -186,22 +146,17 @@ mod tests {
     #[test]
     fn result_lines_become_values_and_others_do_not() {
         let values = parse("result p50_ns=12.5 samples=3 odd");
-        assert_eq!(
-            values,
-            Values::from([("p50_ns".into(), 12.5), ("samples".into(), 3.0)])
-        );
+        assert_eq!(values, Values::from([("p50_ns".into(), 12.5), ("samples".into(), 3.0)]));
         assert!(parse("listening 80").is_empty());
     }
 
     #[test]
     fn a_child_that_hangs_is_reported_and_killed() {
-        let errors =
-            std::env::temp_dir().join(format!("ginnel-bench-child-{}", std::process::id()));
+        let errors = std::env::temp_dir().join(format!("ginnel-bench-child-{}", std::process::id()));
         let mut command = Command::new("sleep");
         command.arg("60");
         let began = Instant::now();
-        let child =
-            Process::start("sleep", command, &errors, began + Duration::from_millis(50)).unwrap();
+        let child = Process::start("sleep", command, &errors, began + Duration::from_millis(50)).unwrap();
         assert!(child.result().unwrap_err().is::<TimedOut>());
         drop(child);
         assert!(began.elapsed() < Duration::from_secs(30));

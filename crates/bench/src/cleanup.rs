@@ -12,16 +12,10 @@ struct Debts {
     undo: Vec<Vec<String>>,
 }
 
-static DEBTS: Mutex<Debts> = Mutex::new(Debts {
-    stopping: false,
-    children: Vec::new(),
-    undo: Vec::new(),
-});
+static DEBTS: Mutex<Debts> = Mutex::new(Debts { stopping: false, children: Vec::new(), undo: Vec::new() });
 
 fn debts() -> MutexGuard<'static, Debts> {
-    DEBTS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    DEBTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Cleans up on Ctrl-C, SIGTERM, SIGHUP and panics.
@@ -75,10 +69,6 @@ pub fn all() {
         let _ = kill_process_group(pid, Signal::KILL);
     }
     while let Some(command) = debts.undo.pop() {
-        let _ = Command::new(&command[0])
-            .args(&command[1..])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let _ = Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }

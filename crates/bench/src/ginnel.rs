@@ -44,60 +44,30 @@ impl Ginnel {
         let cargo = std::env::var_os("CARGO");
         if let (None, true, Some(cargo)) = (&given, build, cargo) {
             let status = Command::new(cargo)
-                .args([
-                    "build",
-                    "--release",
-                    "--quiet",
-                    "-p",
-                    "ginnel-cli",
-                    "-p",
-                    "ginnel-shim",
-                    "--target-dir",
-                ])
+                .args(["build", "--release", "--quiet", "-p", "ginnel-cli", "-p", "ginnel-shim", "--target-dir"])
                 .arg(target)
                 .status()?;
             ensure!(status.success(), "building ginnel failed");
         }
         let command = given.unwrap_or_else(|| target.join("release/ginnel"));
-        ensure!(
-            command.exists(),
-            "no {}: build it, or name it with --ginnel",
-            command.display()
-        );
-        Ok(Self {
-            command,
-            tokens: String::new(),
-        })
+        ensure!(command.exists(), "no {}: build it, or name it with --ginnel", command.display());
+        Ok(Self { command, tokens: String::new() })
     }
 
     /// Makes a segment whose connections wake each other with tokens only; removed by [`cleanup::all`].
     pub fn force_tokens(&mut self) -> Result<()> {
         let name = format!("bench-tokens-{}", std::process::id());
-        let command = self
-            .command
-            .to_str()
-            .context("the path of ginnel is not UTF-8")?;
+        let command = self.command.to_str().context("the path of ginnel is not UTF-8")?;
         cleanup::later([command, "segment", "remove", &name]);
-        let output = Command::new(command)
-            .args(["segment", "create", &name, "--tokens"])
-            .output()?;
-        ensure!(
-            output.status.success(),
-            "ginnel segment create: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        let output = Command::new(command).args(["segment", "create", &name, "--tokens"]).output()?;
+        ensure!(output.status.success(), "ginnel segment create: {}", String::from_utf8_lossy(&output.stderr).trim());
         self.tokens = name;
         Ok(())
     }
 
     /// The start of a command line that runs a program under Ginnel.
     pub fn run(&self, tokens: bool) -> Result<Vec<&str>> {
-        let mut line = vec![
-            self.command
-                .to_str()
-                .context("the path of ginnel is not UTF-8")?,
-            "run",
-        ];
+        let mut line = vec![self.command.to_str().context("the path of ginnel is not UTF-8")?, "run"];
         if tokens {
             ensure!(!self.tokens.is_empty(), "no segment that forces tokens");
             line.extend(["--segment", &self.tokens]);
@@ -108,12 +78,7 @@ impl Ginnel {
 
     /// `ginnel status --json`, for a program that hangs.
     pub fn status(&self) -> String {
-        match Command::new("timeout")
-            .arg("10")
-            .arg(&self.command)
-            .args(["status", "--json"])
-            .output()
-        {
+        match Command::new("timeout").arg("10").arg(&self.command).args(["status", "--json"]).output() {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
             Err(error) => format!("ginnel status: {error}"),
         }
@@ -128,10 +93,7 @@ impl Report {
 
     fn parse(text: &str) -> Option<Self> {
         let mut sum = Self::default();
-        for one in text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Self>(line).ok())
-        {
+        for one in text.lines().filter_map(|line| serde_json::from_str::<Self>(line).ok()) {
             sum.tcp_in += one.tcp_in;
             sum.tcp_out += one.tcp_out;
             sum.ring_in += one.ring_in;

@@ -38,37 +38,19 @@ impl Machine {
         Self {
             cpu: field(&cpuinfo, "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            virtual_machine: field(&cpuinfo, "flags")
-                .is_some_and(|flags| flags.contains(" hypervisor")),
+            virtual_machine: field(&cpuinfo, "flags").is_some_and(|flags| flags.contains(" hypervisor")),
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
-            memory_kb: memory
-                .split(' ')
-                .next()
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(0),
-            load: read("/proc/loadavg")
-                .split(' ')
-                .next()
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(0.0),
-            date: jiff::Timestamp::now()
-                .strftime("%Y-%m-%dT%H:%M:%SZ")
-                .to_string(),
+            memory_kb: memory.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0),
+            load: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0),
+            date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             commit: commit(repository),
         }
     }
 
     /// One line for the head of the table.
     pub fn line(&self) -> String {
-        let kind = if self.virtual_machine {
-            ", virtual machine"
-        } else {
-            ""
-        };
-        format!(
-            "{}, {} cores{kind}, kernel {}, {}",
-            self.cpu, self.cores, self.kernel, self.date
-        )
+        let kind = if self.virtual_machine { ", virtual machine" } else { "" };
+        format!("{}, {} cores{kind}, kernel {}, {}", self.cpu, self.cores, self.kernel, self.date)
     }
 }
 
@@ -85,13 +67,8 @@ impl Load {
     /// The load up to now (`/proc/stat` and `/proc/self/stat`, proc(5)).
     pub fn now() -> Self {
         let numbers = |text: &str, from, to| -> u64 {
-            let fields = text
-                .split_whitespace()
-                .enumerate()
-                .filter(|(i, _)| (from..=to).contains(i));
-            fields
-                .filter_map(|(_, field)| field.parse::<u64>().ok())
-                .sum()
+            let fields = text.split_whitespace().enumerate().filter(|(i, _)| (from..=to).contains(i));
+            fields.filter_map(|(_, field)| field.parse::<u64>().ok()).sum()
         };
         let stat = read("/proc/stat");
         let all = stat.lines().next().unwrap_or_default();
@@ -99,11 +76,7 @@ impl Load {
         // After the name in brackets: state is field 0, utime to cstime are 11 to 14.
         let own = own.rsplit_once(')').map_or("", |(_, rest)| rest);
         let busy = numbers(all, 1, 3) + numbers(all, 6, 8);
-        Self {
-            busy,
-            own: numbers(own, 11, 14),
-            when: Instant::now(),
-        }
+        Self { busy, own: numbers(own, 11, 14), when: Instant::now() }
     }
 
     /// CPU time that other processes took since, in percent of a core; to about 10 ms.
@@ -120,18 +93,9 @@ fn read(path: &str) -> String {
 
 fn commit(repository: &Path) -> String {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(repository)
-            .args(arguments)
-            .output()
-            .ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let output = Command::new("git").arg("-C").arg(repository).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let dirty = git(&["status", "--porcelain", "-uno"]).is_some_and(|changes| !changes.is_empty());
-    git(&["rev-parse", "--short", "HEAD"])
-        .map_or_else(String::new, |c| if dirty { c + "+" } else { c })
+    git(&["rev-parse", "--short", "HEAD"]).map_or_else(String::new, |c| if dirty { c + "+" } else { c })
 }

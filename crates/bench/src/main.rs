@@ -83,10 +83,7 @@ fn measure(options: &Options) -> Result<()> {
     ensure!(!figures.is_empty(), "no figure matches: see --list");
     let measures = needed(&figures);
     let cores = std::thread::available_parallelism()?.get();
-    ensure!(
-        cores >= 2 && options.cpus.iter().all(|&cpu| cpu < cores),
-        "two processors are needed"
-    );
+    ensure!(cores >= 2 && options.cpus.iter().all(|&cpu| cpu < cores), "two processors are needed");
     let target = target_folder()?;
     let scratch = target.join("bench");
     std::fs::create_dir_all(&scratch)?;
@@ -97,10 +94,7 @@ fn measure(options: &Options) -> Result<()> {
     let results = table::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
     results.print();
     let path = if options.record {
-        let (date, commit) = (
-            &results.machine.date[..10],
-            results.machine.commit.trim_end_matches('+'),
-        );
+        let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
         repository.join(format!("benchmarks/{date}-{commit}.json"))
     } else {
         scratch.join("results.json")
@@ -110,17 +104,11 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn prepare(
-    options: &Options,
-    measures: &[&Measure],
-    target: &Path,
-    scratch: PathBuf,
-) -> Result<Bench> {
+fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: PathBuf) -> Result<Bench> {
     let mut ginnel = match options.no_ginnel {
         true => Err("left out by --no-ginnel".into()),
         false if !table::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
-        false => Ginnel::find(options.ginnel.clone(), !options.no_build, target)
-            .map_err(|error| format!("{error:#}")),
+        false => Ginnel::find(options.ginnel.clone(), !options.no_build, target).map_err(|error| format!("{error:#}")),
     };
     let tokens = match &mut ginnel {
         Ok(ginnel) if table::needs(measures, |carrier| carrier == Carrier::GinnelTokens) => {
@@ -132,9 +120,7 @@ fn prepare(
     let network = match options.no_veth {
         true => Err("left out by --no-veth".into()),
         false if !table::needs(measures, Carrier::is_veth) => Err("not needed".into()),
-        false if !rustix::process::geteuid().is_root() => {
-            Err("network namespaces need root".into())
-        }
+        false if !rustix::process::geteuid().is_root() => Err("network namespaces need root".into()),
         false => Network::build().map_err(|error| format!("{error:#}")),
     };
     Ok(Bench {
@@ -152,43 +138,26 @@ fn prepare(
 fn chosen(patterns: &[String]) -> Vec<&'static Figure> {
     let matches = |figure: &&Figure| {
         let name = format!("{} {}", figure.id(), figure.group);
-        patterns.is_empty()
-            || patterns
-                .iter()
-                .any(|pattern| name.contains(pattern.as_str()))
+        patterns.is_empty() || patterns.iter().any(|pattern| name.contains(pattern.as_str()))
     };
     FIGURES.iter().filter(matches).collect()
 }
 
 fn needed(figures: &[&Figure]) -> Vec<&'static Measure> {
-    let is_needed = |id| {
-        figures
-            .iter()
-            .any(|figure| figure.measure == id || figure.base() == Some(id))
-    };
-    MEASURES
-        .iter()
-        .filter(|measure| is_needed(measure.id))
-        .collect()
+    let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
+    MEASURES.iter().filter(|measure| is_needed(measure.id)).collect()
 }
 
 /// Cargo's target folder, of which this program lies in `release/`.
 fn target_folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    Ok(program
-        .ancestors()
-        .nth(2)
-        .context("not started from a target folder")?
-        .into())
+    Ok(program.ancestors().nth(2).context("not started from a target folder")?.into())
 }
 
 /// The folder of the workspace where cargo started this program, else the current one.
 fn repository() -> PathBuf {
     match std::env::var_os("CARGO_MANIFEST_DIR") {
-        Some(bench) => Path::new(&bench)
-            .ancestors()
-            .nth(2)
-            .map_or_else(|| ".".into(), Path::to_path_buf),
+        Some(bench) => Path::new(&bench).ancestors().nth(2).map_or_else(|| ".".into(), Path::to_path_buf),
         None => ".".into(),
     }
 }

@@ -48,26 +48,19 @@ impl Bench {
     /// The limit: one way in a shared cache line, in ns.
     pub fn limit(&self) -> Result<f64> {
         let raw = self.reference("limit", &["--seconds".into(), "0.03".into()], self.cpus)?;
-        raw.get("p50_ns")
-            .copied()
-            .context("the limit was not measured")
+        raw.get("p50_ns").copied().context("the limit was not measured")
     }
 
     /// Takes one sample.
     pub fn sample(&self, measure: &Measure) -> Result<Sample> {
         let options = self.options(measure.work);
-        let cpus = if measure.work == Work::OneCore {
-            [self.cpus[0]; 2]
-        } else {
-            self.cpus
-        };
+        let cpus = if measure.work == Work::OneCore { [self.cpus[0]; 2] } else { self.cpus };
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
             carrier => self.pair(carrier, measure.work, &options, cpus)?,
         };
         Ok(Sample {
-            value: value(measure.work, &raw)
-                .with_context(|| format!("{} gave {raw:?}", measure.id))?,
+            value: value(measure.work, &raw).with_context(|| format!("{} gave {raw:?}", measure.id))?,
             cpu_percent: cpu_percent(&raw),
             report,
             raw,
@@ -82,15 +75,8 @@ impl Bench {
             Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
             Work::OneCore => format!("--size 64 --seconds {seconds}"),
             Work::Paused(mode) => {
-                let mode = if mode.is_empty() {
-                    String::new()
-                } else {
-                    format!(" --mode {mode}")
-                };
-                format!(
-                    "--size 64 --pause-us 1000 --count {}{mode}",
-                    if self.quick { 150 } else { 400 }
-                )
+                let mode = if mode.is_empty() { String::new() } else { format!(" --mode {mode}") };
+                format!("--size 64 --pause-us 1000 --count {}{mode}", if self.quick { 150 } else { 400 })
             }
             Work::Stream(size) => format!("--size {size} --seconds {seconds}"),
             Work::Idle => {
@@ -99,49 +85,25 @@ impl Bench {
             }
         };
         // Where the first bytes of a connection are TCP's, they must not be a large part of few messages.
-        let warm_up = if matches!(work, Work::Paused(_)) {
-            " --warmup 20"
-        } else {
-            ""
-        };
+        let warm_up = if matches!(work, Work::Paused(_)) { " --warmup 20" } else { "" };
         (text + warm_up).split(' ').map(String::from).collect()
     }
 
     fn reference(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
         let mut command = Command::new(self.programs.path("references"));
         command.arg(mode).args(options);
-        command.args([
-            "--cpu",
-            &cpus[0].to_string(),
-            "--peer-cpu",
-            &cpus[1].to_string(),
-        ]);
-        let process = Process::start(
-            mode,
-            command,
-            &self.scratch.join("reference.err"),
-            self.deadline(),
-        )?;
-        process
-            .result()
-            .inspect_err(|error| self.explain(error, &[&process]))
+        command.args(["--cpu", &cpus[0].to_string(), "--peer-cpu", &cpus[1].to_string()]);
+        let process = Process::start(mode, command, &self.scratch.join("reference.err"), self.deadline())?;
+        process.result().inspect_err(|error| self.explain(error, &[&process]))
     }
 
-    fn pair(
-        &self,
-        carrier: Carrier,
-        work: Work,
-        options: &[String],
-        cpus: [usize; 2],
-    ) -> Result<(Vec<Values>, Option<Report>)> {
+    fn pair(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
         let program = self.programs.path(match work {
             Work::PingPong(_) | Work::Paused(_) | Work::OneCore => "pingpong",
             Work::Stream(_) => "stream",
             Work::Idle => "idle",
         });
-        let program = program
-            .to_str()
-            .context("the path of the programs is not UTF-8")?;
+        let program = program.to_str().context("the path of the programs is not UTF-8")?;
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
         let socket = self.scratch.join("socket");
@@ -156,48 +118,27 @@ impl Bench {
             let mut line = self.prefix(carrier, server)?;
             line.extend([program, role]);
             let mut command = Command::new(line[0]);
-            command
-                .args(&line[1..])
-                .args(options)
-                .args(["--addr", &address(port)]);
+            command.args(&line[1..]).args(options).args(["--addr", &address(port)]);
             command.args(["--cpu", &cpus[usize::from(!server)].to_string()]);
             command.env_remove("LD_PRELOAD");
             if carrier.is_ginnel() {
                 command.env("GINNEL_REPORT", &reports);
             }
-            Process::start(
-                role,
-                command,
-                &self.scratch.join(format!("{role}.err")),
-                self.deadline(),
-            )
+            Process::start(role, command, &self.scratch.join(format!("{role}.err")), self.deadline())
         };
         let server = start(true, 0)?;
-        let port = server
-            .port()
-            .inspect_err(|error| self.explain(error, &[&server]))?;
+        let port = server.port().inspect_err(|error| self.explain(error, &[&server]))?;
         let client = start(false, port)?;
         let both = || Ok((client.result()?, server.result()?));
         let (theirs, own) = both().inspect_err(|error| self.explain(error, &[&server, &client]))?;
-        Ok((
-            vec![own, theirs],
-            carrier
-                .is_ginnel()
-                .then(|| Report::read(&reports))
-                .flatten(),
-        ))
+        Ok((vec![own, theirs], carrier.is_ginnel().then(|| Report::read(&reports)).flatten()))
     }
 
     /// What stands before the program: the namespace, then `ginnel run`.
     fn prefix(&self, carrier: Carrier, server: bool) -> Result<Vec<&str>> {
         let mut line = Vec::new();
         if carrier.is_veth() {
-            line.extend(
-                self.network
-                    .as_ref()
-                    .map_err(|why| anyhow!("{why}"))?
-                    .enter(server),
-            );
+            line.extend(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server));
         }
         if carrier.is_ginnel() {
             let tokens = carrier == Carrier::GinnelTokens;
@@ -231,23 +172,17 @@ impl Bench {
 
 /// The value of a sample, from the server's and the client's result lines.
 fn value(work: Work, raw: &[Values]) -> Option<f64> {
-    let all = |key| {
-        raw.iter()
-            .filter_map(move |values| values.get(key).copied())
-    };
+    let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
     match work {
         Work::PingPong(_) | Work::OneCore => all("p50_ns").next(),
-        Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64)
-            .filter(|v| v.is_finite()),
+        Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
         Work::Stream(_) => all("bytes_per_s").next(),
         Work::Idle => cpu_percent(raw),
     }
 }
 
 fn cpu_percent(raw: &[Values]) -> Option<f64> {
-    raw.iter()
-        .map(|values| Some(values.get("cpu_ns")? * 100.0 / values.get("elapsed_ns")?))
-        .sum()
+    raw.iter().map(|values| Some(values.get("cpu_ns")? * 100.0 / values.get("elapsed_ns")?)).sum()
 }
 
 #[cfg(test)]
@@ -255,10 +190,7 @@ mod tests {
     use super::*;
 
     fn values(pairs: &[(&str, f64)]) -> Values {
-        pairs
-            .iter()
-            .map(|&(key, value)| (key.into(), value))
-            .collect()
+        pairs.iter().map(|&(key, value)| (key.into(), value)).collect()
     }
 
     #[test]
@@ -270,10 +202,7 @@ mod tests {
 
     #[test]
     fn idle_cpu_is_of_both_processes() {
-        let raw = [
-            values(&[("cpu_ns", 1.0), ("elapsed_ns", 100.0)]),
-            values(&[("cpu_ns", 3.0), ("elapsed_ns", 100.0)]),
-        ];
+        let raw = [values(&[("cpu_ns", 1.0), ("elapsed_ns", 100.0)]), values(&[("cpu_ns", 3.0), ("elapsed_ns", 100.0)])];
         assert_eq!(value(Work::Idle, &raw), Some(4.0));
     }
 }

@@ -27,13 +27,8 @@ impl Network {
         }
         ip(&format!("-n {bridge} link add br0 type bridge"))?;
         ip(&format!("-n {bridge} link set br0 up"))?;
-        for (namespace, port, address) in [
-            (&server, "p0", Self::SERVER),
-            (&client, "p1", "10.213.77.2"),
-        ] {
-            ip(&format!(
-                "-n {bridge} link add {port} type veth peer name eth0 netns {namespace}"
-            ))?;
+        for (namespace, port, address) in [(&server, "p0", Self::SERVER), (&client, "p1", "10.213.77.2")] {
+            ip(&format!("-n {bridge} link add {port} type veth peer name eth0 netns {namespace}"))?;
             ip(&format!("-n {bridge} link set {port} master br0 up"))?;
             ip(&format!("-n {namespace} addr add {address}/24 dev eth0"))?;
             ip(&format!("-n {namespace} link set eth0 up"))?;
@@ -43,25 +38,13 @@ impl Network {
 
     /// The start of a command line that runs in the server's or the client's namespace.
     pub fn enter(&self, server: bool) -> [&str; 4] {
-        [
-            "ip",
-            "netns",
-            "exec",
-            if server { &self.server } else { &self.client },
-        ]
+        ["ip", "netns", "exec", if server { &self.server } else { &self.client }]
     }
 }
 
 fn ip(arguments: &str) -> Result<()> {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .context("running ip (iproute2)")?;
-    ensure!(
-        output.status.success(),
-        "ip {arguments}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let output = Command::new("ip").args(arguments.split(' ')).output().context("running ip (iproute2)")?;
+    ensure!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
@@ -70,13 +53,8 @@ fn remove_stale() {
     let Ok(output) = Command::new("ip").args(["netns", "list"]).output() else {
         return;
     };
-    for name in String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-    {
-        let owner = name
-            .strip_prefix("gnlbench-")
-            .and_then(|rest| rest.split('-').next());
+    for name in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.split(' ').next()) {
+        let owner = name.strip_prefix("gnlbench-").and_then(|rest| rest.split('-').next());
         if owner.is_some_and(|pid| !std::path::Path::new("/proc").join(pid).exists()) {
             let _ = ip(&format!("netns del {name}"));
         }

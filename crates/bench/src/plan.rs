@@ -169,18 +169,8 @@ impl Figure {
     }
 }
 
-const fn figure(
-    group: &'static str,
-    measure: &'static str,
-    against: Against,
-    target: Target,
-) -> Figure {
-    Figure {
-        group,
-        measure,
-        against,
-        target,
-    }
+const fn figure(group: &'static str, measure: &'static str, against: Against, target: Target) -> Figure {
+    Figure { group, measure, against, target }
 }
 
 const NEAR: &str = "64 B one way, both spinning";
@@ -214,50 +204,20 @@ pub const FIGURES: &[Figure] = &[
     figure(AWAKE, "ginnel/epoll", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/non-blocking", Messages, AtMost(0.01)),
     figure(ASLEEP, "ginnel/paused", to("futex/paused"), AtMost(1.25)),
-    figure(
-        ASLEEP,
-        "ginnel/paused-epoll",
-        to("futex/paused"),
-        AtMost(1.25),
-    ),
+    figure(ASLEEP, "ginnel/paused-epoll", to("futex/paused"), AtMost(1.25)),
     figure(ASLEEP, "tokens/paused", to("tcp/paused"), AtMost(1.0)),
     figure(ASLEEP, "tcp/paused", to("futex/paused"), Target::None),
     figure(ASLEEP, "veth/paused", to("futex/paused"), Target::None),
     figure(SAME, "ginnel/one-core", to("tcp/one-core"), AtMost(0.6)),
     figure(SAME, "futex/one-core", to("tcp/one-core"), Target::None),
-    figure(
-        BULK,
-        "ginnel/stream-64k",
-        to("ring/stream-64k"),
-        AtLeast(0.7),
-    ),
-    figure(
-        BULK,
-        "ginnel/stream-64k",
-        to("tcp/stream-64k"),
-        AtLeast(5.0),
-    ),
-    figure(
-        BULK,
-        "ginnel-veth/stream-64k",
-        to("veth/stream-64k"),
-        Target::None,
-    ),
+    figure(BULK, "ginnel/stream-64k", to("ring/stream-64k"), AtLeast(0.7)),
+    figure(BULK, "ginnel/stream-64k", to("tcp/stream-64k"), AtLeast(5.0)),
+    figure(BULK, "ginnel-veth/stream-64k", to("veth/stream-64k"), Target::None),
     figure(BULK, "tcp/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "unix/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "veth/stream-64k", to("ring/stream-64k"), Target::None),
-    figure(
-        SMALL,
-        "ginnel/stream-64",
-        to("tcp/stream-64"),
-        AtLeast(40.0),
-    ),
-    figure(
-        SMALL,
-        "ginnel/stream-64",
-        to("ring/stream-64"),
-        Target::None,
-    ),
+    figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(40.0)),
+    figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), Target::None),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
 ];
 
@@ -269,11 +229,7 @@ mod tests {
     #[test]
     fn figures_name_measures_and_every_measure_is_used() {
         let measures: BTreeSet<_> = MEASURES.iter().map(|m| m.id).collect();
-        let used: BTreeSet<_> = FIGURES
-            .iter()
-            .flat_map(|f| [Some(f.measure), f.base()])
-            .flatten()
-            .collect();
+        let used: BTreeSet<_> = FIGURES.iter().flat_map(|f| [Some(f.measure), f.base()]).flatten().collect();
         assert_eq!(measures, used);
         assert_eq!(measures.len(), MEASURES.len());
     }

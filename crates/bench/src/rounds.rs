@@ -53,17 +53,8 @@ pub struct Series {
 }
 
 /// Runs all rounds.
-pub fn run(
-    bench: &Bench,
-    measures: &[&'static Measure],
-    rounds: usize,
-) -> anyhow::Result<Vec<Series>> {
-    let series = |m: &&Measure| Series {
-        id: m.id,
-        taken: vec![],
-        discarded: vec![],
-        failures: vec![],
-    };
+pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
+    let series = |m: &&Measure| Series { id: m.id, taken: vec![], discarded: vec![], failures: vec![] };
     let mut all: Vec<Series> = measures.iter().map(series).collect();
     let mut limit = bench.limit()?;
     for round in 1..=rounds {
@@ -78,13 +69,7 @@ pub fn run(
                     Ok(sample) => {
                         let foreign_percent = load.foreign_percent();
                         let after = bench.limit()?;
-                        let taken = Taken {
-                            round,
-                            limit_before_ns: limit,
-                            limit_after_ns: after,
-                            foreign_percent,
-                            sample,
-                        };
+                        let taken = Taken { round, limit_before_ns: limit, limit_after_ns: after, foreign_percent, sample };
                         let unsteady = moved(limit, after, TOLERANCE);
                         limit = after;
                         if !unsteady {

@@ -20,11 +20,7 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self {
-            median: (low + high) / 2.0,
-            min,
-            max,
-        })
+        Some(Self { median: (low + high) / 2.0, min, max })
     }
 }
 
@@ -39,22 +35,8 @@ mod tests {
 
     #[test]
     fn median_of_odd_even_and_none() {
-        assert_eq!(
-            Spread::of([3.0, 1.0, 2.0]),
-            Some(Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0
-            })
-        );
-        assert_eq!(
-            Spread::of([4.0, 1.0]),
-            Some(Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            })
-        );
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(Spread::of([]), None);
     }
 

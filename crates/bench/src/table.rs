@@ -1,9 +1,7 @@
 //! Figures made of samples, shown as a table and kept as JSON.
 
 use crate::machine::Machine;
-use crate::plan::{
-    Against, Carrier, FIGURES, Figure, IDLE_CONNECTIONS, MEASURES, Measure, Target, Work,
-};
+use crate::plan::{Against, Carrier, FIGURES, Figure, IDLE_CONNECTIONS, MEASURES, Measure, Target, Work};
 use crate::rounds::{Series, Taken};
 use crate::stats::Spread;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets::UTF8_FULL_CONDENSED};
@@ -84,21 +82,10 @@ impl Row {
             .iter()
             .filter_map(|taken| {
                 let other = match base {
-                    Some(base) => Some(
-                        base?
-                            .taken
-                            .iter()
-                            .find(|other| other.round == taken.round)?
-                            .sample
-                            .value,
-                    ),
+                    Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?.sample.value),
                     None => (figure.against == Against::Limit).then(|| taken.limit_ns()),
                 };
-                Some((
-                    combine(figure.against, taken, other)?,
-                    taken.sample.value,
-                    other,
-                ))
+                Some((combine(figure.against, taken, other)?, taken.sample.value, other))
             })
             .collect();
         let value = Spread::of(values.iter().map(|v| v.0));
@@ -124,12 +111,7 @@ fn combine(against: Against, taken: &Taken, other: Option<f64>) -> Option<f64> {
         Against::Limit | Against::Measure(_) => Some(taken.sample.value / other?),
         Against::Above(_) => Some(taken.sample.value - other?),
         Against::Messages => {
-            let messages: f64 = taken
-                .sample
-                .raw
-                .iter()
-                .filter_map(|values| values.get("messages"))
-                .sum();
+            let messages: f64 = taken.sample.raw.iter().filter_map(|values| values.get("messages")).sum();
             Some(taken.sample.report?.wakes() as f64 / messages)
         }
     }
@@ -152,24 +134,12 @@ fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
     let idle = measure_of(figure).is_some_and(|measure| measure.work == Work::Idle);
     let shares = taken.iter().map(|taken| {
         let report = taken.sample.report.filter(|report| report.processes >= 2)?;
-        Some(if idle {
-            (report.upgrades as f64 / (2 * IDLE_CONNECTIONS) as f64).min(1.0)
-        } else {
-            report.share()
-        })
+        Some(if idle { (report.upgrades as f64 / (2 * IDLE_CONNECTIONS) as f64).min(1.0) } else { report.share() })
     });
-    shares
-        .collect::<Option<Vec<f64>>>()?
-        .into_iter()
-        .min_by(f64::total_cmp)
+    shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
 }
 
-fn verdict(
-    figure: &Figure,
-    value: Option<Spread>,
-    taken: &[Taken],
-    reason: impl Fn() -> String,
-) -> Verdict {
+fn verdict(figure: &Figure, value: Option<Spread>, taken: &[Taken], reason: impl Fn() -> String) -> Verdict {
     let share = share(figure, taken);
     match (value, share) {
         (None, None) if is_ginnel(figure) && !taken.is_empty() => Verdict::Unverified,
@@ -185,46 +155,22 @@ fn verdict(
 }
 
 fn reason(needed: &[Option<&Series>]) -> String {
-    let failures = needed
-        .iter()
-        .flatten()
-        .filter(|series| series.taken.is_empty())
-        .flat_map(|series| &series.failures);
-    failures
-        .last()
-        .cloned()
-        .unwrap_or_else(|| "the limit moved in every sample".into())
+    let failures = needed.iter().flatten().filter(|series| series.taken.is_empty()).flat_map(|series| &series.failures);
+    failures.last().cloned().unwrap_or_else(|| "the limit moved in every sample".into())
 }
 
 impl Results {
     /// Rows of those figures whose measures are among the samples.
     pub fn new(machine: Machine, figures: &[&Figure], measures: Vec<Series>) -> Self {
-        let rows = figures
-            .iter()
-            .map(|figure| Row::of(figure, &measures))
-            .collect();
-        Self {
-            machine,
-            arguments: std::env::args().skip(1).collect(),
-            figures: rows,
-            measures,
-        }
+        let rows = figures.iter().map(|figure| Row::of(figure, &measures)).collect();
+        Self { machine, arguments: std::env::args().skip(1).collect(), figures: rows, measures }
     }
 
     /// Prints the table.
     pub fn print(&self) {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header([
-            "figure",
-            "target",
-            "measured (min–max)",
-            "this",
-            "against",
-            "rings",
-            "rounds",
-            "",
-        ]);
+        table.set_header(["figure", "target", "measured (min–max)", "this", "against", "rings", "rounds", ""]);
         let mut group = "";
         for row in &self.figures {
             if row.group != group {
@@ -248,21 +194,13 @@ impl Results {
                 why = Some(reason);
             }
         }
-        let discarded: usize = self
-            .measures
-            .iter()
-            .map(|series| series.discarded.len())
-            .sum();
+        let discarded: usize = self.measures.iter().map(|series| series.discarded.len()).sum();
         let taken: usize = self.measures.iter().map(|series| series.taken.len()).sum();
         println!(
             "{taken} samples, {discarded} discarded because the limit moved. \
              nginx, redis, memcached and iperf3 over two namespaces: see `make demo`."
         );
-        let disturbed = self
-            .measures
-            .iter()
-            .flat_map(|series| &series.taken)
-            .filter(|taken| taken.foreign_percent > FOREIGN);
+        let disturbed = self.measures.iter().flat_map(|series| &series.taken).filter(|taken| taken.foreign_percent > FOREIGN);
         match disturbed.count() {
             0 => {}
             n => println!(
@@ -274,8 +212,7 @@ impl Results {
 }
 
 fn cells(row: &Row) -> Vec<Cell> {
-    let absolute =
-        |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(row.work, s.median));
+    let absolute = |spread: Option<Spread>| spread.map_or("–".into(), |s| quantity(row.work, s.median));
     // A receiver that spins through the pause would be quick and cost a whole core.
     let spent = match (row.work, row.cpu_percent) {
         (Some(Work::Paused(_)), Some(cpu)) => format!(", cpu {} %", short(cpu.median)),
@@ -292,25 +229,17 @@ fn cells(row: &Row) -> Vec<Cell> {
     vec![
         Cell::new(format!("  {}", row.id)),
         Cell::new(&row.target),
-        Cell::new(row.value.map_or("–".into(), |s| {
-            format!("{} ({}–{})", short(s.median), short(s.min), short(s.max))
-        })),
+        Cell::new(row.value.map_or("–".into(), |s| format!("{} ({}–{})", short(s.median), short(s.min), short(s.max)))),
         Cell::new(absolute(row.measure) + &spent),
         Cell::new(absolute(row.base)),
-        Cell::new(row.share.map_or(String::new(), |share| {
-            format!("{:.0} %", (share * 100.0).floor())
-        })),
+        Cell::new(row.share.map_or(String::new(), |share| format!("{:.0} %", (share * 100.0).floor()))),
         Cell::new(row.rounds),
         Cell::new(verdict).fg(color),
     ]
 }
 
 fn target_text(figure: &Figure) -> String {
-    let unit = if matches!(figure.against, Against::Limit | Against::Measure(_)) {
-        "×"
-    } else {
-        ""
-    };
+    let unit = if matches!(figure.against, Against::Limit | Against::Measure(_)) { "×" } else { "" };
     match figure.target {
         Target::None => String::new(),
         Target::AtMost(most) => format!("≤ {most}{unit}"),
@@ -343,12 +272,7 @@ fn quantity(work: Option<Work>, value: f64) -> String {
 /// The figures and measures by name, for `--list`.
 pub fn list() {
     for figure in FIGURES {
-        println!(
-            "{:42} {:9} {}",
-            figure.id(),
-            target_text(figure),
-            figure.group
-        );
+        println!("{:42} {:9} {}", figure.id(), target_text(figure), figure.group);
     }
 }
 
@@ -369,19 +293,9 @@ mod tests {
             limit_before_ns: 90.0,
             limit_after_ns: 110.0,
             foreign_percent: 0.0,
-            sample: Sample {
-                value,
-                cpu_percent: None,
-                report,
-                raw: vec![],
-            },
+            sample: Sample { value, cpu_percent: None, report, raw: vec![] },
         };
-        Series {
-            id,
-            taken: values.iter().enumerate().map(taken).collect(),
-            discarded: vec![],
-            failures: vec!["why".into()],
-        }
+        Series { id, taken: values.iter().enumerate().map(taken).collect(), discarded: vec![], failures: vec!["why".into()] }
     }
 
     fn figure(id: &str) -> &'static Figure {
@@ -389,20 +303,12 @@ mod tests {
     }
 
     fn carried(tcp: u64, ring: u64) -> Option<Report> {
-        Some(Report {
-            tcp_in: tcp,
-            ring_in: ring,
-            processes: 2,
-            ..Report::default()
-        })
+        Some(Report { tcp_in: tcp, ring_in: ring, processes: 2, ..Report::default() })
     }
 
     #[test]
     fn ratios_are_made_within_rounds() {
-        let all = [
-            series("tcp/one-core", &[10.0, 100.0], None),
-            series("ginnel/one-core", &[5.0, 50.0, 1.0], carried(0, 9)),
-        ];
+        let all = [series("tcp/one-core", &[10.0, 100.0], None), series("ginnel/one-core", &[5.0, 50.0, 1.0], carried(0, 9))];
         let row = Row::of(figure("ginnel/one-core : tcp/one-core"), &all);
         assert_eq!(row.value, Spread::of([0.5, 0.5]));
         assert_eq!((row.rounds, row.verdict), (2, Verdict::Pass));
@@ -410,12 +316,7 @@ mod tests {
 
     #[test]
     fn a_fast_sample_that_stayed_on_tcp_does_not_pass() {
-        let row = |report| {
-            Row::of(
-                figure("ginnel/blocking : limit"),
-                &[series("ginnel/blocking", &[150.0], report)],
-            )
-        };
+        let row = |report| Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[150.0], report)]);
         assert_eq!(row(carried(1, 9)).verdict, Verdict::Pass);
         assert_eq!(row(carried(2, 8)).verdict, Verdict::NotAccelerated);
         assert_eq!(row(None).verdict, Verdict::Unverified);
@@ -423,10 +324,7 @@ mod tests {
 
     #[test]
     fn missing_samples_are_failures_with_their_reason() {
-        let row = Row::of(
-            figure("ginnel/blocking : limit"),
-            &[series("ginnel/blocking", &[], None)],
-        );
+        let row = Row::of(figure("ginnel/blocking : limit"), &[series("ginnel/blocking", &[], None)]);
         assert_eq!(row.verdict, Verdict::Failed("why".into()));
     }
 }

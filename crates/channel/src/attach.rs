@@ -79,7 +79,11 @@ impl Settings {
             config,
             after: u32::try_from(number("GINNEL_AFTER").unwrap_or(3)).unwrap_or(u32::MAX),
             tokens: number("GINNEL_TOKENS").is_some_and(|value| value != 0),
-            spin_ns: if number("GINNEL_SPIN") == Some(0) { 0 } else { number("GINNEL_SPIN").filter(|&n| n > 1).unwrap_or(30) * 1000 },
+            spin_ns: if number("GINNEL_SPIN") == Some(0) {
+                0
+            } else {
+                number("GINNEL_SPIN").filter(|&n| n > 1).unwrap_or(30) * 1000
+            },
             ring,
             ring_max: power(number("GINNEL_RING_MAX").unwrap_or(1 << 20)).max(ring),
             chaos: text("GINNEL_CHAOS").and_then(|value| {
@@ -139,7 +143,10 @@ impl Attachment {
     pub fn new(settings: Settings, on_descriptor: fn(i32, bool)) -> Result<Self, Unattached> {
         if sys::descriptor_limit() < FEWEST_DESCRIPTORS {
             // A program that counts on every descriptor it may have is not to miss those that the shim takes.
-            return Err(Unattached { reason: Reason::NoSegment, message: format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)") });
+            return Err(Unattached {
+                reason: Reason::NoSegment,
+                message: format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)"),
+            });
         }
         make_directory(&settings.directory)?;
         let path = settings.directory.join(LEDGER);

@@ -73,7 +73,10 @@ impl Endpoint<'_> {
                 }
             })
         };
-        if free(&|| slot.tx.lock.try_lock(ticket).is_some()) && free(&|| slot.rx.lock.try_lock(ticket).is_some()) && free(&|| self.attachment.peers.is_free()) {
+        if free(&|| slot.tx.lock.try_lock(ticket).is_some())
+            && free(&|| slot.rx.lock.try_lock(ticket).is_some())
+            && free(&|| self.attachment.peers.is_free())
+        {
             self.finish();
         }
     }
@@ -208,9 +211,15 @@ pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);
-            let place = size.power_of_two(PAGE, 1 << 26).and_then(|size| Ok((offset.checked(|&offset| segment.holds(offset, size))?, size)));
+            let place = size
+                .power_of_two(PAGE, 1 << 26)
+                .and_then(|size| Ok((offset.checked(|&offset| segment.holds(offset, size))?, size)));
             if let Ok((offset, size)) = place {
-                segment.release_if_tagged(u32::try_from(offset / PAGE).unwrap_or(u32::MAX), u32::try_from(size / PAGE).unwrap_or(0), page);
+                segment.release_if_tagged(
+                    u32::try_from(offset / PAGE).unwrap_or(u32::MAX),
+                    u32::try_from(size / PAGE).unwrap_or(0),
+                    page,
+                );
             }
         }
     }
@@ -297,7 +306,10 @@ impl Endpoint<'_> {
     fn freeze_or_hold(self) {
         let slot = self.slot;
         for _ in 0..8 {
-            if slot.stage() != Stage::Active || slot.has(flag::HOLD) || self.incoming().gate().compare_exchange(0, GATE_HOLD, SeqCst, Relaxed).is_ok() {
+            if slot.stage() != Stage::Active
+                || slot.has(flag::HOLD)
+                || self.incoming().gate().compare_exchange(0, GATE_HOLD, SeqCst, Relaxed).is_ok()
+            {
                 return;
             }
             let _ = self.tidy();

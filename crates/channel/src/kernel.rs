@@ -163,7 +163,10 @@ pub fn getsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &mut T) 
     let mut len = u32::try_from(size_of::<T>()).unwrap_or(0);
     // SAFETY: `value` is writable for `len` bytes; the kernel stores plain numbers.
     unsafe {
-        sys::raw(Sysno::getsockopt, [word(fd), level as usize, name as usize, std::ptr::from_mut(value) as usize, &raw mut len as usize, 0])
+        sys::raw(
+            Sysno::getsockopt,
+            [word(fd), level as usize, name as usize, std::ptr::from_mut(value) as usize, &raw mut len as usize, 0],
+        )
     }?;
     Ok(len)
 }
@@ -175,7 +178,10 @@ pub fn getsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &mut T) 
 pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> Result<()> {
     // SAFETY: `value` is readable for its size.
     unsafe {
-        sys::raw(Sysno::setsockopt, [word(fd), level as usize, name as usize, std::ptr::from_ref(value) as usize, size_of::<T>(), 0])
+        sys::raw(
+            Sysno::setsockopt,
+            [word(fd), level as usize, name as usize, std::ptr::from_ref(value) as usize, size_of::<T>(), 0],
+        )
     }
     .map(drop)
 }

@@ -196,7 +196,8 @@ impl Ledger {
             return u16::try_from(member.load(Ordering::Relaxed)).ok();
         }
         // Segments that are gone are forgotten when the table is full: their number only matters while they are mapped.
-        let (id, member) = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == 0).or_else(|| header.members.first())?;
+        let (id, member) =
+            header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == 0).or_else(|| header.members.first())?;
         let chosen = choose()?;
         member.store(u64::from(chosen), Ordering::Relaxed);
         id.store(segment, Ordering::Relaxed);

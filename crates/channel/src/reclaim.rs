@@ -36,7 +36,9 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     let pages = u32::try_from(attachment.segment.len() / PAGE).unwrap_or(0);
     for page in 0..pages {
         match attachment.segment.owner(page) {
-            Some(owner) if owner.kind == Use::Channel => freed += usize::from(reclaim_channel(attachment, &mut lives, page, owner.member)),
+            Some(owner) if owner.kind == Use::Channel => {
+                freed += usize::from(reclaim_channel(attachment, &mut lives, page, owner.member))
+            }
             Some(owner) if owner.kind == Use::Ring => {
                 // The head of a group is claimed first and freed last: without it the page is nobody's.
                 let head = owner.tag.and_then(|tag| attachment.segment.owner(tag));
@@ -81,7 +83,11 @@ impl Members {
 
 /// Have all holders of a slot been dead for a while?
 fn dead(attachment: &Attachment, slot: &Slot) -> bool {
-    let alive = slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.process(holder - 1).alive());
+    let alive = slot
+        .holders
+        .iter()
+        .map(|holder| holder.load(Acquire))
+        .any(|holder| holder != 0 && attachment.ledger.process(holder - 1).alive());
     if alive {
         slot.dead_since.store(0, Relaxed);
         return false;

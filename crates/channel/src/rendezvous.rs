@@ -99,7 +99,13 @@ impl<'a> Entry<'a> {
 }
 
 fn mirrored(tuple: &Tuple) -> Tuple {
-    Tuple { label: tuple.label, local: tuple.remote, local_port: tuple.remote_port, remote: tuple.local, remote_port: tuple.local_port }
+    Tuple {
+        label: tuple.label,
+        local: tuple.remote,
+        local_port: tuple.remote_port,
+        remote: tuple.local,
+        remote_port: tuple.local_port,
+    }
 }
 
 /// The same number for both ends: each end's words are mixed by themselves and added.
@@ -135,7 +141,8 @@ fn window<'a>(segment: &'a Segment, key: u64) -> impl Iterator<Item = Entry<'a>>
 #[must_use]
 pub fn find_mate<'a>(segment: &'a Segment, tuple: &Tuple) -> Option<Entry<'a>> {
     let (key, theirs) = (key(segment, tuple), mirrored(tuple).words());
-    window(segment, key).find(|entry| entry.state() == state::PUBLISHED && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&theirs))
+    window(segment, key)
+        .find(|entry| entry.state() == state::PUBLISHED && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&theirs))
 }
 
 /// Looks for the other end; publishes this one where it is not there yet.
@@ -145,11 +152,13 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
         return Found::Mate(mate);
     }
     let (key, mine) = (key(segment, tuple), tuple.words());
-    let taken = |entry: &Entry<'_>| entry.state() != state::FREE && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&mine);
+    let taken =
+        |entry: &Entry<'_>| entry.state() != state::FREE && entry.word(1).load(Ordering::Relaxed) == key && entry.says(&mine);
     if let Some(same) = window(segment, key).find(taken) {
         return Found::Same(same);
     }
-    let Some(entry) = window(segment, key).find(|entry| entry.state() == state::FREE && entry.step(state::FREE, state::WRITING)) else {
+    let Some(entry) = window(segment, key).find(|entry| entry.state() == state::FREE && entry.step(state::FREE, state::WRITING))
+    else {
         return Found::Full;
     };
     entry.word(1).store(key, Ordering::Relaxed);

@@ -210,7 +210,9 @@ impl<'a> Endpoint<'a> {
 
     fn record(self, direction: Direction<'_>, number: u64) -> Result<Record, Corrupt> {
         let received = self.slot.rx.received.load(Relaxed);
-        direction.switch(number).checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
+        direction
+            .switch(number)
+            .checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
     }
 
     /// # Safety
@@ -830,7 +832,11 @@ impl<'a> Endpoint<'a> {
                 }
                 Ok(Step::Done(_)) => return true,
                 Ok(Step::Again) => {
-                    let there = if self.rx_in_ring() { self.ring_has_bytes() } else { kernel::readable(self.fd) > 0 && self.switch_is_far() };
+                    let there = if self.rx_in_ring() {
+                        self.ring_has_bytes()
+                    } else {
+                        kernel::readable(self.fd) > 0 && self.switch_is_far()
+                    };
                     if there {
                         return true;
                     }
@@ -945,7 +951,9 @@ impl<'a> Endpoint<'a> {
         let there = kernel::readable(self.fd);
         fence(SeqCst);
         match self.epoch(direction) {
-            Ok(epoch) if epoch > phase => self.record(direction, epoch).map_or(0, |record| there.min(record.tcp - rx.received.load(Relaxed))),
+            Ok(epoch) if epoch > phase => {
+                self.record(direction, epoch).map_or(0, |record| there.min(record.tcp - rx.received.load(Relaxed)))
+            }
             Ok(_) => there,
             Err(Corrupt) => 0,
         }
@@ -989,7 +997,11 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn freeze(self) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot.rx);
         let phase = rx.phase.load(Relaxed);
-        if self.slot.stage() != Stage::Active || phase & 1 == 0 || rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != phase {
+        if self.slot.stage() != Stage::Active
+            || phase & 1 == 0
+            || rx.frozen.load(Relaxed) != 0
+            || direction.epoch().load(Acquire) != phase
+        {
             return false;
         }
         rx.frozen.store(1, Relaxed);
@@ -1034,14 +1046,18 @@ impl<'a> Endpoint<'a> {
         let in_ring = |from: u64| direction.tail().load(Acquire).wrapping_sub(from).min(1 << 30);
         if phase & 1 == 1 {
             match (epoch > phase).then(|| self.record(direction, epoch)) {
-                Some(Ok(record)) => record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30) + there.saturating_sub(record.tcp - received),
+                Some(Ok(record)) => {
+                    record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30) + there.saturating_sub(record.tcp - received)
+                }
                 Some(Err(_)) => 0,
                 None if rx.frozen.load(Relaxed) != 0 => 0,
                 None => in_ring(rx.head.load(Relaxed)),
             }
         } else {
             match (epoch > phase).then(|| self.record(direction, phase + 1)) {
-                Some(Ok(record)) => there.min(record.tcp - received) + if there >= record.tcp - received { in_ring(record.ring) } else { 0 },
+                Some(Ok(record)) => {
+                    there.min(record.tcp - received) + if there >= record.tcp - received { in_ring(record.ring) } else { 0 }
+                }
                 Some(Err(_)) => 0,
                 None => there,
             }

@@ -110,7 +110,9 @@ impl<'a> Endpoint<'a> {
             return self.attachment.member_lives(member);
         }
         let publisher = self.attachment.ledger.slot(index);
-        publisher.generation.load(Relaxed) == generation && publisher.cookie.load(Relaxed) != 0 && publisher.stage() <= Stage::Published
+        publisher.generation.load(Relaxed) == generation
+            && publisher.cookie.load(Relaxed) != 0
+            && publisher.stage() <= Stage::Published
     }
 
     /// Makes the channel and offers it to the publisher of `entry`.
@@ -135,7 +137,9 @@ impl<'a> Endpoint<'a> {
         let ring = self.attachment.settings.ring;
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
         let head = segment.claim(1, Owner::new(member, Use::Channel))?;
-        let rings = segment.claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page) }).inspect_err(|_| segment.release(head))?;
+        let rings = segment
+            .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page) })
+            .inspect_err(|_| segment.release(head))?;
         segment.clear(head.page);
         let channel = Channel::at(segment, head.page);
         for side in [0u8, 1] {
@@ -241,7 +245,19 @@ impl<'a> Endpoint<'a> {
         };
         let ((out, out_size), (into, into_size)) = (ring(side)?, ring(1 - side)?);
         let (tx, rx) = (&slot.tx, &slot.rx);
-        for word in [&tx.epoch, &tx.tail, &tx.head_seen, &tx.ring_start, &tx.old_size, &tx.grown, &tx.resend_from, &tx.resend_to, &tx.owed, &tx.full, &tx.tries] {
+        for word in [
+            &tx.epoch,
+            &tx.tail,
+            &tx.head_seen,
+            &tx.ring_start,
+            &tx.old_size,
+            &tx.grown,
+            &tx.resend_from,
+            &tx.resend_to,
+            &tx.owed,
+            &tx.full,
+            &tx.tries,
+        ] {
             word.store(0, Relaxed);
         }
         tx.ring_offset.store(out, Relaxed);
@@ -357,7 +373,8 @@ fn tuple_of(fd: i32) -> Option<Tuple> {
     let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
     let (local, local_port) = name_of(fd, Sysno::getsockname)?;
     let loopback = |address: &[u8; 16]| {
-        *address == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] || (address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && address[12] == 127)
+        *address == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+            || (address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && address[12] == 127)
     };
     // Addresses that every network namespace has for itself are labelled with it.
     let mut label = 0u64;

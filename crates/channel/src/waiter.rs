@@ -214,7 +214,8 @@ impl PeerFifos {
         let fd = match known {
             Some((_, fd)) => *fd,
             None => {
-                let opened = sys::openat(attachment.wake_dir(), &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK, 0).map(sys::move_high);
+                let opened =
+                    sys::openat(attachment.wake_dir(), &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK, 0).map(sys::move_high);
                 *next = next.wrapping_add(1);
                 let victim = (place + *next % 4) % CACHED;
                 match (opened, entries.get_mut(victim)) {

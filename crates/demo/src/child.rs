@@ -11,9 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 
 use crate::interrupt;
 use crate::undo::{self, Undo};
@@ -46,18 +44,10 @@ pub enum End {
 
 impl Child {
     /// Starts `command` with the variables `env` added to this program's own.
-    pub fn spawn(
-        name: &str,
-        command: &[String],
-        env: &[(&str, String)],
-        workdir: &WorkDir,
-    ) -> Result<Self> {
+    pub fn spawn(name: &str, command: &[String], env: &[(&str, String)], workdir: &WorkDir) -> Result<Self> {
         interrupt::check()?;
         let file = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let (out, err) = (
-            workdir.file(&format!("{file}.out")),
-            workdir.file(&format!("{file}.err")),
-        );
+        let (out, err) = (workdir.file(&format!("{file}.out")), workdir.file(&format!("{file}.err")));
         let child = Command::new("setpriv")
             // SIGTERM and not SIGKILL: nginx passes it on to its workers.
             .args(["--pdeathsig", "TERM", "--"])
@@ -71,13 +61,7 @@ impl Child {
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
         let pid = Pid::from_child(&child);
-        Ok(Self {
-            name: name.to_owned(),
-            pid,
-            out,
-            err,
-            _guard: undo::enter(Undo::Group(pid)),
-        })
+        Ok(Self { name: name.to_owned(), pid, out, err, _guard: undo::enter(Undo::Group(pid)) })
     }
 
     /// The process id, which is its group's as well.
@@ -97,9 +81,7 @@ impl Child {
     pub fn wait(&self, limit: Duration) -> Result<End> {
         Ok(match interrupt::poll(limit, || ended(self.pid))? {
             None => End::Late,
-            Some(true) => End::Done(
-                fs::read(&self.out).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())?,
-            ),
+            Some(true) => End::Done(fs::read(&self.out).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())?),
             Some(false) => End::Failed(self.last_words()),
         })
     }
@@ -107,20 +89,13 @@ impl Child {
     /// The last lines that it printed.
     pub fn last_words(&self) -> String {
         let words = [&self.err, &self.out].map(|path| tail(path, 4)).join("\n");
-        if words.trim().is_empty() {
-            "it printed nothing".to_owned()
-        } else {
-            words.trim().to_owned()
-        }
+        if words.trim().is_empty() { "it printed nothing".to_owned() } else { words.trim().to_owned() }
     }
 }
 
 /// Whether a child has ended, and if so whether well. It stays unreaped.
 fn ended(pid: Pid) -> Result<Option<bool>> {
-    let status = waitid(
-        WaitId::Pid(pid),
-        WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
-    )?;
+    let status = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)?;
     Ok(status.map(|status| status.exit_status() == Some(0)))
 }
 
@@ -137,10 +112,7 @@ pub fn stop_group(leader: Pid) {
         }
     }
     if !members(leader).is_empty() {
-        eprintln!(
-            "process {} does not go away; it is left to itself",
-            leader.as_raw_nonzero()
-        );
+        eprintln!("process {} does not go away; it is left to itself", leader.as_raw_nonzero());
     }
     let _ = waitpid(Some(leader), WaitOptions::NOHANG);
 }
@@ -170,10 +142,7 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_is_no_trouble() {
-        assert_eq!(
-            group_and_state("12 (a) S 1) R 3 77 77 0 -1"),
-            Some((77, "R"))
-        );
+        assert_eq!(group_and_state("12 (a) S 1) R 3 77 77 0 -1"), Some((77, "R")));
         assert_eq!(group_and_state("nonsense"), None);
     }
 }

@@ -16,18 +16,7 @@ pub fn print(ginnel: Option<&Ginnel>, children: &[&Child]) {
     for child in children {
         for pid in child::members(child.pid()) {
             let pid = pid.to_string();
-            let stacks = tools::output(
-                20,
-                &[
-                    "gdb",
-                    "-p",
-                    &pid,
-                    "-batch",
-                    "-nx",
-                    "-ex",
-                    "thread apply all backtrace 30",
-                ],
-            );
+            let stacks = tools::output(20, &["gdb", "-p", &pid, "-batch", "-nx", "-ex", "thread apply all backtrace 30"]);
             show(&format!("stacks of {} (process {pid})", child.name), stacks);
         }
     }
@@ -36,10 +25,7 @@ pub fn print(ginnel: Option<&Ginnel>, children: &[&Child]) {
 fn show(title: &str, text: Result<String>) {
     eprintln!("--- {title}");
     match text {
-        Ok(text) => text
-            .lines()
-            .take(LINES)
-            .for_each(|line| eprintln!("    {line}")),
+        Ok(text) => text.lines().take(LINES).for_each(|line| eprintln!("    {line}")),
         Err(error) => eprintln!("    not available: {error:#}"),
     }
 }

@@ -23,11 +23,7 @@ pub fn watch() -> Result<()> {
 /// The exit status that a shell expects after the signal that came, if one came.
 pub fn exit_code() -> Option<u8> {
     let number = SIGNAL.get()?.load(Ordering::Relaxed);
-    if number == 0 {
-        None
-    } else {
-        u8::try_from(128 + number).ok()
-    }
+    if number == 0 { None } else { u8::try_from(128 + number).ok() }
 }
 
 /// Fails once a signal came, so that the caller goes home.

@@ -72,11 +72,7 @@ fn demo(args: &Args) -> Result<bool> {
     report::check_writable(&args.json)?;
     place::sweep();
     workdir::sweep();
-    let ginnel = if args.plain_only {
-        None
-    } else {
-        Some(Ginnel::find()?)
-    };
+    let ginnel = if args.plain_only { None } else { Some(Ginnel::find()?) };
     let carriers = Carrier::all(ginnel.is_some());
     let workdir = WorkDir::create()?;
     let (place, note) = Place::choose(args.loopback)?;
@@ -87,20 +83,10 @@ fn demo(args: &Args) -> Result<bool> {
     say!("{}; {}", place.describe(), cpus.describe());
 
     let programs = programs::selected(&args.only);
-    let settings: usize = programs
-        .iter()
-        .map(|program| program.settings().len())
-        .sum();
+    let settings: usize = programs.iter().map(|program| program.settings().len()).sum();
     let progress = Progress::new(settings * args.rounds() * carriers.len());
-    let bench = Bench {
-        args,
-        ginnel: ginnel.as_ref(),
-        carriers,
-        place: &place,
-        cpus: &cpus,
-        workdir: &workdir,
-        progress: &progress,
-    };
+    let bench =
+        Bench { args, ginnel: ginnel.as_ref(), carriers, place: &place, cpus: &cpus, workdir: &workdir, progress: &progress };
 
     let mut rows: Vec<Row> = Vec::new();
     for program in &programs {

@@ -51,11 +51,7 @@ pub enum Carrier {
 impl Carrier {
     /// Those that are measured.
     pub fn all(ginnel: bool) -> &'static [Self] {
-        if ginnel {
-            &[Self::Plain, Self::Ginnel]
-        } else {
-            &[Self::Plain]
-        }
+        if ginnel { &[Self::Plain, Self::Ginnel] } else { &[Self::Plain] }
     }
 
     fn word(self) -> &'static str {
@@ -89,65 +85,31 @@ struct Track {
 
 /// Measures all settings of a program. What goes wrong stands in the rows; an error means that it is time to go home.
 pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
-    let tools = program
-        .server_tool()
-        .find()
-        .and_then(|server| Ok((server, program.client_tool().find()?)));
+    let tools = program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
     let (server, client) = match tools {
         Ok(tools) => tools,
         Err(error) => {
-            bench
-                .progress
-                .note(&format!("{}: {error:#}", program.name()));
-            bench
-                .progress
-                .skip(program.settings().len() * bench.args.rounds() * bench.carriers.len());
+            bench.progress.note(&format!("{}: {error:#}", program.name()));
+            bench.progress.skip(program.settings().len() * bench.args.rounds() * bench.carriers.len());
             let failed = |setting| row(bench, program, setting, &[], Some(format!("{error:#}")));
             return Ok(program.settings().iter().map(failed).collect());
         }
     };
-    let found = Found {
-        program,
-        server,
-        client,
-    };
+    let found = Found { program, server, client };
     let mut servers: Vec<Option<Server>> = bench.carriers.iter().map(|_| None).collect();
-    program
-        .settings()
-        .iter()
-        .map(|setting| measure(bench, &found, setting, &mut servers))
-        .collect()
+    program.settings().iter().map(|setting| measure(bench, &found, setting, &mut servers)).collect()
 }
 
 /// Measures one setting: every carrier in every round, in changing order.
-fn measure(
-    bench: &Bench,
-    found: &Found,
-    setting: &'static Setting,
-    servers: &mut [Option<Server>],
-) -> Result<Row> {
+fn measure(bench: &Bench, found: &Found, setting: &'static Setting, servers: &mut [Option<Server>]) -> Result<Row> {
     let label = label(found.program, setting);
     let mut tracks: Vec<Track> = Vec::new();
     for (carrier, server) in bench.carriers.iter().zip(servers.iter_mut()) {
-        let report = bench.workdir.file(&format!(
-            "report-{}",
-            label.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
-        ));
-        let mut track = Track {
-            carrier: *carrier,
-            values: Vec::new(),
-            failure: None,
-            report,
-        };
-        bench
-            .progress
-            .now(&format!("{label}, {}: starting", carrier.word()));
+        let report = bench.workdir.file(&format!("report-{}", label.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
+        let mut track = Track { carrier: *carrier, values: Vec::new(), failure: None, report };
+        bench.progress.now(&format!("{label}, {}: starting", carrier.word()));
         if server.is_none() {
-            track.note(
-                bench,
-                &label,
-                Server::start(bench, found, *carrier).map(|started| *server = Some(started)),
-            )?;
+            track.note(bench, &label, Server::start(bench, found, *carrier).map(|started| *server = Some(started)))?;
         }
         if let Some(running) = server.as_ref().filter(|_| found.program.counts_requests()) {
             let first = load(bench, found, setting, &track, running, None);
@@ -175,9 +137,7 @@ fn measure(
             let result = load(bench, found, setting, track, server, before[index]);
             match track.note(bench, &label, result)? {
                 Some(value) => {
-                    bench
-                        .progress
-                        .step(&format!("{what}: {value:.1} {}", found.program.unit()));
+                    bench.progress.step(&format!("{what}: {value:.1} {}", found.program.unit()));
                     before[index] = Some(value);
                     track.values.push(value);
                 }
@@ -214,24 +174,11 @@ impl Server {
     fn start(bench: &Bench, found: &Found, carrier: Carrier) -> Result<Self> {
         let name = format!("{} ({} server)", found.program.name(), carrier.word());
         let port = free_port()?;
-        let dir = bench
-            .workdir
-            .subdir(&format!("{}-{}", found.program.name(), carrier.word()))?;
+        let dir = bench.workdir.subdir(&format!("{}-{}", found.program.name(), carrier.word()))?;
         let root = rustix::process::geteuid().is_root();
-        let listen = Listen {
-            address: bench.place.address(),
-            port,
-            dir: &dir,
-            root,
-        };
+        let listen = Listen { address: bench.place.address(), port, dir: &dir, root };
         let command = found.program.server(&found.server, &listen)?;
-        let command = [
-            bench.place.enter(Side::Server),
-            bench.cpus.server(),
-            through(bench, carrier),
-            command,
-        ]
-        .concat();
+        let command = [bench.place.enter(Side::Server), bench.cpus.server(), through(bench, carrier), command].concat();
         let child = Child::spawn(&name, &command, &[], bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
@@ -239,10 +186,7 @@ impl Server {
         })?;
         if listens.is_none() {
             diagnose::print(bench.ginnel, &[&child]);
-            return Err(anyhow!(
-                "{name} did not listen within {START:?}: {}",
-                child.last_words()
-            ));
+            return Err(anyhow!("{name} did not listen within {START:?}: {}", child.last_words()));
         }
         Ok(Self { child, port })
     }
@@ -260,20 +204,8 @@ fn load(
     server.child.check_alive()?;
     let dir = bench.workdir.subdir("client")?;
     let seconds = bench.args.seconds();
-    let load = Load {
-        address: bench.place.address(),
-        port: server.port,
-        dir: &dir,
-        seconds,
-        before,
-        setting,
-    };
-    let mut command = [
-        bench.place.enter(Side::Client),
-        bench.cpus.client(),
-        through(bench, track.carrier),
-    ]
-    .concat();
+    let load = Load { address: bench.place.address(), port: server.port, dir: &dir, seconds, before, setting };
+    let mut command = [bench.place.enter(Side::Client), bench.cpus.client(), through(bench, track.carrier)].concat();
     command.push(found.client.clone());
     command.extend(found.program.client(&load)?);
     let env = match track.carrier {
@@ -288,9 +220,7 @@ fn load(
         End::Done(printed) => found.program.read(&printed),
         End::Failed(words) => Err(anyhow!("{name} failed: {words}")),
         End::Late => {
-            bench.progress.note(&format!(
-                "{name} did not end within {limit:?}; what follows shows where it stands"
-            ));
+            bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
             diagnose::print(bench.ginnel, &[&client, &server.child]);
             Err(anyhow!("{name} did not end within {limit:?}"))
         }
@@ -307,10 +237,7 @@ fn through(bench: &Bench, carrier: Carrier) -> Vec<String> {
 
 /// A port that nobody uses at the moment.
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .context("no free port")?
-        .port())
+    Ok(TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no free port")?.port())
 }
 
 /// Whether somebody listens on a port where this process is, seen without connecting.
@@ -332,24 +259,11 @@ fn label(program: &dyn Program, setting: &Setting) -> String {
     format!("{}, {}", program.name(), setting.label)
 }
 
-fn row(
-    bench: &Bench,
-    program: &dyn Program,
-    setting: &Setting,
-    tracks: &[Track],
-    failure: Option<String>,
-) -> Row {
-    let of = |carrier| {
-        tracks
-            .iter()
-            .find(|track| track.carrier == carrier && track.failure.is_none())
-    };
+fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
+    let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
     let median_of = |carrier| of(carrier).and_then(|track| median(&track.values));
     let (plain, ginnel) = (median_of(Carrier::Plain), median_of(Carrier::Ginnel));
-    let failures: Vec<String> = failure
-        .into_iter()
-        .chain(tracks.iter().filter_map(|track| track.failure.clone()))
-        .collect();
+    let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();
     Row {
         program: label(program, setting),
         place: bench.place.word(),
@@ -366,10 +280,7 @@ fn row(
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let (low, high) = (
-        sorted.get(sorted.len().checked_sub(1)? / 2)?,
-        sorted.get(sorted.len() / 2)?,
-    );
+    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
     Some(low.midpoint(*high))
 }
 

@@ -68,9 +68,7 @@ impl Place {
                 crate::interrupt::check()?;
                 Ok((
                     Self::Loopback,
-                    Some(format!(
-                        "Network namespaces cannot be made here ({error:#}): servers and clients run over loopback."
-                    )),
+                    Some(format!("Network namespaces cannot be made here ({error:#}): servers and clients run over loopback.")),
                 ))
             }
         }
@@ -88,10 +86,9 @@ impl Place {
     pub fn describe(&self) -> String {
         match self {
             Self::Loopback => "Servers and clients over the loopback interface".to_owned(),
-            Self::Namespaces(spaces) => format!(
-                "Servers in the network namespace {0}-a, clients in {0}-b, a bridge between them in {0}-sw",
-                spaces.name
-            ),
+            Self::Namespaces(spaces) => {
+                format!("Servers in the network namespace {0}-a, clients in {0}-b, a bridge between them in {0}-sw", spaces.name)
+            }
         }
     }
 
@@ -112,11 +109,7 @@ impl Place {
                     Side::Server => "a",
                     Side::Client => "b",
                 };
-                ["ip", "netns", "exec"]
-                    .map(str::to_owned)
-                    .into_iter()
-                    .chain([format!("{}-{end}", spaces.name)])
-                    .collect()
+                ["ip", "netns", "exec"].map(str::to_owned).into_iter().chain([format!("{}-{end}", spaces.name)]).collect()
             }
         }
     }
@@ -139,32 +132,20 @@ impl Namespaces {
         ip(&format!("-n {name}-sw link set dev br0 up"))?;
         for (end, host) in [("a", 1), ("b", 2)] {
             let (here, switch) = (format!("-n {name}-{end}"), format!("{name}-sw"));
-            ip(&format!(
-                "{here} link add eth0 type veth peer name port-{end} netns {switch}"
-            ))?;
-            ip(&format!(
-                "-n {switch} link set dev port-{end} master br0 up"
-            ))?;
-            ip(&format!(
-                "{here} addr add 10.77.{subnet}.{host}/24 dev eth0"
-            ))?;
+            ip(&format!("{here} link add eth0 type veth peer name port-{end} netns {switch}"))?;
+            ip(&format!("-n {switch} link set dev port-{end} master br0 up"))?;
+            ip(&format!("{here} addr add 10.77.{subnet}.{host}/24 dev eth0"))?;
             ip(&format!("{here} link set dev eth0 up"))?;
             ip(&format!("{here} link set dev lo up"))?;
         }
-        Ok(Self {
-            name,
-            subnet,
-            _guards: guards,
-        })
+        Ok(Self { name, subnet, _guards: guards })
     }
 }
 
 /// Runs `ip` with these arguments, none of which holds a space.
 fn ip(arguments: &str) -> Result<()> {
     let command: Vec<&str> = ["ip"].into_iter().chain(arguments.split(' ')).collect();
-    tools::output(20, &command)
-        .with_context(|| command.join(" "))
-        .map(drop)
+    tools::output(20, &command).with_context(|| command.join(" ")).map(drop)
 }
 
 /// Removes a namespace, if it is there; its devices go with it.
@@ -196,10 +177,7 @@ pub fn sweep() {
 /// The process that made a namespace of this name, if the name is one of ours.
 fn maker(name: &str) -> Option<u32> {
     let (pid, end) = name.strip_prefix(PREFIX)?.rsplit_once('-')?;
-    ["a", "b", "sw"]
-        .contains(&end)
-        .then(|| pid.parse().ok())
-        .flatten()
+    ["a", "b", "sw"].contains(&end).then(|| pid.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -209,13 +187,7 @@ mod tests {
     #[test]
     fn only_our_own_namespaces_are_swept() {
         assert_eq!(maker("ginnel-demo-4711-sw"), Some(4711));
-        for other in [
-            "ginnel-demo-4711",
-            "ginnel-demo-x-a",
-            "ginnel-demo-4711-c",
-            "ginnel-4711-a",
-            "blue",
-        ] {
+        for other in ["ginnel-demo-4711", "ginnel-demo-x-a", "ginnel-demo-4711-c", "ginnel-4711-a", "blue"] {
             assert_eq!(maker(other), None, "{other}");
         }
     }

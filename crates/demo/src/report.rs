@@ -40,28 +40,11 @@ pub struct Row {
 /// The table.
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new();
-    table
-        .load_preset(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "program",
-        "where",
-        "plain",
-        "Ginnel",
-        "unit",
-        "ratio",
-        "through shared memory",
-    ]);
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["program", "where", "plain", "Ginnel", "unit", "ratio", "through shared memory"]);
     for row in &results.rows {
-        let missing = if row.failure.is_some() {
-            "failed"
-        } else {
-            "–"
-        };
-        let cell = |text: Option<String>| {
-            Cell::new(text.unwrap_or_else(|| missing.to_owned()))
-                .set_alignment(CellAlignment::Right)
-        };
+        let missing = if row.failure.is_some() { "failed" } else { "–" };
+        let cell = |text: Option<String>| Cell::new(text.unwrap_or_else(|| missing.to_owned())).set_alignment(CellAlignment::Right);
         table.add_row([
             Cell::new(&row.program),
             Cell::new(row.place),
@@ -80,22 +63,10 @@ pub fn remarks(results: &Results, ginnel: bool) -> Vec<String> {
     let mut lines: Vec<String> = results
         .rows
         .iter()
-        .filter_map(|row| {
-            row.failure
-                .as_ref()
-                .map(|failure| format!("failed: {}: {failure}", row.program))
-        })
+        .filter_map(|row| row.failure.as_ref().map(|failure| format!("failed: {}: {failure}", row.program)))
         .collect();
-    if ginnel
-        && results
-            .rows
-            .iter()
-            .any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5))
-    {
-        lines.push(
-            "Some traffic stayed on TCP; `ginnel status` says why while such a program runs."
-                .to_owned(),
-        );
+    if ginnel && results.rows.iter().any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5)) {
+        lines.push("Some traffic stayed on TCP; `ginnel status` says why while such a program runs.".to_owned());
     }
     lines
 }
@@ -124,10 +95,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn cannot_write(path: &Path) -> String {
-    format!(
-        "cannot write the results to {} (another place: --json FILE)",
-        path.display()
-    )
+    format!("cannot write the results to {} (another place: --json FILE)", path.display())
 }
 
 /// A figure with one decimal where it is small, and groups of three digits where it is large.
@@ -165,17 +133,8 @@ mod tests {
 
     #[test]
     fn the_json_has_exactly_these_fields() {
-        let failed = Row {
-            ginnel: None,
-            ratio: None,
-            share: None,
-            failure: Some("gone".to_owned()),
-            ..row()
-        };
-        let json = serde_json::to_value(Results {
-            rows: vec![row(), failed],
-        })
-        .unwrap();
+        let failed = Row { ginnel: None, ratio: None, share: None, failure: Some("gone".to_owned()), ..row() };
+        let json = serde_json::to_value(Results { rows: vec![row(), failed] }).unwrap();
         let expected = serde_json::json!({"rows": [
             {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": 125_000.0,
              "unit": "requests/s", "ratio": 2.5, "share": 0.998},
@@ -187,17 +146,10 @@ mod tests {
 
     #[test]
     fn the_table_says_what_failed() {
-        let failed = Row {
-            ginnel: None,
-            failure: Some("gone".to_owned()),
-            ..row()
-        };
+        let failed = Row { ginnel: None, failure: Some("gone".to_owned()), ..row() };
         let results = Results { rows: vec![failed] };
         assert!(table(&results).to_string().contains("failed"));
-        assert_eq!(
-            remarks(&results, true),
-            ["failed: nginx, 16 connections: gone"]
-        );
+        assert_eq!(remarks(&results, true), ["failed: nginx, 16 connections: gone"]);
     }
 
     #[test]

@@ -25,16 +25,11 @@ pub fn read(path: &Path) -> Option<f64> {
 // Counts of bytes stay far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 fn of(report: &str) -> Option<f64> {
-    let lines = report
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let lines = report.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
     let (ring, all) = lines.fold((0_u64, 0_u64), |(ring, all), line| {
         let rings = line.ring_in.saturating_add(line.ring_out);
         let tcp = line.tcp_in.saturating_add(line.tcp_out);
-        (
-            ring.saturating_add(rings),
-            all.saturating_add(rings).saturating_add(tcp),
-        )
+        (ring.saturating_add(rings), all.saturating_add(rings).saturating_add(tcp))
     });
     (all > 0).then(|| ring as f64 / all as f64)
 }
@@ -54,9 +49,6 @@ mod tests {
     fn nothing_reported_is_not_zero() {
         assert_eq!(of(""), None);
         assert_eq!(of("half a li"), None);
-        assert_eq!(
-            of("{\"tcp_in\":0,\"tcp_out\":0,\"ring_in\":0,\"ring_out\":0}"),
-            None
-        );
+        assert_eq!(of("{\"tcp_in\":0,\"tcp_out\":0,\"ring_in\":0,\"ring_out\":0}"), None);
     }
 }

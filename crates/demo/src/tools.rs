@@ -24,10 +24,7 @@ impl Tool {
                 self.package
             );
         };
-        path.into_os_string()
-            .into_string()
-            .ok()
-            .context("a path that is not UTF-8")
+        path.into_os_string().into_string().ok().context("a path that is not UTF-8")
     }
 }
 
@@ -53,24 +50,15 @@ impl Ginnel {
         let dir = own.parent().unwrap_or(Path::new("."));
         for name in ["ginnel", "libginnel_shim.so"] {
             if !dir.join(name).is_file() {
-                bail!(
-                    "{name} is not in {}: build it with `cargo build --release --workspace`",
-                    dir.display()
-                );
+                bail!("{name} is not in {}: build it with `cargo build --release --workspace`", dir.display());
             }
         }
-        Ok(Self {
-            path: dir.join("ginnel"),
-        })
+        Ok(Self { path: dir.join("ginnel") })
     }
 
     /// The command that runs a program through Ginnel, to be put before the program's own.
     pub fn run(&self) -> Vec<String> {
-        vec![
-            self.path.display().to_string(),
-            "run".to_owned(),
-            "--".to_owned(),
-        ]
+        vec![self.path.display().to_string(), "run".to_owned(), "--".to_owned()]
     }
 
     /// What `ginnel status --json` says, in a few seconds at most.

@@ -41,10 +41,7 @@ struct Entries {
     list: Vec<(u64, Undo)>,
 }
 
-static ENTRIES: Mutex<Entries> = Mutex::new(Entries {
-    next: 0,
-    list: Vec::new(),
-});
+static ENTRIES: Mutex<Entries> = Mutex::new(Entries { next: 0, list: Vec::new() });
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)

@@ -25,16 +25,8 @@ impl WorkDir {
         // Our own process id: whoever made it before is dead. A symbolic link there makes this fail, as it should.
         make()
             .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))
-            .with_context(|| {
-                format!(
-                    "cannot make {} (is TMPDIR a directory that you may write to?)",
-                    path.display()
-                )
-            })?;
-        Ok(Self {
-            _guard: undo::enter(Undo::Dir(path.clone())),
-            path,
-        })
+            .with_context(|| format!("cannot make {} (is TMPDIR a directory that you may write to?)", path.display()))?;
+        Ok(Self { _guard: undo::enter(Undo::Dir(path.clone())), path })
     }
 
     /// A new directory inside.
@@ -53,22 +45,12 @@ impl WorkDir {
 /// Removes directories of an earlier demo of this user that was killed outright (`kill -9`).
 pub fn sweep() {
     let own = rustix::process::geteuid().as_raw();
-    for entry in fs::read_dir(std::env::temp_dir())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let maker = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let maker = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         let dead = maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
         // The entry's own metadata: a symbolic link is not followed, and none of ours.
-        if dead
-            && entry
-                .metadata()
-                .is_ok_and(|data| data.is_dir() && data.uid() == own)
-        {
+        if dead && entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == own) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -76,12 +58,7 @@ pub fn sweep() {
 
 /// The last lines of a file, for messages; empty if it cannot be read.
 pub fn tail(path: &Path, lines: usize) -> String {
-    let text = fs::read(path)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default();
-    let all: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -21,11 +21,7 @@ impl Trace {
 
     fn demo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ginnel-demo"));
-        command
-            .args(arguments)
-            .arg("--json")
-            .arg(self.json())
-            .env("TMPDIR", self.dir.join("tmp"));
+        command.args(arguments).arg("--json").arg(self.json()).env("TMPDIR", self.dir.join("tmp"));
         command
     }
 
@@ -40,27 +36,16 @@ impl Trace {
         entries
             .filter(|entry| {
                 let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
-                environ
-                    .split(|byte| *byte == 0)
-                    .any(|variable| variable == mark.as_bytes())
+                environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
             })
-            .map(|entry| {
-                fs::read_to_string(entry.path().join("comm"))
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned()
-            })
+            .map(|entry| fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim().to_owned())
             .collect()
     }
 
     fn assert_nothing_left(&self, pid: u32) {
         let processes = self.processes();
         assert!(processes.is_empty(), "processes left behind: {processes:?}");
-        let files: Vec<_> = fs::read_dir(self.dir.join("tmp"))
-            .unwrap()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let files: Vec<_> = fs::read_dir(self.dir.join("tmp")).unwrap().flatten().map(|entry| entry.path()).collect();
         assert!(files.is_empty(), "files left behind: {files:?}");
         for end in ["a", "b", "sw"] {
             let space = Path::new("/run/netns").join(format!("ginnel-demo-{pid}-{end}"));
@@ -76,12 +61,7 @@ impl Drop for Trace {
 }
 
 fn missing(program: &str) -> bool {
-    let found = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok();
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
         println!("SKIPPED: {program} is not installed");
     }
@@ -93,10 +73,7 @@ fn wait(mut child: Child) -> std::process::Output {
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {
             child.kill().unwrap();
-            panic!(
-                "the demo did not end: {:?}",
-                child.wait_with_output().unwrap()
-            );
+            panic!("the demo did not end: {:?}", child.wait_with_output().unwrap());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -110,24 +87,14 @@ fn measures_and_leaves_nothing_behind() {
     }
     let trace = Trace::new("measures");
     let arguments = ["--plain-only", "--loopback", "--quick", "--only", "iperf3"];
-    let child = trace
-        .demo(&arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("iperf3, 8 streams"), "{text}");
 
-    let results: serde_json::Value =
-        serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
     let rows = results["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {
@@ -147,27 +114,12 @@ fn a_signal_takes_everything_back() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let trace = Trace::new(&format!("signal-{status}"));
         let arguments = ["--plain-only", "--seconds", "60", "--only", "iperf3"];
-        let child = trace
-            .demo(&arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         // Server and client: it is in the middle of a measurement.
         let end = Instant::now() + Duration::from_secs(60);
-        while trace
-            .processes()
-            .iter()
-            .filter(|name| *name == "iperf3")
-            .count()
-            < 2
-        {
-            assert!(
-                Instant::now() < end,
-                "the demo does not get going: {:?}",
-                trace.processes()
-            );
+        while trace.processes().iter().filter(|name| *name == "iperf3").count() < 2 {
+            assert!(Instant::now() < end, "the demo does not get going: {:?}", trace.processes());
             std::thread::sleep(Duration::from_millis(20));
         }
         kill_process(Pid::from_child(&child), signal).unwrap();

@@ -170,7 +170,14 @@ mod tests {
 
     #[test]
     fn words_round_trip() {
-        for want in [Want::Nothing, Want::Token, Want::Closed, Want::Promised, Want::Waiter { page: u32::MAX, bit: u16::MAX }, Want::Waiter { page: 0, bit: 0 }] {
+        for want in [
+            Want::Nothing,
+            Want::Token,
+            Want::Closed,
+            Want::Promised,
+            Want::Waiter { page: u32::MAX, bit: u16::MAX },
+            Want::Waiter { page: 0, bit: 0 },
+        ] {
             assert_eq!(Want::of(want.word()), want);
         }
         assert_eq!(Want::of(77), Want::Nothing);

@@ -244,7 +244,8 @@ fn guess_connected(fd: c_int) -> bool {
     }
     // SAFETY: plain numbers.
     let mut info: Info = unsafe { core::mem::zeroed() };
-    let whole = kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).is_ok_and(|len| len as usize >= core::mem::size_of::<Info>());
+    let whole = kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)
+        .is_ok_and(|len| len as usize >= core::mem::size_of::<Info>());
     let in_flight = kernel::unacknowledged(fd) - kernel::unsent(fd).min(kernel::unacknowledged(fd));
     whole && info.acked + in_flight == info.bytes_sent - info.bytes_retransmitted + 1
 }
@@ -274,7 +275,12 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
 }
 fn others_live(endpoint: Endpoint<'_>) -> bool {
     let ledger = &endpoint.attachment.ledger;
-    endpoint.slot.holders.iter().map(|holder| holder.load(Ordering::Acquire)).any(|holder| holder != 0 && ledger.process(holder - 1).alive())
+    endpoint
+        .slot
+        .holders
+        .iter()
+        .map(|holder| holder.load(Ordering::Acquire))
+        .any(|holder| holder != 0 && ledger.process(holder - 1).alive())
 }
 
 /// After the kernel's close of the last descriptor.

@@ -98,7 +98,10 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) {
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: `event` is readable.
     let _ = unsafe {
-        sys::raw(Sysno::epoll_ctl, [EPOLL.load(Ordering::Relaxed) as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0])
+        sys::raw(
+            Sysno::epoll_ctl,
+            [EPOLL.load(Ordering::Relaxed) as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0],
+        )
     };
 }
 

@@ -342,7 +342,11 @@ fn resolve(inner: &Inner, data: u64) -> Option<u32> {
         return inner.by_data.get(&data).copied();
     }
     let (index, generation) = (data as u32 & 0xff_ffff, (data >> 24) as u8);
-    inner.registrations.get(index as usize).filter(|entry| entry.used && entry.tagged && entry.generation == generation).map(|_| index)
+    inner
+        .registrations
+        .get(index as usize)
+        .filter(|entry| entry.used && entry.tagged && entry.generation == generation)
+        .map(|_| index)
 }
 
 /// Takes (set) off the places of `fd`.
@@ -712,7 +716,9 @@ fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<(u32, u32)> {
         if set.size.load(Ordering::Acquire) != 0 {
             set.inner.with(|inner| {
                 let of_slot = |entry: &Registration| {
-                    entry.used && (entry.slot == Some(slot) || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+                    entry.used
+                        && (entry.slot == Some(slot)
+                            || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
                 };
                 for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
                     found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));
@@ -860,7 +866,8 @@ pub fn untag() {
     }) {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
-            for entry in inner.registrations.iter().filter(|entry| entry.used && (entry.tagged || entry.masked) && entry.in_kernel) {
+            for entry in inner.registrations.iter().filter(|entry| entry.used && (entry.tagged || entry.masked) && entry.in_kernel)
+            {
                 let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
             }
         });

@@ -54,7 +54,10 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
     if !attachment.fifos {
         return None;
     }
-    let pooled = POOL.iter().map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) }).find(|&word| word != 0);
+    let pooled = POOL
+        .iter()
+        .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
+        .find(|&word| word != 0);
     let waiter = match pooled {
         Some(word) => Waiter::from_parts((word >> 32) as u32, word as u32 as i32),
         None => Waiter::new(attachment).ok()?,
@@ -79,7 +82,10 @@ pub type Deadline = Option<u64>;
 #[must_use]
 pub fn deadline(limit: Option<timespec>) -> Deadline {
     limit.map(|limit| {
-        let ns = u64::try_from(limit.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0));
+        let ns = u64::try_from(limit.tv_sec)
+            .unwrap_or(0)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0));
         sys::monotonic_ns().saturating_add(ns)
     })
 }

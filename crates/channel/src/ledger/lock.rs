@@ -60,7 +60,8 @@ impl Lock {
                 let seen = self.0.load(Ordering::Relaxed);
                 let holder = u32::try_from(seen.wrapping_sub(1)).unwrap_or(u32::MAX);
                 let entry = ledger.process(holder & 0xffff);
-                let dead = seen != 0 && holder != me && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16);
+                let dead =
+                    seen != 0 && holder != me && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16);
                 if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Held { lock: self, taken_over: true };
                 }

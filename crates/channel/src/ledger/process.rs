@@ -65,7 +65,8 @@ impl Process {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
-        let bytes: Vec<u8> = self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take_while(|&b| b != 0).collect();
+        let bytes: Vec<u8> =
+            self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take_while(|&b| b != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

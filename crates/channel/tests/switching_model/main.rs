@@ -20,162 +20,74 @@ const BOTH: [bool; 2] = [true, true];
 
 /// A writes, switches back and forth; B reads and freezes.
 fn switching() -> Protocol {
-    Protocol {
-        bytes: [4, 0],
-        upgrades: [2, 0],
-        downgrades: [2, 0],
-        freezes: [0, 1],
-        ..Protocol::default()
-    }
+    Protocol { bytes: [4, 0], upgrades: [2, 0], downgrades: [2, 0], freezes: [0, 1], ..Protocol::default() }
 }
 
 /// As [`switching`], and A shuts down somewhere.
 fn ending() -> Protocol {
-    Protocol {
-        bytes: [3, 0],
-        downgrades: [1, 0],
-        shutdown: A_ALONE,
-        ..switching()
-    }
+    Protocol { bytes: [3, 0], downgrades: [1, 0], shutdown: A_ALONE, ..switching() }
 }
 
 /// B's program sleeps in level-triggered sets, behind the shim's back.
 fn level_sets() -> Protocol {
-    Protocol {
-        bytes: [4, 0],
-        upgrades: [2, 0],
-        downgrades: [1, 0],
-        level_sets: true,
-        ..Protocol::default()
-    }
+    Protocol { bytes: [4, 0], upgrades: [2, 0], downgrades: [1, 0], level_sets: true, ..Protocol::default() }
 }
 
 /// B wants to hand its incoming direction to a program without the shim.
 fn handing_over() -> Protocol {
-    Protocol {
-        bytes: [3, 0],
-        downgrades: [1, 0],
-        hand_over: B_ALONE,
-        ..switching()
-    }
+    Protocol { bytes: [3, 0], downgrades: [1, 0], hand_over: B_ALONE, ..switching() }
 }
 
 /// Both rings are full again and again, and only tokens wake.
 fn full_rings() -> Protocol {
-    Protocol {
-        upgraded: true,
-        bytes: [3, 2],
-        ring: 1,
-        coarse: true,
-        ..Protocol::default()
-    }
+    Protocol { upgraded: true, bytes: [3, 2], ring: 1, coarse: true, ..Protocol::default() }
 }
 
 /// As [`full_rings`], and B's direction, on which A's space tokens come, switches.
 fn full_rings_switching() -> Protocol {
-    Protocol {
-        bytes: [3, 1],
-        upgrades: [0, 1],
-        downgrades: [0, 1],
-        ..full_rings()
-    }
+    Protocol { bytes: [3, 1], upgrades: [0, 1], downgrades: [0, 1], ..full_rings() }
 }
 
 /// As [`full_rings_switching`] with less to do and no two steps in one.
 fn full_rings_finely() -> Protocol {
-    Protocol {
-        bytes: [2, 0],
-        upgrades: [0, 0],
-        coarse: false,
-        ..full_rings_switching()
-    }
+    Protocol { bytes: [2, 0], upgrades: [0, 0], coarse: false, ..full_rings_switching() }
 }
 
 /// As [`full_rings`], and B freezes A's direction and shuts its own down.
 fn full_rings_ending() -> Protocol {
-    Protocol {
-        bytes: [3, 1],
-        freezes: [0, 1],
-        shutdown: B_ALONE,
-        ..full_rings()
-    }
+    Protocol { bytes: [3, 1], freezes: [0, 1], shutdown: B_ALONE, ..full_rings() }
 }
 
 /// As [`full_rings`], and A upgrades again after a freeze left bytes in the ring.
 fn full_rings_frozen() -> Protocol {
-    Protocol {
-        bytes: [3, 0],
-        upgrades: [1, 0],
-        freezes: [0, 1],
-        ..full_rings()
-    }
+    Protocol { bytes: [3, 0], upgrades: [1, 0], freezes: [0, 1], ..full_rings() }
 }
 
 /// A closes while bytes and tokens are on the wire.
 fn closing() -> Protocol {
-    Protocol {
-        bytes: [2, 1],
-        upgrades: [1, 1],
-        close: A_ALONE,
-        coarse: true,
-        instant: false,
-        ..Protocol::default()
-    }
+    Protocol { bytes: [2, 1], upgrades: [1, 1], close: A_ALONE, coarse: true, instant: false, ..Protocol::default() }
 }
 
 /// A closes while it sleeps, or slept, on a full ring.
 fn closing_full() -> Protocol {
-    Protocol {
-        upgraded: true,
-        bytes: [3, 1],
-        close: A_ALONE,
-        coarse: true,
-        ..Protocol::default()
-    }
+    Protocol { upgraded: true, bytes: [3, 1], close: A_ALONE, coarse: true, ..Protocol::default() }
 }
 
 /// Both close when they like, and A switches and freezes.
 fn closing_both() -> Protocol {
-    let switches = Protocol {
-        upgrades: [1, 1],
-        downgrades: [1, 0],
-        freezes: [0, 1],
-        ..Protocol::default()
-    };
-    Protocol {
-        bytes: [1, 1],
-        close: BOTH,
-        coarse: true,
-        ..switches
-    }
+    let switches = Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
+    Protocol { bytes: [1, 1], close: BOTH, coarse: true, ..switches }
 }
 
 /// The writer is killed somewhere in its switches.
 fn writer_dies() -> Protocol {
-    let switches = Protocol {
-        upgrades: [1, 1],
-        downgrades: [1, 0],
-        freezes: [0, 1],
-        ..Protocol::default()
-    };
-    Protocol {
-        bytes: [2, 0],
-        kill: A_ALONE,
-        instant: false,
-        coarse: true,
-        ..switches
-    }
+    let switches = Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
+    Protocol { bytes: [2, 0], kill: A_ALONE, instant: false, coarse: true, ..switches }
 }
 
 /// The reader is killed while the writer may sleep on a full ring.
 fn reader_dies() -> Protocol {
-    Protocol {
-        bytes: [3, 1],
-        upgrades: [1, 1],
-        kill: B_ALONE,
-        coarse: true,
-        ..Protocol::default()
-    }
+    Protocol { bytes: [3, 1], upgrades: [1, 1], kill: B_ALONE, coarse: true, ..Protocol::default() }
 }
 
 /// Walks every run, and says how many states there were.
@@ -183,48 +95,24 @@ fn holds(name: &str, rules: Protocol) {
     let begun = Instant::now();
     let checker = rules.checker().threads(1).spawn_bfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    println!(
-        "{name}: {states} states, {depth} deep, {:.1} s",
-        begun.elapsed().as_secs_f32()
-    );
+    println!("{name}: {states} states, {depth} deep, {:.1} s", begun.elapsed().as_secs_f32());
     checker.assert_properties();
 }
 
 /// Leaves a rule out: some run must now break one of these properties, named by their numbers.
 fn needs(rule: Broken, properties: &str, rules: Protocol) {
-    let rules = Protocol {
-        broken: Some(rule),
-        ..rules
-    };
+    let rules = Protocol { broken: Some(rule), ..rules };
     let is_meant = |name: &str| name.starts_with(|number| properties.contains(number));
-    let wanted = rules
-        .properties()
-        .iter()
-        .map(|property| property.name)
-        .filter(|name| is_meant(name))
-        .collect();
-    let checker = rules
-        .checker()
-        .threads(1)
-        .finish_when(HasDiscoveries::AnyOf(wanted))
-        .spawn_bfs()
-        .join();
+    let wanted = rules.properties().iter().map(|property| property.name).filter(|name| is_meant(name)).collect();
+    let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyOf(wanted)).spawn_bfs().join();
     let found = checker.discoveries();
     let broken = found.into_iter().find(|(name, _)| is_meant(name));
     let Some((name, path)) = broken else {
         let states = checker.unique_state_count();
         panic!("{rule:?}: no run breaks {properties} in {states} states");
     };
-    let steps: Vec<_> = path
-        .into_actions()
-        .iter()
-        .map(|step| format!("{}:{:?}", ["A", "B"][step.0], step.1))
-        .collect();
-    println!(
-        "{rule:?} breaks {name} after {} steps: {}",
-        steps.len(),
-        steps.join(" ")
-    );
+    let steps: Vec<_> = path.into_actions().iter().map(|step| format!("{}:{:?}", ["A", "B"][step.0], step.1)).collect();
+    println!("{rule:?} breaks {name} after {} steps: {}", steps.len(), steps.join(" "));
 }
 
 #[test]
@@ -271,14 +159,7 @@ fn upgrades_wait() {
 
 #[test]
 fn tokens_are_thrown_away_in_time() {
-    needs(
-        Broken::TokensLeaveBeforeData,
-        "3",
-        Protocol {
-            downgrades: [0, 0],
-            ..level_sets()
-        },
-    );
+    needs(Broken::TokensLeaveBeforeData, "3", Protocol { downgrades: [0, 0], ..level_sets() });
     needs(Broken::TokensPastDowngrade, "2", switching());
     needs(Broken::OwedTokensUncounted, "2", switching());
 }
@@ -310,14 +191,7 @@ fn freezes_and_holds_bind() {
 fn closes_wait_for_their_tokens() {
     needs(Broken::CloseWithoutWaiting, "5", closing());
     needs(Broken::SpaceLeftArmed, "5", closing_full());
-    needs(
-        Broken::UnenteredCountsAsArmed,
-        "5",
-        Protocol {
-            bytes: [0, 2],
-            ..closing()
-        },
-    );
+    needs(Broken::UnenteredCountsAsArmed, "5", Protocol { bytes: [0, 2], ..closing() });
     needs(Broken::DowngradeTokenUnpromised, "5", closing_both());
 }
 

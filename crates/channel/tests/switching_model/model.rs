@@ -207,58 +207,36 @@ impl Model for Protocol {
             downgrades: self.downgrades[e],
             freezes: self.freezes[e],
         };
-        vec![State {
-            dirs: [direction; 2],
-            ends: [end(0), end(1)],
-            fault: None,
-        }]
+        vec![State { dirs: [direction; 2], ends: [end(0), end(1)], fault: None }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.fault.is_none() {
-            actions.extend(
-                STEPS
-                    .iter()
-                    .flat_map(|&step| [Action(0, step), Action(1, step)]),
-            );
+            actions.extend(STEPS.iter().flat_map(|&step| [Action(0, step), Action(1, step)]));
         }
     }
 
     fn next_state(&self, state: &State, Action(e, step): Action) -> Option<State> {
         let mut s = *state;
-        Run {
-            rules: self,
-            s: &mut s,
-            e,
-            p: 1 - e,
-        }
-        .step(step)?;
+        Run { rules: self, s: &mut s, e, p: 1 - e }.step(step)?;
         s.dirs.iter_mut().for_each(Direction::count_from_here);
         Some(s)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(
-                "1: the bytes handed out are those written, in order, to the last",
-                |_, s: &State| !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof)),
-            ),
+            Property::always("1: the bytes handed out are those written, in order, to the last", |_, s: &State| {
+                !matches!(s.fault, Some(Fault::WrongByte | Fault::EarlyEof))
+            }),
             Property::always("2: tokens are tokens and data is data", |_, s: &State| {
                 !matches!(s.fault, Some(Fault::TokenAsData | Fault::DataAsToken))
             }),
-            Property::always(
-                "3, 4, 6: nobody waits for what never comes",
-                |m: &Protocol, s: &State| s.is_settled() || s.fault.is_some() || m.can_move(s),
-            ),
-            Property::always(
-                "5: no reset without unread data or a death",
-                |_, s: &State| {
-                    !matches!(
-                        s.fault,
-                        Some(Fault::ResetAfterCleanClose | Fault::ResetForNothing)
-                    )
-                },
-            ),
+            Property::always("3, 4, 6: nobody waits for what never comes", |m: &Protocol, s: &State| {
+                s.is_settled() || s.fault.is_some() || m.can_move(s)
+            }),
+            Property::always("5: no reset without unread data or a death", |_, s: &State| {
+                !matches!(s.fault, Some(Fault::ResetAfterCleanClose | Fault::ResetForNothing))
+            }),
         ]
     }
 }
@@ -266,9 +244,7 @@ impl Model for Protocol {
 impl Protocol {
     /// Whether anything will happen though no program asks for it.
     fn can_move(&self, state: &State) -> bool {
-        STEPS.iter().any(|&step| {
-            (0..2).any(|e| state.must(e, step) && self.next_state(state, Action(e, step)).is_some())
-        })
+        STEPS.iter().any(|&step| (0..2).any(|e| state.must(e, step) && self.next_state(state, Action(e, step)).is_some()))
     }
 
     fn is_broken(&self, rule: Broken) -> bool {
@@ -445,11 +421,7 @@ impl Run<'_> {
     fn send_lock_is_free(&mut self) -> bool {
         !matches!(
             self.end().writing,
-            Writing::Published
-                | Writing::Upgrading
-                | Writing::Upgraded
-                | Writing::Downgrading { .. }
-                | Writing::Ending
+            Writing::Published | Writing::Upgrading | Writing::Upgraded | Writing::Downgrading { .. } | Writing::Ending
         )
     }
 
@@ -510,11 +482,7 @@ impl Run<'_> {
             self.end().writing = Writing::Broken;
             return Some(());
         }
-        if self.out().epoch % 2 == 1 {
-            self.write_to_ring()
-        } else {
-            self.write_to_tcp()
-        }
+        if self.out().epoch % 2 == 1 { self.write_to_ring() } else { self.write_to_tcp() }
     }
 
     fn write_to_tcp(&mut self) -> Option<()> {
@@ -555,11 +523,7 @@ impl Run<'_> {
         let stale = self.is_broken(Broken::StaleHeadCounts);
         let size = self.rules.ring;
         let out = self.out();
-        let head = if stale {
-            out.head
-        } else {
-            out.head.max(out.up.ring)
-        };
+        let head = if stale { out.head } else { out.head.max(out.up.ring) };
         out.tail - head >= size
     }
 
@@ -574,10 +538,7 @@ impl Run<'_> {
             Writing::Published => return self.wake_reader_of_ring(),
             Writing::Upgrading => {
                 let out = self.out();
-                out.up = Record {
-                    tcp: out.sent,
-                    ring: out.tail,
-                };
+                out.up = Record { tcp: out.sent, ring: out.tail };
                 out.epoch += 1;
                 Writing::Upgraded
             }
@@ -590,16 +551,9 @@ impl Run<'_> {
                 Writing::Idle
             }
             Writing::Downgrading { ring } => {
-                let counted = if self.is_broken(Broken::OwedTokensUncounted) {
-                    0
-                } else {
-                    self.out().owed
-                };
+                let counted = if self.is_broken(Broken::OwedTokensUncounted) { 0 } else { self.out().owed };
                 let out = self.out();
-                out.down = Record {
-                    tcp: out.sent + counted.cast_signed(),
-                    ring,
-                };
+                out.down = Record { tcp: out.sent + counted.cast_signed(), ring };
                 if ring < out.tail {
                     out.resend = (ring, out.tail);
                 }
@@ -644,17 +598,12 @@ impl Run<'_> {
         if self.is_broken(Broken::SleepOnFullUnchecked) {
             return Writing::Asleep;
         }
-        let unchecked = self.is_broken(Broken::TokenSourceUnchecked)
-            || self.is_broken(Broken::TokenWithoutSource);
+        let unchecked = self.is_broken(Broken::TokenSourceUnchecked) || self.is_broken(Broken::TokenWithoutSource);
         if !unchecked && !self.tokens_can_come() {
             self.set_want_space(Word::None);
             return Writing::Idle;
         }
-        if !self.ring_is_full() || self.freeze_in_force() {
-            Writing::Idle
-        } else {
-            Writing::Asleep
-        }
+        if !self.ring_is_full() || self.freeze_in_force() { Writing::Idle } else { Writing::Asleep }
     }
 
     fn wake_writer(&mut self) -> Option<()> {
@@ -685,12 +634,8 @@ impl Run<'_> {
     }
 
     fn upgrade(&mut self) -> Option<()> {
-        let (early, unsent) = (
-            self.is_broken(Broken::UpgradeBeforeAck),
-            self.is_broken(Broken::UpgradeBeforeResent),
-        );
-        let idle =
-            self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
+        let (early, unsent) = (self.is_broken(Broken::UpgradeBeforeAck), self.is_broken(Broken::UpgradeBeforeResent));
+        let idle = self.end().writing == Writing::Idle && self.end().upgrades > 0 && !self.end().reset;
         let out = self.out();
         let entered = out.ack == out.epoch || early;
         let all_sent = out.queue.arrived == out.queue.len() && out.owed == 0;
@@ -704,8 +649,7 @@ impl Run<'_> {
     }
 
     fn downgrade(&mut self) -> Option<()> {
-        let idle =
-            self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
+        let idle = self.end().writing == Writing::Idle && self.end().downgrades > 0 && !self.end().reset;
         (idle && self.out().epoch % 2 == 1).then(|| {
             self.end().downgrades -= 1;
             let ring = self.out().tail;
@@ -717,9 +661,7 @@ impl Run<'_> {
     fn freeze_in_force(&mut self) -> bool {
         let any_epoch = self.is_broken(Broken::FreezeWithoutEpoch);
         let out = self.out();
-        out.epoch % 2 == 1
-            && out.eof == NO_EOF
-            && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
+        out.epoch % 2 == 1 && out.eof == NO_EOF && out.freeze.is_some_and(|f| f.0 == out.epoch || any_epoch)
     }
 
     fn answer_freeze(&mut self) -> Option<()> {
@@ -733,24 +675,18 @@ impl Run<'_> {
     fn leave(&mut self, ring: u8) {
         let word = self.out().want_data;
         let armed = word == Word::Token || self.inc().want_space == Word::Token;
-        let silent = self.is_broken(Broken::DowngradeInSilence)
-            || (self.is_broken(Broken::DowngradeWakesTheArmed) && !armed);
+        let silent = self.is_broken(Broken::DowngradeInSilence) || (self.is_broken(Broken::DowngradeWakesTheArmed) && !armed);
         let unpromised = self.is_broken(Broken::DowngradeTokenUnpromised);
         self.end().writing = Writing::Downgrading { ring };
         if word == Word::Closed || silent {
             return;
         }
         self.out().owed += 1;
-        self.out().want_data = if word == Word::Token || unpromised {
-            Word::None
-        } else {
-            Word::Promised
-        };
+        self.out().want_data = if word == Word::Token || unpromised { Word::None } else { Word::Promised };
     }
 
     fn shutdown(&mut self) -> Option<()> {
-        let may =
-            self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
+        let may = self.rules.shutdown[self.e] && self.end().writing == Writing::Idle && !self.end().reset;
         let out = self.out();
         (may && out.owed == 0 && out.resend.0 == out.resend.1).then(|| {
             let out = self.out();
@@ -766,11 +702,8 @@ impl Run<'_> {
     fn ask_kernel(&mut self) -> Option<()> {
         (self.end().reading == Reading::Idle).then(|| {
             let epoch = self.inc().epoch;
-            self.end().reading = if self.is_broken(Broken::RecordsBeforeFionread) {
-                Reading::ReadEpoch { epoch }
-            } else {
-                self.kernel_says()
-            };
+            self.end().reading =
+                if self.is_broken(Broken::RecordsBeforeFionread) { Reading::ReadEpoch { epoch } } else { self.kernel_says() };
             if self.rules.coarse {
                 let _ = self.receive(false);
                 if self.end().reading == Reading::Empty {
@@ -783,11 +716,7 @@ impl Run<'_> {
     fn kernel_says(&mut self) -> Reading {
         let reset = self.end().reset;
         let queue = &self.inc().queue;
-        Reading::Looked {
-            bytes: queue.readable(),
-            fin: queue.fin_arrived(),
-            reset,
-        }
+        Reading::Looked { bytes: queue.readable(), fin: queue.fin_arrived(), reset }
     }
 
     fn receive(&mut self, all: bool) -> Option<()> {
@@ -814,21 +743,10 @@ impl Run<'_> {
         }
     }
 
-    fn receive_from_tcp(
-        &mut self,
-        all: bool,
-        bytes: u8,
-        fin: bool,
-        reset: bool,
-        epoch: u8,
-    ) -> Option<()> {
+    fn receive_from_tcp(&mut self, all: bool, bytes: u8, fin: bool, reset: bool, epoch: u8) -> Option<()> {
         let inc = self.inc();
         let upgraded = epoch > inc.phase;
-        let most = if upgraded {
-            bytes.min((inc.up.tcp - inc.received).max(0).cast_unsigned())
-        } else {
-            bytes
-        };
+        let most = if upgraded { bytes.min((inc.up.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
         if all && most < 2 {
             return None;
         }
@@ -838,8 +756,7 @@ impl Run<'_> {
             self.enter_ring();
         } else if fin {
             // Bytes of a frozen ring that were to come over TCP, and their writer died.
-            let short = inc.phase > 0
-                && inc.received < inc.down.tcp + (inc.tail - inc.down.ring).cast_signed();
+            let short = inc.phase > 0 && inc.received < inc.down.tcp + (inc.tail - inc.down.ring).cast_signed();
             if upgraded || (short && !self.is_broken(Broken::ShortResendBelieved)) {
                 self.read_reset();
             } else {
@@ -907,11 +824,7 @@ impl Run<'_> {
             self.end().reading = Reading::HeadMoved;
             return;
         }
-        let tokens = if downgraded && !past {
-            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
-        } else {
-            bytes
-        };
+        let tokens = if downgraded && !past { bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
         if tokens > 0 {
             self.end().token_kept &= eager;
             (0..tokens).for_each(|_| self.throw_token_away());
@@ -929,11 +842,7 @@ impl Run<'_> {
             self.read_reset();
         } else {
             self.end().token_kept = false;
-            self.end().reading = if downgraded {
-                Reading::AsleepTcp
-            } else {
-                Reading::Empty
-            };
+            self.end().reading = if downgraded { Reading::AsleepTcp } else { Reading::Empty };
         }
     }
 
@@ -1009,13 +918,8 @@ impl Run<'_> {
                 let unchecked = self.is_broken(Broken::SleepOnEmptyUnchecked);
                 let inc = self.inc();
                 let frozen = inc.freeze.is_some_and(|f| f.0 == inc.phase) && inc.eof == NO_EOF;
-                let nothing =
-                    (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
-                if nothing || unchecked {
-                    Reading::Asleep
-                } else {
-                    Reading::Idle
-                }
+                let nothing = (inc.tail == inc.head || frozen) && inc.epoch == inc.phase && inc.eof == NO_EOF;
+                if nothing || unchecked { Reading::Asleep } else { Reading::Idle }
             }
             _ => return None,
         };
@@ -1042,11 +946,9 @@ impl Run<'_> {
 
     /// The program read a little and asks its kernel set again: the unread token must report what is left.
     fn sleep_in_level_set(&mut self) -> Option<()> {
-        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(
-            || {
-                self.end().reading = Reading::Asleep;
-            },
-        )
+        (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(|| {
+            self.end().reading = Reading::Asleep;
+        })
     }
 
     fn freeze(&mut self) -> Option<()> {
@@ -1068,9 +970,7 @@ impl Run<'_> {
     }
 
     fn hand_over(&mut self) -> Option<()> {
-        let calm = self.end().reading == Reading::Idle
-            && !self.end().armed_space
-            && self.end().to_come == 0;
+        let calm = self.end().reading == Reading::Idle && !self.end().armed_space && self.end().to_come == 0;
         let apart = self.is_broken(Broken::HoldApart);
         let inc = self.inc();
         let free = !inc.taken || apart;
@@ -1110,14 +1010,9 @@ impl Run<'_> {
     }
 
     fn begin_close(&mut self) -> Option<()> {
-        let reading = matches!(
-            self.end().reading,
-            Reading::Idle | Reading::Asleep | Reading::AsleepTcp | Reading::Eof | Reading::Reset
-        );
-        let writing = matches!(
-            self.end().writing,
-            Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken
-        );
+        let reading =
+            matches!(self.end().reading, Reading::Idle | Reading::Asleep | Reading::AsleepTcp | Reading::Eof | Reading::Reset);
+        let writing = matches!(self.end().writing, Writing::Idle | Writing::Asleep | Writing::Done | Writing::Broken);
         (self.rules.close[self.e] && reading && writing).then(|| {
             let out = self.out();
             if out.epoch % 2 == 1 && !out.shut {
@@ -1139,11 +1034,7 @@ impl Run<'_> {
         let (bytes, switched) = (inc.queue.readable(), inc.epoch > inc.phase);
         let on_ring = inc.phase % 2 == 1;
         let limit = if switched { inc.down.ring } else { inc.tail };
-        let unread = if on_ring {
-            inc.head < limit
-        } else {
-            bytes > 0 && !(switched && inc.received == inc.up.tcp)
-        };
+        let unread = if on_ring { inc.head < limit } else { bytes > 0 && !(switched && inc.received == inc.up.tcp) };
         if unread && !reset {
             self.end().life = Life::Closed;
             self.send_reset(self.e);
@@ -1153,11 +1044,7 @@ impl Run<'_> {
             self.enter_ring();
             return Some(());
         }
-        let tokens = if switched {
-            bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned())
-        } else {
-            bytes
-        };
+        let tokens = if switched { bytes.min((inc.down.tcp - inc.received).max(0).cast_unsigned()) } else { bytes };
         if on_ring && tokens > 0 {
             (0..tokens).for_each(|_| self.throw_token_away());
             return Some(());

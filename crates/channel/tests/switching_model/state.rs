@@ -157,12 +157,7 @@ impl Direction {
     /// ring can reach is one and the same past.
     pub fn count_from_here(&mut self) {
         let past = self.received;
-        for offset in [
-            &mut self.sent,
-            &mut self.received,
-            &mut self.up.tcp,
-            &mut self.down.tcp,
-        ] {
+        for offset in [&mut self.sent, &mut self.received, &mut self.up.tcp, &mut self.down.tcp] {
             *offset = (*offset - past).max(-RING.cast_signed());
         }
     }

@@ -9,10 +9,7 @@ use crate::tools::Tool;
 /// iperf3 and itself.
 pub struct Iperf3;
 
-const TOOL: Tool = Tool {
-    names: &["iperf3"],
-    package: "iperf3",
-};
+const TOOL: Tool = Tool { names: &["iperf3"], package: "iperf3" };
 
 /// The part of iperf3's report that matters here.
 #[derive(Debug, Deserialize)]
@@ -50,56 +47,25 @@ impl Program for Iperf3 {
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[
-            Setting {
-                label: "1 stream",
-                arguments: &["-P", "1"],
-            },
-            Setting {
-                label: "8 streams",
-                arguments: &["-P", "8"],
-            },
-        ]
+        &[Setting { label: "1 stream", arguments: &["-P", "1"] }, Setting { label: "8 streams", arguments: &["-P", "8"] }]
     }
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
-        Ok(words([
-            &program,
-            &"-s",
-            &"-B",
-            &listen.address,
-            &"-p",
-            &listen.port,
-        ]))
+        Ok(words([&program, &"-s", &"-B", &listen.address, &"-p", &listen.port]))
     }
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
-        let mut command = words([
-            &"-c",
-            &load.address,
-            &"-p",
-            &load.port,
-            &"-t",
-            &load.seconds,
-            &"-J",
-        ]);
+        let mut command = words([&"-c", &load.address, &"-p", &load.port, &"-t", &load.seconds, &"-J"]);
         command.extend(load.setting.arguments.iter().map(ToString::to_string));
         Ok(command)
     }
 
     fn read(&self, printed: &str) -> Result<f64> {
-        let report: Report = serde_json::from_str(printed)
-            .with_context(|| format!("iperf3 printed no report: {}", excerpt(printed)))?;
+        let report: Report =
+            serde_json::from_str(printed).with_context(|| format!("iperf3 printed no report: {}", excerpt(printed)))?;
         match report {
-            Report {
-                error: Some(error), ..
-            } => bail!("iperf3: {error}"),
-            Report {
-                end: End {
-                    sum_received: Some(sum),
-                },
-                ..
-            } if sum.bits_per_second > 0.0 => Ok(sum.bits_per_second / 1e9),
+            Report { error: Some(error), .. } => bail!("iperf3: {error}"),
+            Report { end: End { sum_received: Some(sum) }, .. } if sum.bits_per_second > 0.0 => Ok(sum.bits_per_second / 1e9),
             _ => bail!("iperf3 received nothing"),
         }
     }
@@ -117,15 +83,8 @@ mod tests {
 
     #[test]
     fn its_own_words_are_handed_on() {
-        let printed =
-            r#"{"start":{},"end":{},"error":"unable to connect to server: Connection refused"}"#;
-        assert!(
-            Iperf3
-                .read(printed)
-                .unwrap_err()
-                .to_string()
-                .contains("Connection refused")
-        );
+        let printed = r#"{"start":{},"end":{},"error":"unable to connect to server: Connection refused"}"#;
+        assert!(Iperf3.read(printed).unwrap_err().to_string().contains("Connection refused"));
         assert!(Iperf3.read("{}").is_err());
     }
 }

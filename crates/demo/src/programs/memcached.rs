@@ -23,46 +23,19 @@ impl Program for Memcached {
     }
 
     fn server_tool(&self) -> Tool {
-        Tool {
-            names: &["memcached"],
-            package: "memcached",
-        }
+        Tool { names: &["memcached"], package: "memcached" }
     }
 
     fn client_tool(&self) -> Tool {
-        Tool {
-            names: &["memcaslap", "memaslap"],
-            package: "libmemcached-tools",
-        }
+        Tool { names: &["memcaslap", "memaslap"], package: "libmemcached-tools" }
     }
 
     fn settings(&self) -> &'static [Setting] {
-        &[
-            Setting {
-                label: "1 connection",
-                arguments: &["-c", "1"],
-            },
-            Setting {
-                label: "16 connections",
-                arguments: &["-c", "16"],
-            },
-        ]
+        &[Setting { label: "1 connection", arguments: &["-c", "1"] }, Setting { label: "16 connections", arguments: &["-c", "16"] }]
     }
 
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
-        let mut command = words([
-            &program,
-            &"-l",
-            &listen.address,
-            &"-p",
-            &listen.port,
-            &"-U",
-            &"0",
-            &"-t",
-            &"1",
-            &"-m",
-            &"64",
-        ]);
+        let mut command = words([&program, &"-l", &listen.address, &"-p", &listen.port, &"-U", &"0", &"-t", &"1", &"-m", &"64"]);
         if listen.root {
             command.extend(words([&"-u", &"root"]));
         }
@@ -74,16 +47,7 @@ impl Program for Memcached {
         fs::write(&mix, MIX).context("cannot write memcaslap.conf")?;
         let server = format!("{}:{}", load.address, load.port);
         let seconds = format!("{}s", load.seconds);
-        let mut command = words([
-            &"-s",
-            &server,
-            &"-T",
-            &"1",
-            &"-t",
-            &seconds,
-            &"-F",
-            &mix.display(),
-        ]);
+        let mut command = words([&"-s", &server, &"-T", &"1", &"-t", &seconds, &"-F", &mix.display()]);
         command.extend(load.setting.arguments.iter().map(ToString::to_string));
         Ok(command)
     }
@@ -105,11 +69,7 @@ mod tests {
     fn the_rate_is_read() {
         let printed = "cmd_get: 248456\nget_misses: 0\n\nRun time: 2.0s Ops: 276068 TPS: 138021 Net_rate: 20.7M/s\n";
         assert_eq!(Memcached.read(printed).unwrap(), 138_021.0);
-        assert!(
-            Memcached
-                .read("Run time: 1.0s Ops: 0 TPS: 0 Net_rate: 0.0M/s")
-                .is_err()
-        );
+        assert!(Memcached.read("Run time: 1.0s Ops: 0 TPS: 0 Net_rate: 0.0M/s").is_err());
         assert!(Memcached.read("").is_err());
     }
 }

@@ -112,29 +112,13 @@ fn words<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
 
 /// The number that follows `label` in a program's output.
 fn number_after(printed: &str, label: &str) -> Result<f64> {
-    let rest = printed
-        .split_once(label)
-        .map(|(_, rest)| rest.trim_start())
-        .unwrap_or_default();
-    let number = rest
-        .split(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .next()
-        .unwrap_or_default();
-    number
-        .parse()
-        .with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))
+    let rest = printed.split_once(label).map(|(_, rest)| rest.trim_start()).unwrap_or_default();
+    let number = rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap_or_default();
+    number.parse().with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))
 }
 
 /// The end of a program's output, short enough for a message.
 fn excerpt(printed: &str) -> String {
-    let lines: Vec<&str> = printed
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    if lines.is_empty() {
-        "it printed nothing".to_owned()
-    } else {
-        lines[lines.len().saturating_sub(4)..].join(" / ")
-    }
+    let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { "it printed nothing".to_owned() } else { lines[lines.len().saturating_sub(4)..].join(" / ") }
 }

@@ -70,7 +70,8 @@ fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcom
 #[inline]
 pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
     // With MSG_TRUNC TCP stores nothing (tcp(7)): the buffer may be null.
-    let discarded = (flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0).then_some([iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }]);
+    let discarded = (flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0)
+        .then_some([iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }]);
     match discarded.or_else(|| piece(buf, n)) {
         // SAFETY: the caller promises `buf` writable for `n` bytes, or that nothing is stored; the piece says no more than that.
         Some(pieces) if !bypass() => unsafe { ops::io::recv(fd, &pieces, flags) },
@@ -228,7 +229,11 @@ pub(super) unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> isize {
     // A socket and a pipe have no offsets: the kernel refuses them.
-    let outcome = if bypass() || !from_offset.is_null() || !to_offset.is_null() { Outcome::Libc } else { ops::io::splice(from, to, n, flags) };
+    let outcome = if bypass() || !from_offset.is_null() || !to_offset.is_null() {
+        Outcome::Libc
+    } else {
+        ops::io::splice(from, to, n, flags)
+    };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::splice(from, from_offset, to, to_offset, n, flags) })
 }

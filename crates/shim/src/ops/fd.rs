@@ -129,7 +129,9 @@ pub fn close_range(first: u32, last: u32, cloexec: bool) -> Outcome<c_int> {
 fn range(first: u32, last: u32, cloexec: bool) -> bool {
     const CLOEXEC: usize = 4;
     // SAFETY: no memory is passed.
-    let done = unsafe { sys::raw(syscalls::Sysno::close_range, [first as usize, last as usize, if cloexec { CLOEXEC } else { 0 }, 0, 0, 0]) };
+    let done = unsafe {
+        sys::raw(syscalls::Sysno::close_range, [first as usize, last as usize, if cloexec { CLOEXEC } else { 0 }, 0, 0, 0])
+    };
     done.is_ok()
 }
 

@@ -558,6 +558,9 @@ pub fn hand_over_for(fd: c_int, reason: Reason) {
 pub fn offer(fd: c_int) {
     let Some(endpoint) = runtime::find(fd) else { return };
     if !endpoint.detach(Reason::HandedOver, PATIENCE_WITH_HEIRS) {
-        runtime::say(endpoint.attachment.settings.verbose, "a connection could not be handed over: code past the shim would not see bytes that lie in its ring");
+        runtime::say(
+            endpoint.attachment.settings.verbose,
+            "a connection could not be handed over: code past the shim would not see bytes that lie in its ring",
+        );
     }
 }

@@ -67,7 +67,8 @@ fn open_descriptors() -> Vec<c_int> {
     let mut buffer = [0u8; 4096];
     loop {
         // SAFETY: the buffer is writable for its length.
-        let got = unsafe { sys::raw(syscalls::Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
+        let got =
+            unsafe { sys::raw(syscalls::Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
         let Ok(got @ 1..) = got else { break };
         let mut at = 0;
         while at + 19 < got {
@@ -273,7 +274,9 @@ fn is_dynamic(file: c_int) -> bool {
         // Interpreters that are not dynamic are rare.
         return true;
     }
-    let number = |at: usize, len: usize| head.get(at..at + len).map(|bytes| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)));
+    let number = |at: usize, len: usize| {
+        head.get(at..at + len).map(|bytes| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)))
+    };
     if !head.starts_with(b"\x7fELF\x02") {
         return false;
     }

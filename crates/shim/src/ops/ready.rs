@@ -64,7 +64,9 @@ enum Special {
 
 fn special(fd: c_int) -> Option<Special> {
     match fds::get(fd) {
-        Entry::Endpoint(_) | Entry::Inherited(_) => runtime::find(fd).filter(|endpoint| runtime::carried(*endpoint)).map(Special::Socket),
+        Entry::Endpoint(_) | Entry::Inherited(_) => {
+            runtime::find(fd).filter(|endpoint| runtime::carried(*endpoint)).map(Special::Socket)
+        }
         Entry::Epoll(_) => sets::index_of(fd).map(Special::Set),
         _ => None,
     }

@@ -50,7 +50,15 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
     let unfit = match level {
         libc::SOL_SOCKET => matches!(
             name,
-            libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING | 63 | 64 | 65 | libc::SO_PEEK_OFF | SO_ZEROCOPY | SO_TXTIME
+            libc::SO_TIMESTAMP
+                | libc::SO_TIMESTAMPNS
+                | libc::SO_TIMESTAMPING
+                | 63
+                | 64
+                | 65
+                | libc::SO_PEEK_OFF
+                | SO_ZEROCOPY
+                | SO_TXTIME
         ),
         libc::IPPROTO_TCP => matches!(name, TCP_ULP | libc::TCP_REPAIR | TCP_INQ),
         _ => false,

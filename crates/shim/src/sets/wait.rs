@@ -1,6 +1,8 @@
 //! Waiting on an epoll set.
 
-use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, tag_base, want};
+use super::{
+    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, tag_base, want,
+};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::wait::{self, Deadline, ticks};
@@ -156,7 +158,9 @@ fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
     let mut n = 0;
     for event in stash {
         let data = event.u64;
-        let fd = set.inner.with(|inner| resolve(inner, data).and_then(|index| inner.registrations.get(index as usize)).map(|entry| entry.fd));
+        let fd = set
+            .inner
+            .with(|inner| resolve(inner, data).and_then(|index| inner.registrations.get(index as usize)).map(|entry| entry.fd));
         // Still so?
         let now = fd.map_or(event.events, |fd| event.events & crate::ops::ready::now(fd, event.events));
         if now == 0 {
@@ -359,7 +363,12 @@ fn spin(set: &Set, attachment: &Attachment) -> bool {
     let here = wait::processor();
     let together = || {
         set.inner.with(|inner| {
-            let mut hot = inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Registration::endpoint).peekable();
+            let mut hot = inner
+                .hot
+                .iter()
+                .filter_map(|index| inner.registrations.get(*index as usize))
+                .filter_map(Registration::endpoint)
+                .peekable();
             hot.peek().is_some()
                 && hot.all(|endpoint| {
                     endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
@@ -381,7 +390,8 @@ pub fn waits_for_room(index: u32) -> bool {
 
 fn waiting_for_room(set: &Set) -> bool {
     let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
-    set.masked.load(Ordering::Acquire) != 0 || set.inner.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
+    set.masked.load(Ordering::Acquire) != 0
+        || set.inner.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
 }
 
 /// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
@@ -454,7 +464,13 @@ unsafe fn sleep(
         if inner.waiter.is_none() && !inner.waiter_tried {
             inner.waiter_tried = true;
             if let Ok(waiter) = Waiter::new(attachment) {
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, tag_base() | u64::from(FIFO_TAG));
+                let _ = kernel_control(
+                    epfd,
+                    libc::EPOLL_CTL_ADD,
+                    waiter.fifo(),
+                    libc::EPOLLIN as u32,
+                    tag_base() | u64::from(FIFO_TAG),
+                );
                 inner.waiter = Some(waiter);
             }
         }
@@ -474,7 +490,8 @@ unsafe fn sleep(
         Entry::Epoll(child) => arm_for_kernel(child),
         _ => true,
     });
-    let quiet = inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
+    let quiet =
+        inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = wait::remaining(end);
@@ -526,7 +543,8 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
         let got = unsafe { next::epoll_pwait2(epfd, room.as_mut_ptr(), max, limit, mask) };
         if got < 0 && next::errno() == libc::ENOSYS {
             // SAFETY: `limit` is not null here; rounded up, for the program must not be told too early.
-            let ms = unsafe { limit.as_ref() }.map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000 + 1).unwrap_or(c_int::MAX));
+            let ms = unsafe { limit.as_ref() }
+                .map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000 + 1).unwrap_or(c_int::MAX));
             // SAFETY: as above.
             unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
         } else {
@@ -600,7 +618,13 @@ fn hollow(set: &Set, data: u64, events: u32) -> bool {
 /// What of the kernel's report is true, once rings and tokens are taken into account.
 fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
     // Another process may have carried it, or another number of it is used here.
-    let unknown = set.inner.with(|inner| inner.registrations.get(index as usize).filter(|entry| entry.used && !entry.plain && entry.slot.is_none()).map(|entry| entry.fd));
+    let unknown = set.inner.with(|inner| {
+        inner
+            .registrations
+            .get(index as usize)
+            .filter(|entry| entry.used && !entry.plain && entry.slot.is_none())
+            .map(|entry| entry.fd)
+    });
     if let Some(fd) = unknown {
         let _ = runtime::find(fd);
     }
