@@ -16,9 +16,8 @@ const PATIENCE: u64 = 500_000_000;
 impl Endpoint<'_> {
     /// Before the kernel's `shutdown(SHUT_WR)`: no byte follows.
     pub fn finish_writing(self) {
-        let slot = self.slot;
         self.flush();
-        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.send_lock();
         self.mark_end();
     }
 
@@ -95,7 +94,7 @@ impl Endpoint<'_> {
         let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
         let abort = unread || (linger.l_onoff != 0 && linger.l_linger == 0);
         {
-            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+            let _held = self.send_lock();
             if abort {
                 slot.set(flag::TX_SHUT, true);
                 // The reset is meant: it is not the end of the stream.
@@ -260,7 +259,7 @@ impl Endpoint<'_> {
         self.ask_for_freeze();
         {
             // Not while a step towards a channel is being taken.
-            let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+            let _held = self.send_lock();
             hold(self, reason);
         }
         if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
@@ -287,7 +286,7 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn detach_outgoing(self, reason: Reason, patience_ns: u64) -> bool {
         {
-            let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+            let _held = self.send_lock();
             hold(self, reason);
         }
         let end = sys::monotonic_ns() + patience_ns;
@@ -313,7 +312,7 @@ impl Endpoint<'_> {
                 return;
             }
             let _ = self.tidy();
-            let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+            let _held = self.receive_lock();
             if self.freeze() || slot.rx.frozen.load(Relaxed) != 0 {
                 return;
             }
@@ -324,7 +323,7 @@ impl Endpoint<'_> {
     /// before a switch?
     fn must_be_read(self) -> bool {
         let (incoming, rx) = (self.incoming(), &self.slot.rx);
-        let _held = rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.receive_lock();
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         // The end before the epoch: a writer may go back, send again, and end at once.
         let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0;

@@ -7,7 +7,7 @@ mod lock;
 mod process;
 mod slot;
 
-pub use lock::Lock;
+pub use lock::{Held, Lock};
 pub use process::{Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
 
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// How many sockets a ledger holds.
 pub const SLOTS: u32 = 16384;

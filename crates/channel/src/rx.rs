@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF, Record};
-use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, PAGE, Untrusted};
@@ -125,10 +125,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let (wake, asked);
         let take = {
-            let held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
-            if held.taken_over {
-                self.recount_rx();
-            }
+            let _held = self.receive_lock();
             if slot.stage() == Stage::Broken {
                 return Take::Error(libc::ECONNRESET);
             }
@@ -162,18 +159,31 @@ impl<'a> Endpoint<'a> {
         park::publish_only(direction.head(), self.slot.rx.head.load(Relaxed), direction.want_space())
     }
 
+    /// Takes the receive lock; what a dead holder left half done is made whole.
+    pub(crate) fn receive_lock(self) -> Held<'a> {
+        let held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        if held.taken_over {
+            self.recount_rx();
+        }
+        held
+    }
+
     #[cold]
     fn recount_rx(self) {
         let slot = self.slot;
         if slot.has(flag::COUNTED) {
             if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
                 slot.rx.received.store(facts.received, Relaxed);
+                self.incoming().received().store(facts.received, Relaxed);
             }
         }
         if slot.stage() == Stage::Active {
             let direction = self.incoming();
             direction.head().store(slot.rx.head.load(Relaxed), Release);
             direction.ack().store(slot.rx.phase.load(Relaxed), Release);
+            // Whoever sleeps may have lost the wish that was to wake it.
+            let (_, fresh) = park::arm(direction.want_data(), Want::Token);
+            slot.rx.armed.fetch_add(fresh, Relaxed);
         }
     }
 
@@ -789,7 +799,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn tidy(self) -> bool {
         let slot = self.slot;
-        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.receive_lock();
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
@@ -873,7 +883,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_data(self, want: Want) -> Option<Want> {
         let slot = self.slot;
-        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.receive_lock();
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
             self.note(want);
@@ -936,7 +946,7 @@ impl<'a> Endpoint<'a> {
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
     pub fn arm_past(self, want: Want) {
         let slot = self.slot;
-        let _held = slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.receive_lock();
         if slot.stage() == Stage::Active && self.rx_in_ring() {
             self.arm(want);
         }
@@ -976,7 +986,7 @@ impl<'a> Endpoint<'a> {
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
     pub fn request_downgrade(self) {
         let frozen = {
-            let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+            let _held = self.receive_lock();
             self.freeze()
         };
         if frozen {
@@ -1032,7 +1042,7 @@ impl<'a> Endpoint<'a> {
     /// Bytes that a receive could return now (FIONREAD).
     #[must_use]
     pub fn pending_bytes(self) -> u64 {
-        let _held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.receive_lock();
         let rx = &self.slot.rx;
         let direction = self.incoming();
         let there = kernel::readable(self.fd);

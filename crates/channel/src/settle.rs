@@ -253,6 +253,8 @@ impl<'a> Endpoint<'a> {
             &tx.old_size,
             &tx.grown,
             &tx.resend_from,
+            &tx.resend_start,
+            &tx.down,
             &tx.resend_to,
             &tx.owed,
             &tx.full,

@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use, sys};
@@ -63,10 +63,7 @@ impl<'a> Endpoint<'a> {
     /// The iovecs describe readable memory.
     pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
         let slot = self.slot;
-        let held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
-        if held.taken_over {
-            self.recount();
-        }
+        let _held = self.send_lock();
         if slot.has(flag::TX_SHUT) {
             return Put::Kernel;
         }
@@ -104,20 +101,62 @@ impl<'a> Endpoint<'a> {
         kernel::abort(self.fd);
     }
 
-    /// After taking the lock over from the dead: counts again what may be half done.
+    /// Takes the send lock; what a dead holder left half done is made whole.
+    pub(crate) fn send_lock(self) -> Held<'a> {
+        let held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        if held.taken_over {
+            self.recount();
+        }
+        held
+    }
+
+    /// After taking the send lock over from the dead. A thread dies as a system call returns: what the kernel took is then not counted yet. How many tokens and re-sent
+    /// bytes are among it follows from where the last downgrade put them.
     #[cold]
     fn recount(self) {
-        let slot = self.slot;
-        if slot.has(flag::COUNTED) {
-            if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
-                slot.tx.sent.store(facts.sent, Relaxed);
+        let (slot, tx) = (self.slot, &self.slot.tx);
+        if !slot.has(flag::COUNTED) {
+            return;
+        }
+        if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
+            tx.sent.store(facts.sent, Relaxed);
+        }
+        if slot.stage() != Stage::Active {
+            return;
+        }
+        let sent = tx.sent.load(Relaxed);
+        // The channel's words follow the private ones: the one that was stored first counts.
+        let direction = self.outgoing();
+        direction.tail().store(tx.tail.load(Relaxed), Release);
+        direction.epoch().store(tx.epoch.load(Relaxed), Release);
+        if self.tx_in_ring() {
+            direction.gate().fetch_or(GATE_TAKEN, SeqCst);
+            slot.attention.fetch_and(!attention::RESEND, Relaxed);
+            // A wish may have been claimed and not granted. One token too many does no harm in the ring.
+            Slot::count(&tx.owed, 1);
+        } else {
+            direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
+            let (down, start, end) = (tx.down.load(Relaxed), tx.resend_start.load(Relaxed), tx.resend_to.load(Relaxed));
+            tx.owed.store(down.saturating_sub(sent).min(tx.owed.load(Relaxed)), Relaxed);
+            let again = sent.saturating_sub(down).min(end.wrapping_sub(start));
+            tx.resend_from.store(start.wrapping_add(again), Relaxed);
+            if tx.resend_from.load(Relaxed) != end {
+                slot.attention.fetch_or(attention::RESEND, Relaxed);
             }
         }
-        if slot.stage() == Stage::Active {
-            // The channel's words follow the private ones: the one that was stored first counts.
-            let direction = self.outgoing();
-            direction.tail().store(slot.tx.tail.load(Relaxed), Release);
-            direction.epoch().store(slot.tx.epoch.load(Relaxed), Release);
+        if tx.owed.load(Relaxed) != 0 {
+            slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// Frees locks of this end whose holders are dead.
+    pub fn heal(self) {
+        let ledger = &self.attachment.ledger;
+        if self.slot.tx.lock.is_orphan(ledger) {
+            let _ = self.send_lock();
+        }
+        if self.slot.rx.lock.is_orphan(ledger) {
+            let _ = self.receive_lock();
         }
     }
 
@@ -293,7 +332,11 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
         if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
-            self.switch_down(self.slot.tx.tail.load(Relaxed));
+            let (tx, tail) = (&self.slot.tx, self.slot.tx.tail.load(Relaxed));
+            for word in [&tx.resend_start, &tx.resend_from, &tx.resend_to] {
+                word.store(tail, Relaxed);
+            }
+            self.switch_down(tail);
         } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
             self.break_off(Reason::Corrupt);
         }
@@ -307,6 +350,7 @@ impl<'a> Endpoint<'a> {
         let behind = tail.wrapping_sub(ring.checked(|&ring| tail.wrapping_sub(ring) <= reach)?);
         tx.resend_from.store(tail.wrapping_sub(behind), Relaxed);
         tx.resend_to.store(tail, Relaxed);
+        tx.resend_start.store(tail.wrapping_sub(behind), Relaxed);
         if behind != 0 {
             self.slot.attention.fetch_or(attention::RESEND, Relaxed);
         }
@@ -324,6 +368,7 @@ impl<'a> Endpoint<'a> {
         direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
         slot.tx.owed.store(owed, Relaxed);
+        slot.tx.down.store(slot.tx.sent.load(Relaxed) + owed, Relaxed);
         slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
         slot.tx.epoch.store(epoch, Relaxed);
         direction.epoch().store(epoch, SeqCst);
@@ -353,6 +398,7 @@ impl<'a> Endpoint<'a> {
                     Slot::count(&slot.tx.sent, 1);
                     Slot::count(&slot.tokens, 1);
                     owed -= 1;
+                    slot.tx.owed.store(owed, Relaxed);
                 }
                 Err(libc::EAGAIN) => break,
                 // The connection is gone: nobody sleeps on it any more.
@@ -523,6 +569,8 @@ impl<'a> Endpoint<'a> {
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         self.outgoing().set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed), ring: slot.tx.tail.load(Relaxed) });
         slot.tx.owed.store(0, Relaxed);
+        slot.tx.down.store(slot.tx.sent.load(Relaxed), Relaxed);
+        slot.tx.resend_start.store(slot.tx.resend_to.load(Relaxed), Relaxed);
         slot.attention.fetch_and(!(attention::TOKEN_OWED | attention::RESEND), Relaxed);
         self.outgoing().gate().fetch_and(!GATE_TAKEN, SeqCst);
         slot.tx.epoch.store(epoch, Relaxed);
@@ -594,7 +642,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_space(self, want: Want) -> Option<Want> {
         let slot = self.slot;
-        let _held = slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.send_lock();
         if slot.stage() != Stage::Active || !self.tx_in_ring() {
             return None;
         }
@@ -661,7 +709,7 @@ impl<'a> Endpoint<'a> {
             }
             Want::Token => {
                 // A token may be sent only in ring phase, which the send lock keeps as it is. Outside it the downgrade's own token did the waking, or FIN.
-                let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+                let _held = self.send_lock();
                 if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && park::claim(word) == Want::Token {
                     Slot::count(&self.slot.tx.owed, 1);
                     self.pay_tokens();
@@ -686,7 +734,7 @@ impl<'a> Endpoint<'a> {
 
     /// The connection is gone: from here on the kernel answers.
     pub fn give_up_ring(self) {
-        let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.send_lock();
         if self.tx_in_ring() {
             self.switch_down_silently();
         }
@@ -694,7 +742,7 @@ impl<'a> Endpoint<'a> {
 
     /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
     pub fn spill(self) {
-        let _held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        let _held = self.send_lock();
         if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && !self.frozen() {
             self.leave_ring();
         }

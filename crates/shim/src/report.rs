@@ -11,12 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 const NAMES: [&str; 8] = ["tcp_in", "ring_in", "tcp_out", "ring_out", "wakes_sent", "tokens_sent", "upgrades", "downgrades"];
 static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
-/// Adds what went over a socket that this process is done with.
+/// Adds what went over a socket that this process is done with, and that no process that had it too has reported before.
 pub fn add(slot: &Slot) {
-    let counters =
-        [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
-    for (total, counter) in TOTALS.iter().zip(counters) {
-        total.fetch_add(counter.load(Relaxed), Relaxed);
+    let counters = [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
+    for ((total, counter), reported) in TOTALS.iter().zip(counters).zip(&slot.reported) {
+        let now = counter.load(Relaxed);
+        total.fetch_add(now.saturating_sub(reported.fetch_max(now, Relaxed)), Relaxed);
     }
 }
 

@@ -326,6 +326,7 @@ fn serve(index: u32) {
             Stage::Active => {
                 watch(endpoint);
                 if endpoint.slot.has(flag::SHARED) {
+                    endpoint.heal();
                     take_over(endpoint);
                 }
                 if endpoint.asked_to_freeze() {

@@ -43,6 +43,13 @@ impl Lock {
         }
     }
 
+    /// Is its holder dead? Cheap where it is free.
+    #[must_use]
+    pub fn is_orphan(&self, ledger: &Ledger) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        seen != 0 && is_dead(ledger, seen)
+    }
+
     #[cold]
     fn lock_contended(&self, ledger: &Ledger, me: u32) -> Held<'_> {
         let mut round = 0u32;
@@ -69,6 +76,13 @@ impl Lock {
             pause(round);
         }
     }
+}
+
+/// Has whoever put `word` into a lock ended, or begun another program?
+fn is_dead(ledger: &Ledger, word: u64) -> bool {
+    let holder = u32::try_from(word.wrapping_sub(1)).unwrap_or(u32::MAX);
+    let entry = ledger.process(holder & 0xffff);
+    word != 0 && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
 }
 
 /// Gives the processor away; for longer, the longer it has taken.

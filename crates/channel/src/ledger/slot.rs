@@ -236,7 +236,11 @@ pub struct Send {
     pub begun: AtomicU64,
     /// How often the reader was found behind since the last upgrade.
     pub tries: AtomicU64,
-    _pad: [AtomicU64; 6],
+    /// TCP offset at which the last downgrade ends the ring part: tokens go before it, re-sent bytes behind.
+    pub down: AtomicU64,
+    /// Ring offset from which the last downgrade re-sends.
+    pub resend_start: AtomicU64,
+    _pad: [AtomicU64; 4],
 }
 
 /// The reader's private state, under its lock.
@@ -331,6 +335,8 @@ pub struct Slot {
     pub upgrades: AtomicU64,
     /// Downgrades of the writing direction.
     pub downgrades: AtomicU64,
+    /// How much of the counters above the processes that had the socket have reported so far, in their order.
+    pub reported: [AtomicU64; 8],
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024);

@@ -15,8 +15,6 @@ pub fn started() {
         extern "C" fn at_end() {
             report::write();
             finish_all();
-            // A set that another process has too: what is registered there is to say again what the program wrote.
-            sets::untag();
         }
         // SAFETY: the function takes nothing and stays loaded.
         unsafe { libc::atexit(at_end) };
