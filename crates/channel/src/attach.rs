@@ -1,6 +1,6 @@
 //! A process's hold on the ledger and on its segment.
 //!
-//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets` (the ledger), `NAME` (a segment,
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-2` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::ledger::{Ledger, Reason};
@@ -13,7 +13,13 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Name of the segment that is used where none is named.
 pub const DEFAULT_SEGMENT: &str = "default";
 /// Name of the ledger in its directory.
-pub const LEDGER: &str = "sockets";
+pub const LEDGER: &str = "sockets-2";
+
+/// Is it the name of a ledger, of this version or another?
+#[must_use]
+pub fn is_ledger(name: &str) -> bool {
+    name == "sockets" || name.starts_with("sockets-")
+}
 
 /// A process that may have fewer descriptors is left alone.
 const FEWEST_DESCRIPTORS: u64 = 256;

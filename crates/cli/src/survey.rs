@@ -3,7 +3,7 @@
 use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
-use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, wake_directory};
+use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, wake_directory};
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, reclaim};
@@ -277,7 +277,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            name != LEDGER && !name.starts_with('.') && !is_by_product(&name)
+            !is_ledger(&name) && !name.starts_with('.') && !is_by_product(&name)
         })
         .map(|entry| entry.path())
         .filter(|path| path.is_file())
