@@ -101,10 +101,28 @@ pub fn remaining(deadline: Deadline) -> Option<timespec> {
 
 /// SO_RCVTIMEO or SO_SNDTIMEO of a socket.
 #[must_use]
-pub fn socket_limit(fd: c_int, name: c_int) -> Option<timespec> {
+fn socket_limit(fd: c_int, name: c_int) -> Option<timespec> {
     let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
     kernel::getsockopt(fd, libc::SOL_SOCKET, name, &mut limit).ok()?;
     (limit.tv_sec != 0 || limit.tv_usec != 0).then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
+}
+
+/// A call's time limit (SO_RCVTIMEO or SO_SNDTIMEO), asked for when it first matters: a call that need not sleep saves the question.
+pub struct Limit {
+    name: c_int,
+    end: Option<Deadline>,
+}
+
+impl Limit {
+    /// The limit that the socket option `name` sets, from the first sleep on.
+    #[must_use]
+    pub fn new(name: c_int) -> Self {
+        Self { name, end: None }
+    }
+
+    fn end(&mut self, fd: c_int) -> Deadline {
+        *self.end.get_or_insert_with(|| deadline(socket_limit(fd, self.name)))
+    }
 }
 
 /// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
@@ -296,7 +314,7 @@ fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
 }
 
 /// Waits until a receive may have something to say.
-pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
+pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let slot = endpoint.slot;
     if slot.stage() == Stage::Active && endpoint.rx_in_ring() {
         let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
@@ -309,11 +327,11 @@ pub fn for_data(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         let alone = !crate::sets::registered(endpoint.attachment.ledger.index(slot));
         if alone && MIXED.load(Ordering::Relaxed) == 0 {
             if let Some(waiter) = borrow(endpoint.attachment) {
-                return data_by_waiter(endpoint, &waiter, end);
+                return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd));
             }
         }
     }
-    data_by_token(endpoint, end)
+    data_by_token(endpoint, limit.end(endpoint.fd))
 }
 
 fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -> Woken {
@@ -386,8 +404,9 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
 const PATIENCE: u64 = 15_000_000;
 
 /// Waits until a send may find room.
-pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Woken {
+pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -> Woken {
     if !in_ring {
+        let end = limit.end(endpoint.fd);
         let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLOUT, revents: 0 }];
         return match ppoll(&mut fds, remaining(end)) {
             Ok(0) => Woken::TimedOut,
@@ -401,6 +420,7 @@ pub fn for_room(endpoint: Endpoint<'static>, end: Deadline, in_ring: bool) -> Wo
     if spin(endpoint.attachment, habit, || endpoint.writable(), together) {
         return Woken::Again;
     }
+    let end = limit.end(endpoint.fd);
     let waiter = borrow(endpoint.attachment);
     let want = waiter.as_ref().map_or(Want::Token, |waiter| waiter.want(0));
     let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };

@@ -141,8 +141,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     if flags & libc::MSG_WAITALL != 0 && patient {
         least = sink.room();
     }
-    let mut end = None;
-    let mut limited = false;
+    let mut limit = wait::Limit::new(libc::SO_RCVTIMEO);
     loop {
         if peek {
             sink = Sink::new(iov, false);
@@ -170,14 +169,10 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             }
             return Outcome::Failed(libc::EAGAIN);
         }
-        if !limited {
-            limited = true;
-            end = wait::deadline(wait::socket_limit(endpoint.fd, libc::SO_RCVTIMEO));
-        }
         if slot.stage() == Stage::Settling {
             advance(endpoint, false);
         }
-        match wait::for_data(endpoint, end) {
+        match wait::for_data(endpoint, &mut limit) {
             Woken::Again => {}
             Woken::TimedOut if sink.filled() > 0 => break,
             Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
@@ -341,8 +336,7 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
 /// # Safety
 /// The source's pieces describe readable memory.
 unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
-    let mut end = None;
-    let mut limited = false;
+    let mut limit = wait::Limit::new(libc::SO_SNDTIMEO);
     while source.left > 0 {
         let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
         let window = source.window(&mut pieces);
@@ -368,11 +362,7 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
             }
             return Outcome::Failed(libc::EAGAIN);
         }
-        if !limited {
-            limited = true;
-            end = wait::deadline(wait::socket_limit(endpoint.fd, libc::SO_SNDTIMEO));
-        }
-        match wait::for_room(endpoint, end, in_ring) {
+        match wait::for_room(endpoint, &mut limit, in_ring) {
             Woken::Again => {}
             Woken::TimedOut | Woken::Interrupted if done > 0 => break,
             Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
