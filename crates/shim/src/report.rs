@@ -13,7 +13,8 @@ static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 /// Adds what went over a socket that this process is done with, and that no process that had it too has reported before.
 pub fn add(slot: &Slot) {
-    let counters = [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
+    let counters =
+        [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
     for ((total, counter), reported) in TOTALS.iter().zip(counters).zip(&slot.reported) {
         let now = counter.load(Relaxed);
         total.fetch_add(now.saturating_sub(reported.fetch_max(now, Relaxed)), Relaxed);

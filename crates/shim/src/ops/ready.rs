@@ -246,10 +246,13 @@ unsafe fn sleep(
                     match endpoint.arm_space(want) {
                         Some(now) => {
                             armed.push((endpoint, want, true));
-                            if now == Want::Token {
-                                // Unread bytes may hide the token, and another thread may throw it away: look again soon.
-                                limit = sooner(limit, if entry.events & IN == 0 { 1_000_000 } else { 10_000_000 });
-                            }
+                            // Unread bytes may hide a token, another thread may throw it away, and the reader may have gone over to TCP: look again soon.
+                            let soon = match now {
+                                Want::Token if entry.events & IN == 0 => 1_000_000,
+                                Want::Token => 10_000_000,
+                                _ => 20_000_000,
+                            };
+                            limit = sooner(limit, soon);
                         }
                         None => quiet = false,
                     }
