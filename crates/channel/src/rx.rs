@@ -975,6 +975,14 @@ impl<'a> Endpoint<'a> {
         park::disarm(self.incoming().want_data(), want);
     }
 
+    /// Are bytes that were in the ring on their way to TCP? They were told of, perhaps, and cannot be received at this moment.
+    #[must_use]
+    #[inline]
+    pub fn is_switching(self) -> bool {
+        self.rx_in_ring()
+            && (self.slot.rx.frozen.load(Relaxed) != 0 || self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed))
+    }
+
     /// Does the writer ask for a freeze?
     #[must_use]
     pub fn asked_to_freeze(self) -> bool {

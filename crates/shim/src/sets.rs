@@ -413,6 +413,15 @@ impl Registration {
         self.events & event as u32 != 0
     }
 
+    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again.
+    fn hide(&mut self, set: &Set, epfd: c_int, index: u32) {
+        let before = self.interest();
+        self.mask(set, true);
+        if self.interest() != before {
+            retell(epfd, index, self);
+        }
+    }
+
     /// It is of this slot's socket.
     fn link(&mut self, slot: u32) {
         self.slot = Some(slot);
@@ -424,7 +433,10 @@ impl Registration {
     fn interest(&self) -> u32 {
         let mut events = self.events;
         if self.masked {
-            events &= !(libc::EPOLLOUT as u32);
+            if !self.wants(libc::EPOLLET) {
+                // Edges need no mask: the kernel tells of its own room only when that changes. Another process that has the set too would miss what is masked here.
+                events &= !(libc::EPOLLOUT as u32);
+            }
             if !self.wants(libc::EPOLLIN) && events & libc::EPOLLEXCLUSIVE as u32 == 0 {
                 // A token for room must be noticed, once.
                 events |= (libc::EPOLLIN | libc::EPOLLET) as u32;
@@ -753,8 +765,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize) {
                 if entry.wants(libc::EPOLLOUT) && !entry.masked && !entry.disabled {
-                    entry.mask(set, true);
-                    retell(epfd, registration, entry);
+                    entry.hide(set, epfd, registration);
                 }
             }
             make_hot(inner, registration);

@@ -125,6 +125,23 @@ impl Limit {
     }
 }
 
+/// A moment to wait for something that another thread is at: half a millisecond, yielding.
+#[derive(Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Yields. False once the moment is over.
+    pub fn passes(&mut self) -> bool {
+        const LENGTH: u64 = 500_000;
+        let now = sys::monotonic_ns();
+        if self.0 == 0 {
+            self.0 = now + LENGTH;
+        }
+        give_way();
+        now < self.0
+    }
+}
+
 /// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
 pub struct Habit(AtomicU32);
 

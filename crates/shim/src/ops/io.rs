@@ -142,6 +142,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         least = sink.room();
     }
     let mut limit = wait::Limit::new(libc::SO_RCVTIMEO);
+    let mut switch = wait::Moment::default();
     loop {
         if peek {
             sink = Sink::new(iov, false);
@@ -164,7 +165,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             if sink.filled() > 0 {
                 break;
             }
-            if sets::emptied(endpoint) {
+            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes() {
                 continue;
             }
             return Outcome::Failed(libc::EAGAIN);

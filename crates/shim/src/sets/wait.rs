@@ -213,8 +213,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         if endpoint.writable() {
             events |= entry.events & OUT;
         } else {
-            entry.mask(set, true);
-            retell(epfd, index, entry);
+            entry.hide(set, epfd, index);
         }
     }
     if events == 0 {
@@ -671,8 +670,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             }
             if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
                 events &= !OUT;
-                entry.mask(set, true);
-                retell(epfd, index, entry);
+                entry.hide(set, epfd, index);
             }
             if events & IN != 0 && endpoint.rx_in_ring() {
                 let key = key(endpoint);
