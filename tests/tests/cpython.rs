@@ -35,10 +35,10 @@ fn results(output: &str) -> BTreeMap<String, String> {
 
 fn run(stand: &Stand) -> (BTreeMap<String, String>, String) {
     let args: Vec<&str> = TESTS.split(' ').collect();
-    // In a namespace of its own each, where that is possible: the two then run side by side, and no service's port is in
+    // In namespaces of its own each, where that is possible: the two then run side by side (one test sets the host name), and no service's port is in
     // the way of either.
     let mut command = if is_root() {
-        let enter = ["unshare", "-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"];
+        let enter = ["unshare", "-n", "-u", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"];
         stand.command_behind(&enter, PYTHON)
     } else {
         stand.command(PYTHON)
