@@ -288,8 +288,7 @@ impl<'a> Endpoint<'a> {
             // A stream without pauses: hold the next byte back for up to two milliseconds, so that both can count.
             let end = sys::monotonic_ns() + 2_000_000;
             while sys::monotonic_ns() < end && slot.stage() == Stage::Settling {
-                // SAFETY: no arguments.
-                let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+                sys::yield_now();
                 self.compare();
             }
         }

@@ -10,7 +10,6 @@ use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::{self, Span};
 use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use syscalls::Sysno;
 
 /// Bytes copied between two publications of a large write: both sides work at once.
 const PIECE: u64 = 32 << 10;
@@ -275,8 +274,7 @@ impl<'a> Endpoint<'a> {
             if self.reader_is_here() {
                 return true;
             }
-            // SAFETY: no arguments.
-            let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+            sys::yield_now();
         }
         false
     }

@@ -12,18 +12,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "a number with K, M, G or T (powers of 1024), like 256M".to_owned();
-        let text = text.trim();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let shift = match unit.trim().to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-            "" => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return Err(wrong()),
-        };
-        let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).ok_or_else(wrong)?;
+        let bytes = ginnel_region::parse_size(text).ok_or_else(wrong)?;
         bytes.checked_next_multiple_of(PAGE).map(Self).ok_or_else(wrong)
     }
 }

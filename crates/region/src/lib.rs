@@ -19,6 +19,7 @@ mod error;
 mod extent;
 mod peers;
 mod segment;
+mod size;
 pub mod sys;
 mod untrusted;
 
@@ -26,4 +27,5 @@ pub use error::Error;
 pub use extent::{Extent, Owner, PAGE, Use};
 pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
 pub use segment::{Config, MAGIC, Segment, VERSION, may_make};
+pub use size::parse_size;
 pub use untrusted::{Corrupt, Untrusted};

@@ -303,6 +303,12 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
+/// Gives the processor away to whoever else can run on it.
+pub fn yield_now() {
+    // SAFETY: no arguments.
+    let _ = unsafe { raw(Sysno::sched_yield, [0; 6]) };
+}
+
 /// Does a process with this number exist (in this pid namespace)?
 #[must_use]
 pub fn pid_exists(pid: u32) -> bool {

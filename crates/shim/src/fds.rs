@@ -92,8 +92,7 @@ pub fn change() -> Change {
             return Change(());
         }
         CHANGES.fetch_sub(1, Ordering::SeqCst);
-        // SAFETY: no arguments.
-        let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+        sys::yield_now();
     }
 }
 
@@ -102,8 +101,7 @@ pub fn hold_changes() {
     FORKING.store(1, Ordering::SeqCst);
     let end = sys::monotonic_ns() + 10_000_000;
     while CHANGES.load(Ordering::SeqCst) != 0 && sys::monotonic_ns() < end {
-        // SAFETY: no arguments.
-        let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+        sys::yield_now();
     }
 }
 

@@ -64,8 +64,7 @@ impl<T> Spin<T> {
         while self.held.swap(true, Ordering::Acquire) {
             round += 1;
             if round % 64 == 0 {
-                // SAFETY: no arguments.
-                let _ = unsafe { sys::raw(syscalls::Sysno::sched_yield, [0; 6]) };
+                sys::yield_now();
             }
             core::hint::spin_loop();
         }
@@ -171,6 +170,12 @@ fn set_at(index: u32) -> Option<&'static Set> {
     SETS.get(index as usize).and_then(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
 }
 
+/// Every set that was ever made here, in use or not.
+fn all_sets() -> impl Iterator<Item = &'static Set> {
+    // SAFETY: sets are leaked and never freed.
+    SETS.iter().map_while(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
+}
+
 fn tag_base() -> u64 {
     let known = TAG.load(Ordering::Relaxed);
     if known != 0 {
@@ -258,10 +263,7 @@ pub fn closed(fd: c_int, index: u32) {
 }
 
 fn forget_child(fd: c_int) {
-    for set in SETS.iter().map_while(|set| {
-        // SAFETY: sets are never freed.
-        unsafe { set.load(Ordering::Acquire).as_ref() }
-    }) {
+    for set in all_sets() {
         if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
             set.inner.with(|inner| {
                 let before = inner.children.len();
@@ -778,20 +780,14 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
 /// Before fork: no set is being changed.
 pub fn lock_all() {
     BY_FD.acquire();
-    for set in SETS.iter().map_while(|set| {
-        // SAFETY: sets are never freed.
-        unsafe { set.load(Ordering::Acquire).as_ref() }
-    }) {
+    for set in all_sets() {
         set.inner.acquire();
     }
 }
 
 /// After fork, on both sides.
 pub fn unlock_all() {
-    for set in SETS.iter().map_while(|set| {
-        // SAFETY: sets are never freed.
-        unsafe { set.load(Ordering::Acquire).as_ref() }
-    }) {
+    for set in all_sets() {
         set.inner.release();
     }
     BY_FD.release();
@@ -800,10 +796,7 @@ pub fn unlock_all() {
 /// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel: from here on both sides are woken through it.
 pub fn forget_parent() {
     let Some(attachment) = runtime::attachment() else { return };
-    for set in SETS.iter().map_while(|set| {
-        // SAFETY: sets are never freed.
-        unsafe { set.load(Ordering::Acquire).as_ref() }
-    }) {
+    for set in all_sets() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.inner.with(|inner| {
             if let Some(waiter) = inner.waiter.take() {
@@ -871,10 +864,7 @@ fn is_epoll(fd: c_int) -> bool {
 
 /// Before an exec: the new program knows nothing of tags.
 pub fn untag() {
-    for set in SETS.iter().map_while(|set| {
-        // SAFETY: sets are never freed.
-        unsafe { set.load(Ordering::Acquire).as_ref() }
-    }) {
+    for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
             for entry in inner.registrations.iter().filter(|entry| entry.used && (entry.tagged || entry.masked) && entry.in_kernel)

@@ -137,7 +137,7 @@ impl Moment {
         if self.0 == 0 {
             self.0 = now + LENGTH;
         }
-        give_way();
+        sys::yield_now();
         now < self.0
     }
 }
@@ -223,7 +223,7 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     }
     if together() {
         for _ in 0..8 {
-            give_way();
+            sys::yield_now();
             if ready() {
                 habit.learn(true);
                 return true;
@@ -246,7 +246,7 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
         round += 1;
         if round % 8 == 0 {
             // Somebody else may need this processor to get on, the other end among them.
-            give_way();
+            sys::yield_now();
         }
         let before = now;
         now = sys::monotonic_ns();
@@ -258,11 +258,6 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     CROWDED_FOR.store(0, Ordering::Relaxed);
     habit.learn(false);
     false
-}
-
-fn give_way() {
-    // SAFETY: no arguments.
-    let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
 }
 
 /// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors. Who

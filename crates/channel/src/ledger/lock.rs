@@ -65,10 +65,7 @@ impl Lock {
             round = round.saturating_add(1);
             if round > 20 && round % 16 == 0 {
                 let seen = self.0.load(Ordering::Relaxed);
-                let holder = u32::try_from(seen.wrapping_sub(1)).unwrap_or(u32::MAX);
-                let entry = ledger.process(holder & 0xffff);
-                let dead =
-                    seen != 0 && holder != me && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16);
+                let dead = seen != u64::from(me) + 1 && is_dead(ledger, seen);
                 if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Held { lock: self, taken_over: true };
                 }
@@ -88,8 +85,7 @@ fn is_dead(ledger: &Ledger, word: u64) -> bool {
 /// Gives the processor away; for longer, the longer it has taken.
 fn pause(round: u32) {
     if round < 64 {
-        // SAFETY: no arguments.
-        let _ = unsafe { sys::raw(Sysno::sched_yield, [0; 6]) };
+        sys::yield_now();
     } else {
         let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: `time` is readable.

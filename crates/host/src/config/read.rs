@@ -182,7 +182,9 @@ impl Reader<'_> {
     fn size(&self, raw: Size, memory: Backing) -> Result<u64, String> {
         let bytes = match raw {
             Size::Bytes(bytes) => bytes,
-            Size::Text(text) => parse_size(&text).ok_or("must be a number with K, M, G or T (powers of 1024), like \"256M\"")?,
+            Size::Text(text) => {
+                ginnel_region::parse_size(&text).ok_or("must be a number with K, M, G or T (powers of 1024), like \"256M\"")?
+            }
         };
         if !bytes.is_power_of_two() || !(16 << 20..=1 << 40).contains(&bytes) {
             let near = bytes.checked_next_power_of_two().unwrap_or(1 << 40).clamp(16 << 20, 1 << 40);
@@ -220,18 +222,4 @@ impl Reader<'_> {
         };
         Ok(Joiners { users: ids(users, "user", users::user)?, groups: ids(groups, "group", users::group)? })
     }
-}
-
-fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let shift = match unit.trim().to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }

@@ -282,6 +282,19 @@ fn ready_inside(fd: c_int) -> bool {
     set_at(index).is_some_and(ready)
 }
 
+/// Has a hot ring something to report?
+fn hot_has_news(inner: &Inner) -> bool {
+    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
+        let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return false };
+        endpoint.slot.stage() == Stage::Active
+            && (endpoint.rx_in_ring()
+                && entry.events & IN != 0
+                && endpoint.readable()
+                && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
+                || entry.masked && endpoint.writable())
+    })
+}
+
 /// Has a ring of this set something to report? Reports nothing.
 fn ready(set: &Set) -> bool {
     heat_masked(set);
@@ -289,16 +302,7 @@ fn ready(set: &Set) -> bool {
         if !inner.stash.is_empty() {
             return true;
         }
-        let rings = inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
-            let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return false };
-            endpoint.slot.stage() == Stage::Active
-                && (endpoint.rx_in_ring()
-                    && entry.events & IN != 0
-                    && endpoint.readable()
-                    && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
-                    || entry.masked && endpoint.writable())
-        });
-        rings || inner.children.clone().iter().any(|(child, ..)| ready_inside(*child))
+        hot_has_news(inner) || inner.children.clone().iter().any(|(child, ..)| ready_inside(*child))
     })
 }
 
@@ -344,21 +348,8 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
 
 /// Spins until a hot ring has something to report.
 fn spin(set: &Set, attachment: &Attachment) -> bool {
-    let found = || {
-        set.inner.with(|inner| {
-            inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
-                entry.endpoint().is_some_and(|endpoint| {
-                    !entry.disabled
-                        && endpoint.slot.stage() == Stage::Active
-                        && (endpoint.rx_in_ring()
-                            && entry.events & IN != 0
-                            && endpoint.readable()
-                            && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
-                            || entry.masked && endpoint.writable())
-                })
-            }) || inner.waiter.is_some_and(|waiter| waiter.any(&attachment.segment))
-        })
-    };
+    let found =
+        || set.inner.with(|inner| hot_has_news(inner) || inner.waiter.is_some_and(|waiter| waiter.any(&attachment.segment)));
     let here = wait::processor();
     let together = || {
         set.inner.with(|inner| {
