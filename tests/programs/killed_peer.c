@@ -6,6 +6,11 @@ static void idle(int fd) {
     for (;;) pause();
 }
 
+static void talk(int fd) {
+    put_pattern(fd, 5000, 2);
+    idle(fd);
+}
+
 static void *kill_later(void *unused) {
     (void)unused;
     sleep_ms(150);
@@ -48,6 +53,19 @@ int main(void) {
     FAILS(recv(fd, (char[1]){0}, 1, 0), ECONNRESET);
     say("recv: reset");
     killed(fd);
+    // Behind bytes that the same receive takes.
+    fd = with_peer(talk);
+    set = epoll_create1(0);
+    put_pattern(fd, 1000, 1);  // never read
+    for (int n = 0; n < 5000; sleep_ms(5)) IS(ioctl(fd, FIONREAD, &n), 0);
+    IS(kill(other, SIGKILL), 0);
+    CHECK(WTERMSIG(ended(other)) == SIGKILL);
+    IS(epoll_add(set, fd, EPOLLIN | EPOLLRDHUP | EPOLLET), 0);
+    CHECK(epolled(set, fd, PATIENCE) & EPOLLIN);
+    IS(recv(fd, (char[10000]){0}, 10000, MSG_DONTWAIT), 5000);
+    FAILS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), ECONNRESET);
+    say("recv: bytes, then reset");
+    close(fd);
     // Asleep because there is no room.
     fd = doomed();
     char *much = calloc(1, 1 << 20);

@@ -137,7 +137,12 @@ impl<'a> Endpoint<'a> {
             wake = moved && self.publish_head();
             asked = moved && self.asked_to_freeze() && self.freeze();
             match result {
-                Ok(_) if sink.filled() > before => Take::Bytes(sink.filled() - before),
+                Ok(take) if sink.filled() > before => {
+                    if let Take::Error(errno) = take {
+                        self.keep_error(errno);
+                    }
+                    Take::Bytes(sink.filled() - before)
+                }
                 Ok(take) => take,
                 Err(Corrupt) => {
                     self.break_off(Reason::Corrupt);
@@ -386,6 +391,8 @@ impl<'a> Endpoint<'a> {
             Ok(1) => {
                 fence(SeqCst);
                 if self.has_news(direction) {
+                    // What lies behind it, FIN perhaps, is to be looked at once that is read: an edge tells of it once.
+                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
                     return Ok(Step::Again);
                 }
                 // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
@@ -410,20 +417,23 @@ impl<'a> Endpoint<'a> {
             Err(errno) => {
                 fence(SeqCst);
                 if self.has_news(direction) {
-                    // The kernel tells an error once, and told it to us: it is kept until the ring's bytes are read.
-                    self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    self.keep_error(errno);
                     return Ok(Step::Again);
                 }
                 let take = self.failed(errno);
                 if take == Take::End {
                     // It stays the end, however often it is asked.
-                    self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    self.keep_error(errno);
                 }
                 Ok(Step::Done(take))
             }
         }
+    }
+
+    /// The kernel tells an error once. It is kept for the receive that finds nothing before it.
+    pub fn keep_error(self, errno: c_int) {
+        self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+        self.slot.attention.fetch_or(attention::KERNEL, SeqCst);
     }
 
     /// What the kernel says of the next byte, or the error that it told before.
@@ -835,9 +845,7 @@ impl<'a> Endpoint<'a> {
                     return false;
                 }
                 Ok(Step::Done(Take::Error(errno))) => {
-                    // The kernel tells an error once: it is kept for the program's own call.
-                    slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-                    slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    self.keep_error(errno);
                     return true;
                 }
                 Ok(Step::Done(_)) => return true,

@@ -405,8 +405,7 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         libc::EAGAIN => Woken::TimedOut,
         libc::EINTR => Woken::Interrupted,
         errno => {
-            // The kernel tells an error once.
-            endpoint.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Ordering::Relaxed);
+            endpoint.keep_error(errno);
             Woken::Again
         }
     }

@@ -153,8 +153,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             Take::End => break,
             Take::Error(errno) => {
                 if sink.filled() > 0 {
-                    slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-                    slot.attention.fetch_or(ginnel_channel::ledger::attention::KERNEL, SeqCst);
+                    endpoint.keep_error(errno);
                     break;
                 }
                 return Outcome::Failed(errno);
