@@ -22,7 +22,6 @@ fn tokens() {
 }
 
 #[test]
-#[ignore = "random switches while ends die: see CHANGELOG.md, known limits"]
 fn chaos_in_tiny_rings() {
     let settings = [("GINNEL_CHAOS", "3:10"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
     check("chaos", &settings, PAIRS, ginnel_tests::seed());
