@@ -193,11 +193,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         return Look::Kernel;
     }
     let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
-    if entry.masked && (!tx || endpoint.writable()) {
-        // Room: the kernel reports it, edge and all.
-        entry.mask(set, false);
-        retell(epfd, index, entry);
-    }
+    unmask(set, epfd, index, entry, endpoint);
     if !rx && !(tx && entry.masked) {
         return Look::Kernel;
     }
@@ -225,6 +221,30 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         entry.in_kernel = false;
     }
     Look::Report(events)
+}
+
+/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
+fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+    let news = entry.masked && (!endpoint.tx_in_ring() || endpoint.writable());
+    if news {
+        entry.mask(set, false);
+        retell(epfd, index, entry);
+    }
+    news
+}
+
+/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
+fn unmask_hot(set: &Set, inner: &mut Inner) {
+    if set.masked.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Inner { hot, registrations, .. } = inner;
+    for &index in hot.iter() {
+        let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
+        if let Some(endpoint) = entry.endpoint().filter(|endpoint| endpoint.slot.stage() == Stage::Active) {
+            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+        }
+    }
 }
 
 /// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
@@ -299,6 +319,7 @@ fn hot_has_news(inner: &Inner) -> bool {
 fn ready(set: &Set) -> bool {
     heat_masked(set);
     set.inner.with(|inner| {
+        unmask_hot(set, inner);
         if !inner.stash.is_empty() {
             return true;
         }
@@ -417,7 +438,8 @@ fn take_bits(set: &Set, attachment: &Attachment) {
 }
 
 /// Arms every hot registration. False: there is something to report.
-fn arm_hot(_set: &Set, inner: &mut Inner) -> bool {
+fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
+    unmask_hot(set, inner);
     let hot = core::mem::take(&mut inner.hot);
     let mut all = true;
     for index in hot {
@@ -654,9 +676,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             events &= !IN;
         }
         if endpoint.slot.stage() == Stage::Active {
-            if entry.masked && (!endpoint.tx_in_ring() || endpoint.writable()) {
-                entry.mask(set, false);
-                retell(epfd, index, entry);
+            if unmask(set, epfd, index, entry, endpoint) {
                 events |= entry.events & OUT;
             }
             if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
