@@ -19,7 +19,7 @@ fn seed() -> u64 {
 fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: impl Fn(&Report)) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = seed();
-    let chaos = seed.to_string();
+    let chaos = format!("{seed}:2");
     let settings = settings.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect();
     let run = Run { name, place, settings: Some(settings), splice: false, seconds: SECONDS, workers: 2, seed };
     let Some((summary, report)) = run.go() else {
@@ -35,7 +35,7 @@ fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: im
 /// With chaos, directions moved to the ring and back again and again.
 fn switched_often(report: &Report) {
     let (up, down) = (report.sum("upgrades"), report.sum("downgrades"));
-    assert!(up > 1000 && down > 1000, "only {up} upgrades and {down} downgrades");
+    assert!(up > 100 && down > 100, "only {up} upgrades and {down} downgrades");
 }
 
 /// Tokens alone woke whoever slept.

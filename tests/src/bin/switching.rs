@@ -27,14 +27,15 @@ fn main() {
     }
     let each = (seconds / 10).clamp(2, 10);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut rounds = 0;
+    let mut rounds = 0usize;
     while Instant::now() < end {
         let before = rounds;
         for (name, place, settings) in configurations() {
             if (!only.is_empty() && only != name) || Instant::now() >= end {
                 continue;
             }
-            let chaos = format!("{seed}");
+            // Few switches, so that much happens between them, and many.
+            let chaos = format!("{seed}:{}", [2, 16][rounds % 2]);
             let settings = settings.map(|s| s.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect());
             let run = Run { name, place, settings, splice: rounds % 4 == 3, seconds: each, workers: 2, seed };
             println!("{name}: seed {seed}");

@@ -132,13 +132,12 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         return Outcome::Libc;
     }
     let peek = flags & libc::MSG_PEEK != 0;
-    let patient = !nonblocking(endpoint, flags);
     let mut sink = Sink::new(iov, flags & libc::MSG_TRUNC != 0 && !peek);
     if sink.room() == 0 {
         return Outcome::Done(0);
     }
     let mut least = 1;
-    if flags & libc::MSG_WAITALL != 0 && patient {
+    if flags & libc::MSG_WAITALL != 0 && waits(endpoint, flags) {
         least = sink.room();
     }
     let mut limit = wait::Limit::new(libc::SO_RCVTIMEO);
