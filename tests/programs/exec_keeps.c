@@ -1,4 +1,5 @@
-// exec: a socket that is not close-on-exec goes on in the new image, with what was unread and unsent; one that is ends.
+// exec: a socket that is not close-on-exec goes on in the new image, with what was unread and unsent, by whichever of its
+// descriptors are left; one that is ends.
 #include "check.h"
 
 static void peer(int fd) {
@@ -16,12 +17,14 @@ static void short_peer(int fd) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 5 && !strcmp(argv[1], "--again")) {
-        int fd = atoi(argv[2]), epoll = atoi(argv[3]);
+    if (argc == 6 && !strcmp(argv[1], "--again")) {
+        int fd = atoi(argv[2]), epoll = atoi(argv[3]), copy = atoi(argv[5]);
         side = atoi(argv[4]);
-        IS(epolled(epoll, fd, PATIENCE), EPOLLIN);
         uint8_t text[20000];
-        for (size_t at = 10000; at < 30000; at += 1000) get_all(fd, text, 1000), same(text, at, 1000, 1);
+        get_all(copy, text, 1000), same(text, 10000, 1000, 1);
+        IS(close(copy), 0);
+        IS(epolled(epoll, fd, PATIENCE), EPOLLIN);
+        for (size_t at = 11000; at < 30000; at += 1000) get_all(fd, text, 1000), same(text, at, 1000, 1);
         IS(epolled(epoll, fd, 0), 0);
         tell();
         warm_up(fd, false);
@@ -40,9 +43,9 @@ int main(int argc, char **argv) {
     put_pattern(fd, 30000, 2);
     pid_t child = fork();
     if (child == 0) {
-        char a[16], b[16], c[16];
-        snprintf(a, sizeof a, "%d", fd), snprintf(b, sizeof b, "%d", set), snprintf(c, sizeof c, "%d", side);
-        execl("/proc/self/exe", argv[0], "--again", a, b, c, NULL);
+        char a[16], b[16], c[16], d[16];
+        snprintf(a, sizeof a, "%d", fd), snprintf(b, sizeof b, "%d", set), snprintf(c, sizeof c, "%d", side), snprintf(d, sizeof d, "%d", dup(fd));
+        execl("/proc/self/exe", argv[0], "--again", a, b, c, d, NULL);
         _exit(9);
     }
     close(fd);

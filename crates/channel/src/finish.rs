@@ -60,8 +60,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// [`Self::finish`], at a point where this very thread may be inside the channel already (a signal handler that ends the process): not then.
-    pub fn finish_if_free(self) {
+    /// May this very thread, which ends the process, work on the channel? Not where it is inside it already (a signal handler that ends the process).
+    #[must_use]
+    pub fn is_free(self) -> bool {
         let (slot, ticket) = (self.slot, self.ticket());
         // Other threads hold these for microseconds; this one would hold them for ever.
         let free = |look: &dyn Fn() -> bool| {
@@ -72,12 +73,9 @@ impl Endpoint<'_> {
                 }
             })
         };
-        if free(&|| slot.tx.lock.try_lock(ticket).is_some())
+        free(&|| slot.tx.lock.try_lock(ticket).is_some())
             && free(&|| slot.rx.lock.try_lock(ticket).is_some())
             && free(&|| self.attachment.peers.is_free())
-        {
-            self.finish();
-        }
     }
 
     fn finish_active(self) {

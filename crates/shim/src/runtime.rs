@@ -259,8 +259,8 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
         return false;
     }
     crate::report::add(endpoint.slot);
-    let others = endpoint.slot.let_go(endpoint.me());
-    if others > 0 && others_live(endpoint) || endpoint.slot.forking.load(Ordering::SeqCst) != 0 {
+    endpoint.slot.let_go(endpoint.me());
+    if others_live(endpoint) || endpoint.slot.forking.load(Ordering::SeqCst) != 0 {
         return false;
     }
     if endpoint.slot.has(flag::SPAWNED) {
@@ -273,14 +273,16 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
     endpoint.finish();
     true
 }
-fn others_live(endpoint: Endpoint<'_>) -> bool {
-    let ledger = &endpoint.attachment.ledger;
+
+/// Does another process that holds the socket live?
+pub fn others_live(endpoint: Endpoint<'_>) -> bool {
+    let (ledger, me) = (&endpoint.attachment.ledger, endpoint.me() + 1);
     endpoint
         .slot
         .holders
         .iter()
         .map(|holder| holder.load(Ordering::Acquire))
-        .any(|holder| holder != 0 && ledger.process(holder - 1).alive())
+        .any(|holder| holder != 0 && holder != me && ledger.process(holder - 1).alive())
 }
 
 /// After the kernel's close of the last descriptor.

@@ -79,7 +79,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
     let index = endpoint.attachment.ledger.index(endpoint.slot);
     let Some(word) = WATCHED.get(index as usize / 64) else { return };
     let bit = 1u64 << (index % 64);
-    if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+    if word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
         return;
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;

@@ -125,20 +125,25 @@ impl Limit {
     }
 }
 
-/// A moment to wait for something that another thread is at: half a millisecond, yielding.
+/// A moment to wait for something that another thread is at: half a millisecond, yielding, then up to a quarter of a second, asleep.
 #[derive(Default)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Yields. False once the moment is over.
+    /// Waits a little. False once the moment is over.
     pub fn passes(&mut self) -> bool {
-        const LENGTH: u64 = 500_000;
+        const AWAKE: u64 = 500_000;
+        const LENGTH: u64 = 250_000_000;
         let now = sys::monotonic_ns();
         if self.0 == 0 {
-            self.0 = now + LENGTH;
+            self.0 = now;
         }
-        sys::yield_now();
-        now < self.0
+        if now - self.0 < AWAKE {
+            sys::yield_now();
+        } else {
+            let _ = kernel::poll(-1, 0, 1);
+        }
+        now - self.0 < LENGTH
     }
 }
 

@@ -31,6 +31,9 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
         if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
             return outcome;
         }
+    } else if endpoint.slot.has(flag::SHARED) {
+        // Another process may have made the channel: this one has a part in it now, and is to answer for it.
+        crate::service::watch(endpoint);
     }
     // SAFETY: the caller's promise.
     unsafe { recv_carried(endpoint, iov, flags) }
@@ -199,6 +202,9 @@ pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
         if let Some(outcome) = unsafe { send_before(endpoint, iov, flags) } {
             return outcome;
         }
+    } else if endpoint.slot.has(flag::SHARED) {
+        // As in `recv`.
+        crate::service::watch(endpoint);
     }
     // SAFETY: the caller's promise.
     unsafe { send_carried(endpoint, iov, flags) }

@@ -25,7 +25,7 @@ pub fn started() {
     }
 }
 
-/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed. Else a token would lie unread when the kernel closes them, which then resets and
+/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that somebody else may have go back to TCP. Else a token would lie unread when the kernel closes them, which then resets and
 /// throws away what it has not sent. Together they have two seconds.
 pub fn finish_all() {
     if !runtime::is_own_memory() {
@@ -35,9 +35,15 @@ pub fn finish_all() {
     for (fd, entry) in fds::all() {
         if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
             let slot = endpoint.slot;
-            let alone = slot.holder_count() <= 1 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
-            if alone && slot.stage() == Stage::Active && sys::monotonic_ns() < end {
-                endpoint.finish_if_free();
+            let alone = slot.forking.load(Ordering::SeqCst) == 0 && !runtime::others_live(endpoint);
+            let now = sys::monotonic_ns();
+            if alone && slot.stage() == Stage::Active && now < end && endpoint.is_free() {
+                if slot.has(flag::SPAWNED) {
+                    // Somebody else may have it, without having said so yet: as at a close.
+                    let _ = endpoint.detach(Reason::HandedOver, end - now);
+                } else {
+                    endpoint.finish();
+                }
             }
         }
     }
