@@ -290,7 +290,7 @@ impl Attachment {
         x ^= x >> 27;
         self.chaos.store(x, Ordering::Relaxed);
         let random = x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        (random % period == 0).then_some((random / period) & 7)
+        random.is_multiple_of(period).then_some((random / period) & 7)
     }
 }
 

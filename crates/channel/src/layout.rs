@@ -204,7 +204,6 @@ impl<'a> Direction<'a> {
     }
 
     /// (start, offset, size) of ring number `grown`. What a peer wrote, unchecked.
-    #[must_use]
     pub fn ring(self, grown: u64) -> (Untrusted<u64>, Untrusted<u64>, Untrusted<u64>) {
         let record = self.record(0x080 + (grown & 1) * 24);
         (Untrusted::new(record.epoch), Untrusted::new(record.tcp), Untrusted::new(record.ring))

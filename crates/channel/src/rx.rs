@@ -176,11 +176,11 @@ impl<'a> Endpoint<'a> {
     #[cold]
     fn recount_rx(self) {
         let slot = self.slot;
-        if slot.has(flag::COUNTED) {
-            if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
-                slot.rx.received.store(facts.received, Relaxed);
-                self.incoming().received().store(facts.received, Relaxed);
-            }
+        if slot.has(flag::COUNTED)
+            && let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED))
+        {
+            slot.rx.received.store(facts.received, Relaxed);
+            self.incoming().received().store(facts.received, Relaxed);
         }
         if slot.stage() == Stage::Active {
             let direction = self.incoming();
@@ -201,10 +201,10 @@ impl<'a> Endpoint<'a> {
         loop {
             let step = if self.rx_in_ring() {
                 // SAFETY: the caller's promise.
-                unsafe { self.from_ring(sink)? }
+                unsafe { self.step_in_ring(sink)? }
             } else {
                 // SAFETY: the caller's promise.
-                unsafe { self.from_kernel(sink)? }
+                unsafe { self.step_in_kernel(sink)? }
             };
             match step {
                 Step::Again if sink.room() > 0 => {}
@@ -233,7 +233,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     #[inline]
-    unsafe fn from_ring(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
+    unsafe fn step_in_ring(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
         let slot = self.slot;
         let rx = &slot.rx;
         let direction = self.incoming();
@@ -579,7 +579,7 @@ impl<'a> Endpoint<'a> {
 
     /// # Safety
     /// The sink's buffers are writable memory.
-    unsafe fn from_kernel(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
+    unsafe fn step_in_kernel(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
         let slot = self.slot;
         let rx = &slot.rx;
         let active = self.live();
@@ -646,15 +646,15 @@ impl<'a> Endpoint<'a> {
         // Settle at the present phase: an empty receive enters whatever switch is due.
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
-        // SAFETY: nothing is stored.
-        let mut answer = unsafe { if self.rx_in_ring() { self.from_ring(&mut none)? } else { self.from_kernel(&mut none)? } };
+        // SAFETY: `none` has no buffers: nothing is stored.
+        let mut answer = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none)? } else { self.step_in_kernel(&mut none)? } };
         for _ in 0..4 {
             let Step::Again = answer else { break };
             if self.peekable()? {
                 break;
             }
             // SAFETY: as above.
-            answer = unsafe { if self.rx_in_ring() { self.from_ring(&mut none)? } else { self.from_kernel(&mut none)? } };
+            answer = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none)? } else { self.step_in_kernel(&mut none)? } };
         }
         if !self.live() {
             // SAFETY: the caller's promise.
@@ -770,11 +770,11 @@ impl<'a> Endpoint<'a> {
         }
         let mut available = end.ahead_of(position, reach)?;
         while available > 0 {
-            if let Some((next_start, next_offset, next_size)) = next {
-                if position.wrapping_sub(next_start) as i64 >= 0 {
-                    (start, offset, size_here) = (next_start, next_offset, next_size);
-                    next = None;
-                }
+            if let Some((next_start, next_offset, next_size)) = next
+                && position.wrapping_sub(next_start) as i64 >= 0
+            {
+                (start, offset, size_here) = (next_start, next_offset, next_size);
+                next = None;
             }
             let until = next.map_or(available, |(next_start, ..)| next_start.wrapping_sub(position).min(available));
             let Some((at, len)) = sink.next() else { return Ok(false) };
@@ -813,8 +813,8 @@ impl<'a> Endpoint<'a> {
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
-            // SAFETY: nothing is stored.
-            let step = unsafe { if self.rx_in_ring() { self.from_ring(&mut none) } else { self.from_kernel(&mut none) } };
+            // SAFETY: `none` has no buffers: nothing is stored.
+            let step = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none) } else { self.step_in_kernel(&mut none) } };
             match step {
                 Err(Corrupt) => {
                     self.break_off(Reason::Corrupt);
@@ -831,12 +831,12 @@ impl<'a> Endpoint<'a> {
                         }
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        if let Swept::Tokens(1..) = self.sweep(None) {
-                            if kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0 {
-                                // FIN stood behind it.
-                                slot.attention.fetch_or(attention::KERNEL, Relaxed);
-                                continue;
-                            }
+                        if let Swept::Tokens(1..) = self.sweep(None)
+                            && kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0
+                        {
+                            // FIN stood behind it.
+                            slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                            continue;
                         }
                         if self.has_news(self.incoming()) {
                             continue;

@@ -276,7 +276,7 @@ impl<'a> Endpoint<'a> {
     fn settle(self, patient: bool) {
         let slot = self.slot;
         let attempt = slot.attempts.fetch_add(1, Relaxed);
-        if attempt > EAGER && attempt % 8 != 0 {
+        if attempt > EAGER && !attempt.is_multiple_of(8) {
             return;
         }
         if slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {

@@ -722,11 +722,13 @@ impl<'a> Endpoint<'a> {
         if self.incoming().eof().load(Acquire) != NO_EOF {
             return;
         }
-        if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) {
-            if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && self.slot.tx.owed.load(Relaxed) == 0 {
-                Slot::count(&self.slot.tx.owed, 1);
-                self.pay_tokens();
-            }
+        if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket())
+            && self.tx_in_ring()
+            && !self.slot.has(flag::TX_SHUT)
+            && self.slot.tx.owed.load(Relaxed) == 0
+        {
+            Slot::count(&self.slot.tx.owed, 1);
+            self.pay_tokens();
         }
     }
 

@@ -22,8 +22,7 @@ pub fn read(path: &Path) -> Option<f64> {
     of(&fs::read_to_string(path).ok()?)
 }
 
-// Counts of bytes stay far below 2^53.
-#[allow(clippy::cast_precision_loss)]
+#[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^53")]
 fn of(report: &str) -> Option<f64> {
     let lines = report.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
     let (ring, all) = lines.fold((0_u64, 0_u64), |(ring, all), line| {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::daemon::{Daemon, SMALL};
-use common::qemu::{MEMORY, Qemu, device, drain, is_installed, machine, presence, with_daemon};
+use common::qemu::{Host, MEMORY, Qemu, device, drain, presence};
 use common::wait;
 use ginnel_host::config::Config;
 use ginnel_region::TABLE;
@@ -11,30 +11,24 @@ use serde_json::json;
 
 #[test]
 fn the_device_is_there_with_the_segments_size_and_the_slots_id() {
-    if !is_installed("the_device_is_there_with_the_segments_size_and_the_slots_id") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut qemu = machine(directory.path(), &daemon, 2);
+    let Some(host) = Host::start() else { return };
+    let mut qemu = host.machine(2);
     assert_eq!(qemu.memory_size(), Some(16 << 20));
     assert_eq!(qemu.position(), 2);
     assert_eq!(qemu.word(0), ginnel_region::MAGIC, "a guest sees a Ginnel segment");
     assert_eq!(qemu.word(TABLE), 3 | 2 << 16, "and how many slots and vectors there are");
-    assert_eq!(daemon.status()["machines"][0]["pid"], qemu.pid());
+    assert_eq!(host.daemon.status()["machines"][0]["pid"], qemu.pid());
     assert_eq!(qemu.said(), "", "QEMU has nothing to complain about");
 }
 
 /// The options as `ginnel vm args` prints them, and real firmware: it gives the memory an address above 4 GiB behind its root port.
 #[test]
 fn q35_with_the_printed_options_has_room_for_the_memory() {
-    if !is_installed("q35_with_the_printed_options_has_room_for_the_memory") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let config = Config::load(Some(&daemon.path("ginneld.toml"))).expect("good");
+    let Some(host) = Host::start() else { return };
+    let config = Config::load(Some(&host.daemon.path("ginneld.toml"))).expect("good");
     let options: Vec<String> = ginnel_host::qemu::options(&config, "t", 1, None).expect("good").concat();
-    let mut qemu = Qemu::begin(directory.path(), "q35", &options).finish();
-    assert_eq!(daemon.slots(), [1]);
+    let mut qemu = Qemu::begin(host.directory(), "q35", &options).finish();
+    assert_eq!(host.daemon.slots(), [1]);
     qemu.qmp(json!({"execute": "cont"}));
     let address =
         wait("the firmware", || qemu.memory_region().and_then(|region| region["address"].as_u64()).filter(|at| *at < 1 << 60));
@@ -46,12 +40,9 @@ fn q35_with_the_printed_options_has_room_for_the_memory() {
 
 #[test]
 fn two_machines_share_memory_and_ring_each_other() {
-    if !is_installed("two_machines_share_memory_and_ring_each_other") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut one = machine(directory.path(), &daemon, 1);
-    let mut two = machine(directory.path(), &daemon, 3);
+    let Some(host) = Host::start() else { return };
+    let mut one = host.machine(1);
+    let mut two = host.machine(3);
     one.wait_interrupt(0); // somebody came …
     assert_eq!((presence(&mut one, 3), presence(&mut two, 1)), ((true, 1), (true, 1)), "… and it is said who");
     one.write(MEMORY + (8 << 20), 0xabcd);
@@ -72,19 +63,15 @@ fn two_machines_share_memory_and_ring_each_other() {
 
 #[test]
 fn a_killed_machine_is_noticed_by_the_other() {
-    if !is_installed("a_killed_machine_is_noticed_by_the_other") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut one = machine(directory.path(), &daemon, 1);
-    let mut two = machine(directory.path(), &daemon, 2);
+    let Some(host) = Host::start() else { return };
+    let (mut one, mut two) = host.pair();
     one.wait_interrupt(0);
     two.kill();
     one.wait_interrupt(0);
     assert_eq!(presence(&mut one, 2), (false, 1));
-    assert_eq!(daemon.slots(), [1]);
+    assert_eq!(host.daemon.slots(), [1]);
     // The machine that comes back gets its slot, is another life, and works.
-    let mut two = machine(directory.path(), &daemon, 2);
+    let mut two = host.machine(2);
     one.wait_interrupt(0);
     assert_eq!(presence(&mut one, 2), (true, 2));
     one.ring(2, 1);
@@ -93,15 +80,12 @@ fn a_killed_machine_is_noticed_by_the_other() {
 
 #[test]
 fn thirty_replugs_work_like_the_first() {
-    if !is_installed("thirty_replugs_work_like_the_first") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut two = machine(directory.path(), &daemon, 2);
-    let mut one = Qemu::start(directory.path(), &[]);
-    let before = daemon.descriptors();
+    let Some(host) = Host::start() else { return };
+    let mut two = host.machine(2);
+    let mut one = Qemu::start(host.directory(), &[]);
+    let before = host.daemon.descriptors();
     for round in 1..=30 {
-        one.add_chardev(&daemon.socket(1));
+        one.add_chardev(&host.daemon.socket(1));
         one.add_device();
         one.set_up_device();
         assert_eq!(presence(&mut one, 1), (true, round));
@@ -109,25 +93,22 @@ fn thirty_replugs_work_like_the_first() {
         one.ring(2, 1);
         two.wait_interrupt(1);
         one.remove_device();
-        wait("slot 1 free", || (daemon.slots() == [2]).then_some(()));
+        wait("slot 1 free", || (host.daemon.slots() == [2]).then_some(()));
     }
     one.assert_alive();
     two.assert_alive();
-    wait("descriptors", || (daemon.descriptors() == before).then_some(()));
+    wait("descriptors", || (host.daemon.descriptors() == before).then_some(()));
 }
 
 #[test]
 fn a_qemu_that_starts_while_the_daemon_is_away_joins_when_it_is_back() {
-    if !is_installed("a_qemu_that_starts_while_the_daemon_is_away_joins_when_it_is_back") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    common::signal(daemon.pid(), libc::SIGSTOP);
-    let mut starting = Qemu::begin(directory.path(), "pc", &device(&daemon.socket(1)));
+    let Some(host) = Host::start() else { return };
+    common::signal(host.daemon.pid(), libc::SIGSTOP);
+    let mut starting = Qemu::begin(host.directory(), "pc", &device(&host.daemon.socket(1)));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(!starting.is_ready(), "it waits for its memory");
     // The daemon does not come back; the next instance does, and finds the joiner at the door.
-    daemon.restart(libc::SIGKILL);
+    host.daemon.restart(libc::SIGKILL);
     let mut qemu = starting.finish();
     assert_eq!(qemu.memory_size(), Some(16 << 20));
     qemu.assert_alive();
@@ -135,33 +116,25 @@ fn a_qemu_that_starts_while_the_daemon_is_away_joins_when_it_is_back() {
 
 #[test]
 fn a_machine_that_dies_while_the_daemon_is_away_is_noticed_by_the_next() {
-    if !is_installed("a_machine_that_dies_while_the_daemon_is_away_is_noticed_by_the_next") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut one = machine(directory.path(), &daemon, 1);
-    let mut two = machine(directory.path(), &daemon, 2);
+    let Some(host) = Host::start() else { return };
+    let (mut one, mut two) = host.pair();
     one.wait_interrupt(0);
-    common::signal(daemon.pid(), libc::SIGSTOP);
+    common::signal(host.daemon.pid(), libc::SIGSTOP);
     two.kill();
     drain(&mut one);
-    daemon.restart(libc::SIGKILL);
+    host.daemon.restart(libc::SIGKILL);
     one.wait_interrupt(0);
     assert_eq!(presence(&mut one, 2), (false, 1));
-    assert_eq!(daemon.slots(), [1]);
+    assert_eq!(host.daemon.slots(), [1]);
 }
 
 /// Without a keeper nothing is handed on, and still: who is attached keeps memory and doorbells.
 #[test]
 fn a_daemon_that_dies_without_a_keeper_leaves_machines_what_they_have() {
-    if !is_installed("a_daemon_that_dies_without_a_keeper_leaves_machines_what_they_have") {
-        return;
-    }
-    let (daemon, directory) = (Daemon::alone(SMALL), tempfile::tempdir().expect("a directory"));
-    let mut one = machine(directory.path(), &daemon, 1);
-    let mut two = machine(directory.path(), &daemon, 2);
-    common::signal(daemon.pid(), libc::SIGKILL);
-    drop(daemon);
+    let Some(host) = Host::with(|| Daemon::alone(SMALL)) else { return };
+    let (mut one, mut two) = host.pair();
+    common::signal(host.daemon.pid(), libc::SIGKILL);
+    drop(host.daemon);
     drain(&mut two);
     one.ring(2, 1);
     two.wait_interrupt(1);
@@ -174,18 +147,14 @@ fn a_daemon_that_dies_without_a_keeper_leaves_machines_what_they_have() {
 /// A flood by the device's register: everybody goes on, and the daemon is not in its way between machines.
 #[test]
 fn a_flood_of_doorbells_stops_nobody() {
-    if !is_installed("a_flood_of_doorbells_stops_nobody") {
-        return;
-    }
-    let (daemon, directory) = with_daemon();
-    let mut one = machine(directory.path(), &daemon, 1);
-    let mut two = machine(directory.path(), &daemon, 2);
+    let Some(host) = Host::start() else { return };
+    let (mut one, mut two) = host.pair();
     for round in 0..3000 {
         one.ring(round % 4, round % 2);
     }
     two.assert_alive();
     one.assert_alive();
-    assert_eq!(daemon.slots(), [1, 2]);
+    assert_eq!(host.daemon.slots(), [1, 2]);
     drain(&mut two);
     one.ring(2, 1);
     two.wait_interrupt(1);
@@ -194,24 +163,19 @@ fn a_flood_of_doorbells_stops_nobody() {
 /// Needs 8 huge pages that are free: `echo 16 > /proc/sys/vm/nr_hugepages`.
 #[test]
 fn huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody() {
-    let test = "huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody";
     let free = || std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
     let pages = free().trim().parse::<u32>().unwrap_or(0);
     if pages < 8 {
-        common::skip(test, "fewer than 8 huge pages of 2 MiB are free");
+        common::skip("fewer than 8 huge pages of 2 MiB are free");
         return;
     }
-    if !is_installed(test) {
-        return;
-    }
-    let (daemon, directory) =
-        (Daemon::kept(&format!("{SMALL}memory = \"hugepages-2M\"\n")), tempfile::tempdir().expect("a directory"));
+    let Some(host) = Host::with(|| Daemon::kept(&format!("{SMALL}memory = \"hugepages-2M\"\n"))) else { return };
     assert_eq!(free().trim(), (pages - 8).to_string(), "all at once");
-    let mut one = machine(directory.path(), &daemon, 1);
+    let mut one = host.machine(1);
     assert_eq!((one.memory_size(), one.word(0)), (Some(16 << 20), ginnel_region::MAGIC));
-    daemon.restart(libc::SIGKILL);
-    assert_eq!(daemon.slots(), [1]);
-    let two = daemon.join(2);
+    host.daemon.restart(libc::SIGKILL);
+    assert_eq!(host.daemon.slots(), [1]);
+    let two = host.daemon.join(2);
     let memory = two.memory().expect("memory");
     assert_eq!(rustix::fs::ftruncate(memory, 0), Err(rustix::io::Errno::PERM));
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -222,7 +186,7 @@ fn huge_pages_are_reserved_at_the_start_and_a_hole_in_them_stops_nobody() {
     let all = free().trim().parse::<u64>().expect("a number") * (2 << 20);
     rustix::fs::fallocate(&thief, rustix::fs::FallocateFlags::empty(), 0, all).expect("taken");
     drop(two);
-    daemon.wait_log("event=peer_table_unwritable", 1);
-    assert_eq!(daemon.slots(), [1], "the daemon says so and goes on");
+    host.daemon.wait_log("event=peer_table_unwritable", 1);
+    assert_eq!(host.daemon.slots(), [1], "the daemon says so and goes on");
     one.assert_alive();
 }

@@ -108,7 +108,7 @@ fn a_changed_size_waits_until_no_machine_is_attached() {
 fn the_largest_configuration_is_handed_on() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 16384) {
-        common::skip("the_largest_configuration_is_handed_on", "fewer than 16384 descriptors are allowed here");
+        common::skip("fewer than 16384 descriptors are allowed here");
         return;
     }
     rustix::process::setrlimit(rustix::process::Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })

@@ -36,10 +36,10 @@ struct Manager {
 
 impl Manager {
     /// `None` where this cannot be had here.
-    fn start(test: &str) -> Option<Self> {
+    fn start() -> Option<Self> {
         let root = rustix::process::geteuid().is_root();
         if !root || !Path::new("/lib/systemd/systemd").exists() {
-            skip(test, "needs root and systemd");
+            skip("needs root and systemd");
             return None;
         }
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
@@ -73,7 +73,7 @@ impl Manager {
         let until = Instant::now() + PATIENCE;
         while manager.sh("systemctl --user is-system-running || test $? = 1 -a -S /run/x/systemd/private").1 != 0 {
             if Instant::now() > until || manager.child.try_wait().expect("our child").is_some() {
-                skip(test, "no systemd user manager can be run here");
+                skip("no systemd user manager can be run here");
                 return None;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -127,14 +127,13 @@ impl Drop for Manager {
 
 #[test]
 fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
-    let test = "under_systemd_neither_restart_nor_kill_disturbs_a_machine";
-    let Some(mut manager) = Manager::start(test) else { return };
+    let Some(mut manager) = Manager::start() else { return };
     manager.must("systemctl --user start ginneld");
     assert_eq!(manager.show("ActiveState"), "active", "READY=1 came");
     // Memory, 4 peers × 2 doorbells, 4 listening sockets.
     assert_eq!(manager.show("NFileDescriptorStore"), "13");
     let directory = tempfile::tempdir().expect("a directory");
-    let mut one = is_installed(test).then(|| {
+    let mut one = is_installed().then(|| {
         let mut one = Qemu::joined(directory.path(), &manager.socket(1));
         one.set_up_device();
         one
@@ -178,7 +177,7 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
 /// A restart into a wrong configuration costs no machine its slot: it goes on when the file is mended.
 #[test]
 fn under_systemd_a_wrong_configuration_does_not_cost_the_machines() {
-    let Some(mut manager) = Manager::start("under_systemd_a_wrong_configuration_does_not_cost_the_machines") else { return };
+    let Some(mut manager) = Manager::start() else { return };
     manager.must("systemctl --user start ginneld");
     let mut one = Client::connect(&manager.socket(1)).expect("connected");
     one.settle(2, Instant::now() + PATIENCE).expect("a setup");

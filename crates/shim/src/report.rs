@@ -37,11 +37,11 @@ pub fn write() {
     }
     let mut seen = Vec::new();
     for (_, entry) in fds::all() {
-        if let fds::Entry::Endpoint(index) = entry {
-            if !seen.contains(&index) {
-                seen.push(index);
-                add(attachment.ledger.slot(index));
-            }
+        if let fds::Entry::Endpoint(index) = entry
+            && !seen.contains(&index)
+        {
+            seen.push(index);
+            add(attachment.ledger.slot(index));
         }
     }
     let program = attachment.ledger.process(attachment.me()).name();

@@ -60,14 +60,11 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
 
 /// The endpoint has a channel, or soon will: starts the thread if it does not run, watches the socket once the channel is active.
 pub fn attend(endpoint: Endpoint<'static>) {
-    match endpoint.slot.stage() {
-        Stage::Settling => {
-            if start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
-                ring();
-            }
-        }
-        Stage::Active => watch(endpoint),
-        _ => {}
+    let stage = endpoint.slot.stage();
+    if stage == Stage::Active {
+        watch(endpoint);
+    } else if stage == Stage::Settling && start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
+        ring();
     }
 }
 
@@ -252,7 +249,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) {
         waiter.sleeping(&attachment.segment);
         if waiter.any(&attachment.segment) {
             waiter.awake(&attachment.segment);
-            return waiter.take(&attachment.segment, |bit| serve(bit));
+            return waiter.take(&attachment.segment, serve);
         }
     }
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];

@@ -32,8 +32,10 @@ static SETS: [AtomicPtr<Set>; MAX_SETS] = [const { AtomicPtr::new(core::ptr::nul
 static TAG: AtomicU64 = AtomicU64::new(0);
 /// What is known of a slot's registrations in this process: see [`local`].
 static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as usize];
-/// (descriptor) → (set, registration)s.
-static BY_FD: Spin<Option<HashMap<c_int, Vec<(u32, u32)>>>> = Spin::new(None);
+/// (set, registration).
+type Place = (u32, u32);
+/// The places of each descriptor.
+static BY_FD: Spin<Option<HashMap<c_int, Vec<Place>>>> = Spin::new(None);
 
 mod local {
     /// Registered in some set.
@@ -63,7 +65,7 @@ impl<T> Spin<T> {
         let mut round = 0u32;
         while self.held.swap(true, Ordering::Acquire) {
             round += 1;
-            if round % 64 == 0 {
+            if round.is_multiple_of(64) {
                 sys::yield_now();
             }
             core::hint::spin_loop();
@@ -292,12 +294,11 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
             drop_registration(set, inner, registration);
         });
     }
-    if let Some(slot) = slot {
-        if fds::count(slot) <= 1 {
-            if let Some(local) = LOCAL.get(slot as usize) {
-                local.store(0, Ordering::Release);
-            }
-        }
+    if let Some(slot) = slot
+        && fds::count(slot) <= 1
+        && let Some(local) = LOCAL.get(slot as usize)
+    {
+        local.store(0, Ordering::Release);
     }
 }
 
@@ -319,10 +320,10 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
 
 fn forget_data(inner: &mut Inner, index: u32) {
     let data = inner.registrations.get(index as usize).filter(|entry| !entry.tagged).map(|entry| entry.data);
-    if let Some(data) = data {
-        if inner.by_data.get(&data) == Some(&index) {
-            inner.by_data.remove(&data);
-        }
+    if let Some(data) = data
+        && inner.by_data.get(&data) == Some(&index)
+    {
+        inner.by_data.remove(&data);
     }
 }
 
@@ -354,12 +355,12 @@ fn resolve(inner: &Inner, data: u64) -> Option<u32> {
 /// Takes (set) off the places of `fd`.
 fn unlink(fd: c_int, set: u32) {
     BY_FD.with(|map| {
-        if let Some(map) = map.as_mut() {
-            if let Some(places) = map.get_mut(&fd) {
-                places.retain(|(place, _)| *place != set);
-                if places.is_empty() {
-                    map.remove(&fd);
-                }
+        if let Some(map) = map.as_mut()
+            && let Some(places) = map.get_mut(&fd)
+        {
+            places.retain(|(place, _)| *place != set);
+            if places.is_empty() {
+                map.remove(&fd);
             }
         }
     });
@@ -670,10 +671,10 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
 
 /// Something changed that a sleeper of this set must see: lets it look again.
 fn stir(set: &Set, inner: &Inner) {
-    if set.sleepers.load(Ordering::Acquire) != 0 {
-        if let Some(waiter) = inner.waiter {
-            waiter.poke();
-        }
+    if set.sleepers.load(Ordering::Acquire) != 0
+        && let Some(waiter) = inner.waiter
+    {
+        waiter.poke();
     }
 }
 
@@ -719,7 +720,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
 }
 
 /// Every (set, registration) of a slot, whatever descriptor of it was registered.
-fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<(u32, u32)> {
+fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
     if fds::count(slot) == 1 {
         return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
     }
@@ -765,10 +766,12 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
-            if let Some(entry) = inner.registrations.get_mut(registration as usize) {
-                if entry.wants(libc::EPOLLOUT) && !entry.masked && !entry.disabled {
-                    entry.hide(set, epfd, registration);
-                }
+            if let Some(entry) = inner.registrations.get_mut(registration as usize)
+                && entry.wants(libc::EPOLLOUT)
+                && !entry.masked
+                && !entry.disabled
+            {
+                entry.hide(set, epfd, registration);
             }
             make_hot(inner, registration);
             stir(set, inner);

@@ -156,7 +156,7 @@ const PROBE: u32 = 64;
 impl Habit {
     /// Trusts at first.
     #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(TRUST))
     }
 
@@ -249,7 +249,7 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
             spin_loop();
         }
         round += 1;
-        if round % 8 == 0 {
+        if round.is_multiple_of(8) {
             // Somebody else may need this processor to get on, the other end among them.
             sys::yield_now();
         }
@@ -342,10 +342,11 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         }
         // A set that has it too would not hear of what this thread is woken for.
         let alone = !crate::sets::registered(endpoint.attachment.ledger.index(slot));
-        if alone && MIXED.load(Ordering::Relaxed) == 0 {
-            if let Some(waiter) = borrow(endpoint.attachment) {
-                return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd));
-            }
+        if alone
+            && MIXED.load(Ordering::Relaxed) == 0
+            && let Some(waiter) = borrow(endpoint.attachment)
+        {
+            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd));
         }
     }
     data_by_token(endpoint, limit.end(endpoint.fd))
@@ -374,10 +375,11 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
                 }
                 break Woken::Again;
             }
-            Err(libc::EINTR) => match interrupted(end.is_some()) {
-                Some(woken) => break woken,
-                None => {}
-            },
+            Err(libc::EINTR) => {
+                if let Some(woken) = interrupted(end.is_some()) {
+                    break woken;
+                }
+            }
             Err(_) => break Woken::Again,
         }
     };
@@ -491,10 +493,11 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
                 }
                 break Woken::Again;
             }
-            Err(libc::EINTR) => match interrupted(end.is_some()) {
-                Some(woken) => break woken,
-                None => {}
-            },
+            Err(libc::EINTR) => {
+                if let Some(woken) = interrupted(end.is_some()) {
+                    break woken;
+                }
+            }
             Err(_) => break Woken::Again,
         }
     };

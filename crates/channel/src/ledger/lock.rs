@@ -56,14 +56,14 @@ impl Lock {
         loop {
             for _ in 0..50 {
                 std::hint::spin_loop();
-                if self.0.load(Ordering::Relaxed) == 0 {
-                    if let Some(held) = self.try_lock(me) {
-                        return held;
-                    }
+                if self.0.load(Ordering::Relaxed) == 0
+                    && let Some(held) = self.try_lock(me)
+                {
+                    return held;
                 }
             }
             round = round.saturating_add(1);
-            if round > 20 && round % 16 == 0 {
+            if round > 20 && round.is_multiple_of(16) {
                 let seen = self.0.load(Ordering::Relaxed);
                 let dead = seen != u64::from(me) + 1 && is_dead(ledger, seen);
                 if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {

@@ -640,7 +640,7 @@ impl Run<'_> {
         let entered = out.ack == out.epoch || early;
         let all_sent = out.queue.arrived == out.queue.len() && out.owed == 0;
         let resent = out.resend.0 == out.resend.1 || unsent;
-        let may = out.epoch % 2 == 0 && !out.hold && !out.shut;
+        let may = out.epoch.is_multiple_of(2) && !out.hold && !out.shut;
         (idle && entered && all_sent && resent && may).then(|| {
             self.out().taken = true;
             self.end().upgrades -= 1;
@@ -733,7 +733,7 @@ impl Run<'_> {
             fin = self.inc().queue.fin_arrived();
         }
         self.end().reading = Reading::Idle;
-        if self.inc().phase % 2 == 0 {
+        if self.inc().phase.is_multiple_of(2) {
             self.receive_from_tcp(all, bytes, fin, reset, epoch)
         } else if !all {
             self.receive_from_ring(bytes, fin, reset, epoch);
@@ -974,7 +974,7 @@ impl Run<'_> {
         let apart = self.is_broken(Broken::HoldApart);
         let inc = self.inc();
         let free = !inc.taken || apart;
-        (calm && inc.hold && free && inc.phase % 2 == 0 && inc.epoch == inc.phase).then(|| {
+        (calm && inc.hold && free && inc.phase.is_multiple_of(2) && inc.epoch == inc.phase).then(|| {
             self.end().reading = Reading::HandedOver;
         })
     }

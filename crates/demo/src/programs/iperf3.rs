@@ -56,7 +56,7 @@ impl Program for Iperf3 {
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
         let mut command = words([&"-c", &load.address, &"-p", &load.port, &"-t", &load.seconds, &"-J"]);
-        command.extend(load.setting.arguments.iter().map(ToString::to_string));
+        command.extend(load.setting.words());
         Ok(command)
     }
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{Listen, Load, Program, Setting, number_after, words};
+use super::{Listen, Load, Program, Setting, rate_after, words};
 use crate::tools::Tool;
 
 /// memcached and memcaslap.
@@ -48,16 +48,12 @@ impl Program for Memcached {
         let server = format!("{}:{}", load.address, load.port);
         let seconds = format!("{}s", load.seconds);
         let mut command = words([&"-s", &server, &"-T", &"1", &"-t", &seconds, &"-F", &mix.display()]);
-        command.extend(load.setting.arguments.iter().map(ToString::to_string));
+        command.extend(load.setting.words());
         Ok(command)
     }
 
     fn read(&self, printed: &str) -> Result<f64> {
-        let rate = number_after(printed, "TPS:")?;
-        if rate <= 0.0 {
-            bail!("memcaslap got no answer at all");
-        }
-        Ok(rate)
+        rate_after(printed, "TPS:", "memcaslap")
     }
 }
 

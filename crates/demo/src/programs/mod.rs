@@ -8,7 +8,7 @@ mod redis;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
 use crate::tools::Tool;
@@ -57,6 +57,13 @@ pub struct Setting {
     pub label: &'static str,
     /// The arguments that make the difference.
     pub arguments: &'static [&'static str],
+}
+
+impl Setting {
+    /// The arguments, as `Command` takes them.
+    fn words(&self) -> impl Iterator<Item = String> {
+        self.arguments.iter().map(ToString::to_string)
+    }
 }
 
 /// Where a server listens and what it may use.
@@ -110,11 +117,15 @@ fn words<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// The number that follows `label` in a program's output.
-fn number_after(printed: &str, label: &str) -> Result<f64> {
+/// The rate that follows `label` in the output of the load `load`; none at all is an error.
+fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
     let rest = printed.split_once(label).map(|(_, rest)| rest.trim_start()).unwrap_or_default();
     let number = rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap_or_default();
-    number.parse().with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))
+    let rate: f64 = number.parse().with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))?;
+    if rate <= 0.0 {
+        bail!("{load} got no answer at all");
+    }
+    Ok(rate)
 }
 
 /// The end of a program's output, short enough for a message.

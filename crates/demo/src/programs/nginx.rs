@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Listen, Load, Program, Setting, number_after, words};
+use super::{Listen, Load, Program, Setting, rate_after, words};
 use crate::tools::{self, Tool};
 
 /// nginx and wrk.
@@ -52,7 +52,7 @@ impl Program for Nginx {
 
     fn client(&self, load: &Load) -> Result<Vec<String>> {
         let mut command = words([&"-t1", &"-d", &format!("{}s", load.seconds)]);
-        command.extend(load.setting.arguments.iter().map(ToString::to_string));
+        command.extend(load.setting.words());
         command.push(format!("http://{}:{}/page.html", load.address, load.port));
         Ok(command)
     }
@@ -61,11 +61,7 @@ impl Program for Nginx {
         if let Some(line) = printed.lines().find(|line| line.contains("Socket errors:") || line.contains("Non-2xx")) {
             bail!("wrk saw errors: {}", line.trim());
         }
-        let rate = number_after(printed, "Requests/sec:")?;
-        if rate <= 0.0 {
-            bail!("wrk got no answer at all");
-        }
-        Ok(rate)
+        rate_after(printed, "Requests/sec:", "wrk")
     }
 }
 

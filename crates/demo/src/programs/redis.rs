@@ -60,12 +60,11 @@ impl Program for Redis {
         ]))
     }
 
-    // The number of requests is between FIRST / 20 and MOST.
-    #[allow(clippy::cast_possible_truncation)]
+    #[expect(clippy::cast_possible_truncation, reason = "the number of requests is between FIRST / 20 and MOST")]
     fn client(&self, load: &Load) -> Result<Vec<String>> {
         let requests = load.before.map_or(FIRST, |rate| (rate * f64::from(load.seconds)).clamp(FIRST / 20.0, MOST));
         let mut command = words([&"-h", &load.address, &"-p", &load.port, &"-c", &"50", &"-n", &(requests as i64), &"--csv"]);
-        command.extend(load.setting.arguments.iter().map(ToString::to_string));
+        command.extend(load.setting.words());
         Ok(command)
     }
 

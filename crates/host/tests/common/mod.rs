@@ -41,10 +41,12 @@ pub fn signal(pid: u32, signal: libc::c_int) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Says that a test did not run, where `cargo test` does not hide it.
-pub fn skip(what: &str, why: &str) {
+/// Says that this test, or a part of it, does not run, where `cargo test` does not hide it.
+pub fn skip(why: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "SKIPPED {what}: {why}");
+    // The harness names a test's thread after it.
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or("a test"));
 }
 
 /// The numbers by which the kernel tells eventfds apart (`eventfd-id` in fdinfo, Linux 5.2): those that a process has open.

@@ -22,11 +22,11 @@ pub const MEMORY: u64 = 0xe800_0000;
 const INTERRUPTS: u64 = 0x1_0000;
 const MESSAGE: u32 = 0x900d_0000;
 
-/// The program, where it is installed.
-pub fn is_installed(test: &str) -> bool {
+/// Is the program installed? Says so where it is not, for the test that is then skipped.
+pub fn is_installed() -> bool {
     let found = Command::new("qemu-system-x86_64").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        super::skip(test, "qemu-system-x86_64 is not installed (scripts/install-deps.sh test)");
+        super::skip("qemu-system-x86_64 is not installed (scripts/install-deps.sh test)");
     }
     found
 }
@@ -328,16 +328,39 @@ pub fn device(socket: &Path) -> Vec<String> {
     ["-chardev", &chardev, "-device", "ivshmem-doorbell,id=shm,chardev=c,vectors=2,addr=5"].map(str::to_owned).to_vec()
 }
 
-/// A daemon with a keeper, and a directory for QEMU's sockets.
-pub fn with_daemon() -> (Daemon, tempfile::TempDir) {
-    (Daemon::kept(SMALL), tempfile::tempdir().expect("a directory"))
+/// A daemon, and a directory for the sockets of its QEMUs.
+pub struct Host {
+    pub daemon: Daemon,
+    directory: tempfile::TempDir,
 }
 
-/// A QEMU in a slot, its device set up as a driver would.
-pub fn machine(directory: &Path, daemon: &Daemon, slot: u16) -> Qemu {
-    let mut qemu = Qemu::joined(directory, &daemon.socket(slot));
-    qemu.set_up_device();
-    qemu
+impl Host {
+    /// With a daemon that has a keeper; `None` where QEMU is not installed.
+    pub fn start() -> Option<Self> {
+        Self::with(|| Daemon::kept(SMALL))
+    }
+
+    /// With a daemon started in this way; `None` where QEMU is not installed.
+    pub fn with(daemon: impl FnOnce() -> Daemon) -> Option<Self> {
+        is_installed().then(|| Self { daemon: daemon(), directory: tempfile::tempdir().expect("a directory") })
+    }
+
+    /// Where the QEMUs' sockets are.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A QEMU in a slot, its device set up as a driver would.
+    pub fn machine(&self, slot: u16) -> Qemu {
+        let mut qemu = Qemu::joined(self.directory(), &self.daemon.socket(slot));
+        qemu.set_up_device();
+        qemu
+    }
+
+    /// QEMUs in slots 1 and 2.
+    pub fn pair(&self) -> (Qemu, Qemu) {
+        (self.machine(1), self.machine(2))
+    }
 }
 
 /// What the table in the segment says of a peer: attached, and how often joined.

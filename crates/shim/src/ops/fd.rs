@@ -105,10 +105,8 @@ pub fn close_range(first: u32, last: u32, cloexec: bool) -> Outcome<c_int> {
     let inside = |fd: c_int| (first..=last).contains(&fd.unsigned_abs());
     if !cloexec {
         for (fd, entry) in fds::all().filter(|(fd, _)| inside(*fd)) {
-            if entry != Entry::Own && entry != Entry::Unknown {
-                if close(fd) == Outcome::Libc {
-                    sys::close(fd);
-                }
+            if entry != Entry::Own && entry != Entry::Unknown && close(fd) == Outcome::Libc {
+                sys::close(fd);
             }
         }
     }

@@ -119,10 +119,10 @@ fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
 /// that it shares.
 fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
     let slot = endpoint.slot;
-    if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED) {
-        if let Ok(now) = sys::fcntl(endpoint.fd, libc::F_GETFL, 0) {
-            slot.set(flag::NONBLOCKING, now & libc::O_NONBLOCK as usize != 0);
-        }
+    if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED)
+        && let Ok(now) = sys::fcntl(endpoint.fd, libc::F_GETFL, 0)
+    {
+        slot.set(flag::NONBLOCKING, now & libc::O_NONBLOCK as usize != 0);
     }
     !nonblocking(endpoint, flags)
 }

@@ -53,10 +53,10 @@ pub fn finish_all() {
 fn inherit() {
     for fd in open_descriptors() {
         if runtime::classify(fd) == Entry::Tcp {
-            if let Some(endpoint) = runtime::adopt(fd, false) {
-                if fd <= 2 {
-                    let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
-                }
+            if let Some(endpoint) = runtime::adopt(fd, false)
+                && fd <= 2
+            {
+                let _ = endpoint.detach(Reason::HandedOver, 1_000_000_000);
             }
         } else if fds::get(fd) == Entry::Plain {
             // It may be an epoll set: that is looked at when it is used as one.
@@ -79,10 +79,10 @@ fn open_descriptors() -> Vec<c_int> {
             let Some(entry) = buffer.get(at..got) else { break };
             let length = entry.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes);
             let name = entry.get(19..).and_then(|name| CStr::from_bytes_until_nul(name).ok());
-            if let Some(fd) = name.and_then(|name| name.to_str().ok()).and_then(|name| name.parse::<c_int>().ok()) {
-                if fd != dir {
-                    found.push(fd);
-                }
+            if let Some(fd) = name.and_then(|name| name.to_str().ok()).and_then(|name| name.parse::<c_int>().ok())
+                && fd != dir
+            {
+                found.push(fd);
             }
             if length == 0 {
                 break;
@@ -316,13 +316,13 @@ pub fn io_uring_used() {
     let Some(attachment) = runtime::attachment() else { return };
     attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     for (fd, entry) in fds::all() {
-        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_)) {
-            if let Some(endpoint) = runtime::known(fd) {
-                if endpoint.slot.stage() == Stage::Active {
-                    super::io::hand_over_for(fd, Reason::IoUring);
-                } else {
-                    finish::hold(endpoint, Reason::IoUring);
-                }
+        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_))
+            && let Some(endpoint) = runtime::known(fd)
+        {
+            if endpoint.slot.stage() == Stage::Active {
+                super::io::hand_over_for(fd, Reason::IoUring);
+            } else {
+                finish::hold(endpoint, Reason::IoUring);
             }
         }
     }

@@ -70,14 +70,12 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
 
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
 pub fn option_set(fd: c_int, level: c_int, name: c_int) {
-    if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT {
-        if runtime::known(fd).is_some() {
-            let mut least: c_int = 1;
-            let _ = kernel::getsockopt(fd, level, name, &mut least);
-            if least > 1 {
-                // The kernel hides a token from who waits for more than one byte.
-                super::io::hand_over_for(fd, Reason::Option);
-            }
+    if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT && runtime::known(fd).is_some() {
+        let mut least: c_int = 1;
+        let _ = kernel::getsockopt(fd, level, name, &mut least);
+        if least > 1 {
+            // The kernel hides a token from who waits for more than one byte.
+            super::io::hand_over_for(fd, Reason::Option);
         }
     }
 }

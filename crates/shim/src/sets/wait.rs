@@ -137,11 +137,13 @@ fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
         }
         if !inner.children.is_empty() {
             for (child, events, data) in inner.children.clone() {
-                if n < room.len() && events & IN != 0 && ready_inside(child) {
-                    if let Some(place) = room.get_mut(n) {
-                        *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
-                        n += 1;
-                    }
+                if n < room.len()
+                    && events & IN != 0
+                    && ready_inside(child)
+                    && let Some(place) = room.get_mut(n)
+                {
+                    *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
+                    n += 1;
                 }
             }
         }
@@ -194,7 +196,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
     }
     let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
     unmask(set, epfd, index, entry, endpoint);
-    if !rx && !(tx && entry.masked) {
+    if !(rx || tx && entry.masked) {
         return Look::Kernel;
     }
     let mut events = 0;
@@ -254,10 +256,12 @@ fn cool(inner: &mut Inner, _epfd: c_int) {
     for index in hot {
         let Some(entry) = inner.registrations.get(index as usize) else { continue };
         let mut stays = entry.hot && entry.used;
-        if stays && many && entry.idle > IDLE {
-            if let Some(endpoint) = entry.endpoint() {
-                stays = !armed(inner, index, endpoint);
-            }
+        if stays
+            && many
+            && entry.idle > IDLE
+            && let Some(endpoint) = entry.endpoint()
+        {
+            stays = !armed(inner, index, endpoint);
         }
         if stays {
             inner.hot.push(index);
@@ -645,10 +649,11 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if !entry.used {
             return None;
         }
-        if entry.slot.is_none() && !entry.plain {
-            if let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd) {
-                entry.link(slot);
-            }
+        if entry.slot.is_none()
+            && !entry.plain
+            && let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd)
+        {
+            entry.link(slot);
         }
         Some(entry.endpoint())
     })?;
