@@ -100,6 +100,9 @@ static void engine(struct actor *a, unsigned mask, long steps) {
             if (m.n >= 0) continue;
         }
         if (kind == SPIN) {
+            // Any of them: the other end may be at one alone.
+            do last = (int)below(&a->rng, (uint64_t)e->nconn);
+            while (!need[last]);
             if (step(a, last, need[last] & IN && (need[last] == IN || chance(&a->rng, 2)) ? IN : OUT, false, false, &progress).n < 0) sched_yield();
             continue;
         }
