@@ -446,20 +446,23 @@ impl<'a> Endpoint<'a> {
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?
     fn ended_on_tcp(self) -> Take {
-        if self.slot.stage() == Stage::Active {
-            let (direction, phase) = (self.incoming(), self.slot.rx.phase.load(Relaxed));
-            if phase != 0 {
-                let record = direction.switch(phase).checked(|record| record.epoch == phase);
-                let whole = record.is_ok_and(|record| {
-                    let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
-                    again > 1 << 30 || self.slot.rx.received.load(Relaxed).wrapping_sub(record.tcp) >= again
-                });
-                if !whole {
-                    return Take::Error(libc::ECONNRESET);
-                }
-            }
+        if self.resent_bytes_are_due() { Take::Error(libc::ECONNRESET) } else { Take::End }
+    }
+
+    /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send again?
+    fn resent_bytes_are_due(self) -> bool {
+        let phase = self.slot.rx.phase.load(Relaxed);
+        if self.slot.stage() != Stage::Active || phase == 0 {
+            return false;
         }
-        Take::End
+        let direction = self.incoming();
+        if direction.epoch().load(Acquire) != phase {
+            // Upgraded since: everything had come before.
+            return false;
+        }
+        let Ok(record) = direction.switch(phase).checked(|record| record.epoch == phase) else { return true };
+        let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
+        again <= 1 << 30 && self.slot.rx.received.load(Relaxed).wrapping_sub(record.tcp) < again
     }
 
     /// Has the writer published anything that this reader could take now? A downgrade whose token is still on its way is none: TCP wakes.
@@ -804,6 +807,16 @@ impl<'a> Endpoint<'a> {
         direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
 
+    /// Where the next byte will lie, if nothing changes: for prefetching only.
+    #[must_use]
+    #[inline]
+    pub fn next_place(self) -> *const u8 {
+        let rx = &self.slot.rx;
+        let size = rx.ring_size.load(Relaxed);
+        let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
+        self.attachment.segment.base().wrapping_add((rx.ring_offset.load(Relaxed) + at) as usize)
+    }
+
     /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens
     /// of an empty ring. Afterwards a readable kernel socket means readable bytes, end-of-file or an error. True if there is something to receive.
     #[must_use]
@@ -987,8 +1000,11 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn is_switching(self) -> bool {
-        self.rx_in_ring()
-            && (self.slot.rx.frozen.load(Relaxed) != 0 || self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed))
+        if self.rx_in_ring() {
+            self.slot.rx.frozen.load(Relaxed) != 0 || self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed)
+        } else {
+            self.resent_bytes_are_due()
+        }
     }
 
     /// Does the writer ask for a freeze?

@@ -125,12 +125,8 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
 }
 
 fn together(wanted: &[pollfd]) -> bool {
-    let here = wait::processor();
     wanted.iter().filter_map(|entry| special(entry.fd)).all(|special| match special {
-        Special::Socket(endpoint) if endpoint.slot.stage() == Stage::Active => {
-            endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
-            endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
-        }
+        Special::Socket(endpoint) if endpoint.slot.stage() == Stage::Active => wait::together(endpoint),
         _ => false,
     })
 }

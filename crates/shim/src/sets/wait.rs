@@ -375,7 +375,6 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
 fn spin(set: &Set, attachment: &Attachment) -> bool {
     let found =
         || set.inner.with(|inner| hot_has_news(inner) || inner.waiter.is_some_and(|waiter| waiter.any(&attachment.segment)));
-    let here = wait::processor();
     let together = || {
         set.inner.with(|inner| {
             let mut hot = inner
@@ -384,11 +383,7 @@ fn spin(set: &Set, attachment: &Attachment) -> bool {
                 .filter_map(|index| inner.registrations.get(*index as usize))
                 .filter_map(Registration::endpoint)
                 .peekable();
-            hot.peek().is_some()
-                && hot.all(|endpoint| {
-                    endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
-                    endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
-                })
+            hot.peek().is_some() && hot.all(wait::together)
         })
     };
     let seen = wait::spin(attachment, &set.habit, found, together);
