@@ -798,13 +798,33 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn readable(self) -> bool {
-        let direction = self.incoming();
-        let rx = &self.slot.rx;
-        if direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
+        if self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed) {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
             return self.tidy();
         }
-        direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
+        self.ring_is_filled()
+    }
+
+    /// Are there bytes in the ring, no switch being under way? Looks at memory only: good without a lock, and when the descriptor may be gone.
+    #[must_use]
+    #[inline]
+    pub fn ring_is_filled(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        direction.tail().load(Acquire) != rx.head.load(Relaxed)
+            && rx.frozen.load(Relaxed) == 0
+            && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
+    }
+
+    /// Is there nothing to receive, the ring being the carrier: no bytes, no switch, no end, and no word from the kernel? False where only a closer look could tell.
+    #[must_use]
+    #[inline]
+    pub fn is_surely_empty(self) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        rx.phase.load(Relaxed) & 1 == 1
+            && direction.tail().load(Acquire) == rx.head.load(Relaxed)
+            && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
+            && self.slot.attention.load(Relaxed) & attention::KERNEL == 0
+            && direction.eof().load(Acquire) == NO_EOF
     }
 
     /// Where the next byte will lie, if nothing changes: for prefetching only.

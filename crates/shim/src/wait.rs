@@ -208,7 +208,7 @@ pub fn together(endpoint: Endpoint<'_>) -> bool {
 
 /// Asks for the cache line at `place`. Only a hint: any address will do.
 #[inline]
-fn prefetch(place: *const u8) {
+pub fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: prefetching never faults.
     unsafe {

@@ -46,18 +46,13 @@ pub unsafe fn wait(
     // SAFETY: the caller's promise.
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
     loop {
-        take_bits(set, attachment);
         heat_masked(set);
-        let (ready, hot) = collect(set, epfd, room);
+        let Pass { n: ready, hot, recent } = collect(set, attachment, epfd, room);
         if ready > 0 {
-            let mut n = ready;
-            if n < max && set.inner.with(|inner| ticks().wrapping_sub(inner.looked) > LOOK_EVERY) {
-                n = look(set, epfd, room, n).unwrap_or(n);
-            }
+            let n = if ready < max && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready };
             return done(n);
         }
-        let recently = set.inner.with(|inner| ticks().wrapping_sub(inner.looked) < LOOK_EVERY);
-        if hot && recently && !at_once && spin(set, attachment) {
+        if hot && recent && !at_once && spin(set, attachment) {
             continue;
         }
         match look(set, epfd, room, 0) {
@@ -93,69 +88,86 @@ fn key(endpoint: Endpoint<'_>) -> u64 {
     (direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)) ^ direction.epoch().load(Ordering::Acquire) << 52
 }
 
-/// Puts into `room` what hot rings have to report: (how many, are there hot rings at all).
-fn collect(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> (usize, bool) {
-    let mut n = deliver(set, room);
+/// What a look at the hot rings came to.
+struct Pass {
+    /// Events in `room`.
+    n: usize,
+    /// Are there hot rings at all?
+    hot: bool,
+    /// Was the kernel looked at a moment ago?
+    recent: bool,
+}
+
+/// Puts into `room` what hot rings have to report.
+fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> Pass {
+    let now = ticks();
     set.inner.with(|inner| {
-        if !inner.hot.is_empty() {
-            let many = inner.hot.len() > MANY;
-            inner.turn = inner.turn.wrapping_add(1);
-            let start = inner.turn % inner.hot.len();
-            let mut cooled = false;
-            for step in 0..inner.hot.len() {
-                let Some(&index) = inner.hot.get((start + step) % inner.hot.len()) else { continue };
-                if n == room.len() {
-                    break;
+        rang(inner, attachment);
+        inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now))
+    })
+    .unwrap_or_else(|| {
+        // Not under the lock: what became of them is asked of other sets.
+        let n = deliver(set, room);
+        set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now))
+    })
+}
+
+/// [`collect`] under the lock, behind the `n` events that are there already.
+fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64) -> Pass {
+    if !inner.hot.is_empty() {
+        let many = inner.hot.len() > MANY;
+        inner.turn = inner.turn.wrapping_add(1);
+        let start = inner.turn % inner.hot.len();
+        let mut cooled = false;
+        for step in 0..inner.hot.len() {
+            let Some(&index) = inner.hot.get((start + step) % inner.hot.len()) else { continue };
+            if n == room.len() {
+                break;
+            }
+            let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
+            match examine(set, epfd, index, entry) {
+                Look::Report(events) => {
+                    let data = entry.data;
+                    if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
+                        before.events |= events;
+                    } else if let Some(place) = room.get_mut(n) {
+                        *place = epoll_event { events, u64: data };
+                        n += 1;
+                    }
+                    entry.idle = 0;
                 }
-                let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
-                match examine(set, epfd, index, entry) {
-                    Look::Report(events) => {
-                        let data = entry.data;
-                        if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
-                            before.events |= events;
-                        } else if let Some(place) = room.get_mut(n) {
-                            *place = epoll_event { events, u64: data };
-                            n += 1;
-                        }
-                        entry.idle = 0;
-                    }
-                    Look::Nothing => {
-                        entry.idle += 1;
-                        if many && entry.idle > IDLE {
-                            cooled = true;
-                        }
-                    }
-                    Look::Kernel => {
-                        entry.hot = false;
+                Look::Nothing => {
+                    entry.idle += 1;
+                    if many && entry.idle > IDLE {
                         cooled = true;
                     }
                 }
-            }
-            if cooled {
-                cool(inner, epfd);
-            }
-        }
-        if !inner.children.is_empty() {
-            for (child, events, data) in inner.children.clone() {
-                if n < room.len()
-                    && events & IN != 0
-                    && ready_inside(child)
-                    && let Some(place) = room.get_mut(n)
-                {
-                    *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
-                    n += 1;
+                Look::Kernel => {
+                    entry.hot = false;
+                    cooled = true;
                 }
             }
         }
-        (n, !inner.hot.is_empty())
-    })
+        if cooled {
+            cool(inner, epfd);
+        }
+    }
+    if !inner.children.is_empty() {
+        for (child, events, data) in inner.children.clone() {
+            if let Some(place) = room.get_mut(n)
+                && events & IN != 0
+                && ready_inside(child)
+            {
+                *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
+                n += 1;
+            }
+        }
+    }
+    Pass { n, hot: !inner.hot.is_empty(), recent: now.wrapping_sub(inner.looked) < LOOK_EVERY }
 }
 
 /// Events that were found when somebody only asked whether there are any, and that come once.
 fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
-    if set.inner.with(|inner| inner.stash.is_empty()) {
-        return 0;
-    }
     let stash = set.inner.with(|inner| core::mem::take(&mut inner.stash));
     let mut n = 0;
     for event in stash {
@@ -306,17 +318,45 @@ fn ready_inside(fd: c_int) -> bool {
     set_at(index).is_some_and(ready)
 }
 
+/// What a look at a registration's ring needs to know of it.
+#[derive(Clone, Copy)]
+struct Watched {
+    endpoint: Endpoint<'static>,
+    /// Bytes are news …
+    reads: bool,
+    /// … unless they are told of already.
+    told: Option<u64>,
+    /// Room is news.
+    masked: bool,
+}
+
+impl Watched {
+    fn of(entry: &Registration) -> Option<Self> {
+        let endpoint = entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot.stage() == Stage::Active)?;
+        let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
+        Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
+    }
+
+    fn has_news(&self) -> bool {
+        self.has(Endpoint::readable)
+    }
+
+    #[inline]
+    fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
+        let endpoint = self.endpoint;
+        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| told != key(endpoint));
+        bytes || self.masked && endpoint.writable()
+    }
+}
+
+/// Everything hot that a ring may have news of.
+fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
+    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Watched::of)
+}
+
 /// Has a hot ring something to report?
 fn hot_has_news(inner: &Inner) -> bool {
-    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).any(|entry| {
-        let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return false };
-        endpoint.slot.stage() == Stage::Active
-            && (endpoint.rx_in_ring()
-                && entry.events & IN != 0
-                && endpoint.readable()
-                && (!entry.wants(libc::EPOLLET) || entry.seen != key(endpoint))
-                || entry.masked && endpoint.writable())
-    })
+    watched(inner).any(|watched| watched.has_news())
 }
 
 /// Has a ring of this set something to report? Reports nothing.
@@ -373,24 +413,41 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
 
 /// Spins until a hot ring has something to report.
 fn spin(set: &Set, attachment: &Attachment) -> bool {
-    let found =
-        || set.inner.with(|inner| hot_has_news(inner) || inner.waiter.is_some_and(|waiter| waiter.any(&attachment.segment)));
     let together = || {
         set.inner.with(|inner| {
-            let mut hot = inner
-                .hot
-                .iter()
-                .filter_map(|index| inner.registrations.get(*index as usize))
-                .filter_map(Registration::endpoint)
-                .peekable();
-            hot.peek().is_some() && hot.all(wait::together)
+            let mut hot = watched(inner).peekable();
+            hot.peek().is_some() && hot.all(|watched| wait::together(watched.endpoint))
         })
     };
-    let seen = wait::spin(attachment, &set.habit, found, together);
-    if seen {
-        take_bits(set, attachment);
+    let (waiter, few) = set.inner.with(|inner| (inner.waiter, Few::of(inner)));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
+    // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
+    let found = || rang() || few.as_ref().map_or_else(|| set.inner.with(|inner| hot_has_news(inner)), Few::has_news);
+    wait::spin(attachment, &set.habit, found, together)
+}
+
+/// The hot registrations of a set that has few.
+struct Few {
+    list: [Option<Watched>; 8],
+}
+
+impl Few {
+    fn of(inner: &Inner) -> Option<Self> {
+        let mut list = [None; 8];
+        let mut hot = watched(inner);
+        for (place, watched) in list.iter_mut().zip(&mut hot) {
+            *place = Some(watched);
+        }
+        hot.next().is_none().then_some(Self { list })
     }
-    seen
+
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.list.iter().map_while(Option::as_ref).any(|watched| {
+            wait::prefetch(watched.endpoint.next_place());
+            watched.has(Endpoint::ring_is_filled)
+        })
+    }
 }
 
 /// Does a registration of set `index`, or of one inside it, wait for room in a ring?
@@ -424,16 +481,15 @@ fn heat_masked(set: &Set) {
 
 /// Registrations whose channels rang become hot.
 fn take_bits(set: &Set, attachment: &Attachment) {
-    set.inner.with(|inner| {
-        let Some(waiter) = inner.waiter else { return };
-        if waiter.any(&attachment.segment) {
-            let mut rang = Vec::new();
-            waiter.take(&attachment.segment, |bit| rang.push(bit));
-            for bit in rang {
-                make_hot(inner, bit);
-            }
-        }
-    });
+    set.inner.with(|inner| rang(inner, attachment));
+}
+
+/// [`take_bits`] under the lock.
+#[inline]
+fn rang(inner: &mut Inner, attachment: &Attachment) {
+    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
+        waiter.take(&attachment.segment, |bit| make_hot(inner, bit));
+    }
 }
 
 /// Arms every hot registration. False: there is something to report.
@@ -528,8 +584,7 @@ unsafe fn sleep(
     take_bits(set, attachment);
     match got? {
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => {
-            let (n, _) = collect(set, epfd, room);
-            Ok(Some(n))
+            Ok(Some(collect(set, attachment, epfd, room).n))
         }
         0 => Ok(None),
         n => {
