@@ -29,6 +29,7 @@
 //! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
 use ginnel_region::{Segment, Untrusted};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First word of a channel's page.
@@ -43,16 +44,33 @@ pub const NO_EOF: u64 = u64::MAX;
 /// A channel in a segment: its page, seen from one process.
 #[derive(Clone, Copy)]
 pub struct Channel<'a> {
-    segment: &'a Segment,
+    words: Words<'a>,
     page: u32,
-    base: u64,
 }
 
 /// One direction of a channel.
 #[derive(Clone, Copy)]
 pub struct Direction<'a> {
-    segment: &'a Segment,
-    base: u64,
+    words: Words<'a>,
+}
+
+/// The words of a page, from some place in it on.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    first: *const AtomicU64,
+    segment: PhantomData<&'a Segment>,
+}
+
+impl<'a> Words<'a> {
+    /// The words from byte `OFFSET` of the page on.
+    ///
+    /// # Safety
+    /// `index` is inside the page.
+    #[inline]
+    unsafe fn at(self, offset: usize) -> &'a AtomicU64 {
+        // SAFETY: mapped as long as the segment is, aligned; atomics may be shared with anybody who uses the same memory.
+        unsafe { &*self.first.byte_add(offset) }
+    }
 }
 
 /// Where a switch happens, in all three counts.
@@ -72,7 +90,9 @@ macro_rules! words {
         #[must_use]
         #[inline]
         pub fn $name(self) -> &'a AtomicU64 {
-            self.segment.word(self.base + $offset)
+            const { assert!($offset % 8 == 0 && $offset < 0x200) };
+            // SAFETY: of the 512 bytes that a channel's head and each direction have.
+            unsafe { self.words.at($offset) }
         }
     )*};
 }
@@ -83,7 +103,9 @@ macro_rules! side_words {
         #[must_use]
         #[inline]
         pub fn $name(self, side: u8) -> &'a AtomicU64 {
-            self.segment.word(self.base + $offset + u64::from(side & 1) * $stride)
+            const { assert!($offset % 8 == 0 && $offset + $stride < 0x200) };
+            // SAFETY: as for the words without a side.
+            unsafe { self.words.at($offset + usize::from(side & 1) * $stride) }
         }
     )*};
 }
@@ -93,7 +115,7 @@ impl<'a> Channel<'a> {
     #[must_use]
     #[inline]
     pub fn at(segment: &'a Segment, page: u32) -> Self {
-        Self { segment, page, base: u64::from(page) * ginnel_region::PAGE }
+        Self { words: Words { first: segment.page(page).cast(), segment: PhantomData }, page }
     }
 
     /// The channel's page number, which tags everything that belongs to it.
@@ -106,7 +128,9 @@ impl<'a> Channel<'a> {
     #[must_use]
     #[inline]
     pub fn direction(self, side: u8) -> Direction<'a> {
-        Direction { segment: self.segment, base: self.base + 0x200 + u64::from(side & 1) * 0x200 }
+        // SAFETY: the page's second and third 512 bytes.
+        let first = unsafe { self.words.at(0x200 + usize::from(side & 1) * 0x200) };
+        Direction { words: Words { first, segment: PhantomData } }
     }
 
     words! {
@@ -182,14 +206,18 @@ impl<'a> Direction<'a> {
         received = 0x170;
     }
 
-    fn record(self, at: u64) -> Record {
-        let word = |i: u64| self.segment.word(self.base + at + i * 8).load(Ordering::Relaxed);
+    fn record(self, at: usize) -> Record {
+        debug_assert!(at + 24 <= 0x200);
+        // SAFETY: the records lie inside the direction's 512 bytes.
+        let word = |i: usize| unsafe { self.words.at(at + i * 8) }.load(Ordering::Relaxed);
         Record { epoch: word(0), tcp: word(1), ring: word(2) }
     }
 
-    fn set_record(self, at: u64, record: Record) {
+    fn set_record(self, at: usize, record: Record) {
+        debug_assert!(at + 24 <= 0x200);
         for (i, value) in [record.epoch, record.tcp, record.ring].into_iter().enumerate() {
-            self.segment.word(self.base + at + i as u64 * 8).store(value, Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { self.words.at(at + i * 8) }.store(value, Ordering::Relaxed);
         }
     }
 
@@ -205,13 +233,13 @@ impl<'a> Direction<'a> {
 
     /// (start, offset, size) of ring number `grown`. What a peer wrote, unchecked.
     pub fn ring(self, grown: u64) -> (Untrusted<u64>, Untrusted<u64>, Untrusted<u64>) {
-        let record = self.record(0x080 + (grown & 1) * 24);
+        let record = self.record(0x080 + usize::from(grown & 1 == 1) * 24);
         (Untrusted::new(record.epoch), Untrusted::new(record.tcp), Untrusted::new(record.ring))
     }
 
     /// Describes ring number `grown`: positions from `start` on lie in `size` bytes at `offset` of the segment.
     pub fn set_ring(self, grown: u64, start: u64, offset: u64, size: u64) {
-        self.set_record(0x080 + (grown & 1) * 24, Record { epoch: start, tcp: offset, ring: size });
+        self.set_record(0x080 + usize::from(grown & 1 == 1) * 24, Record { epoch: start, tcp: offset, ring: size });
     }
 }
 

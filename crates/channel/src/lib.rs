@@ -12,6 +12,7 @@
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
+//! | [`quick`] | the usual send and receive of a small piece, and nothing else |
 //! | [`waiter`] | sleeping and being woken |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
@@ -22,6 +23,7 @@ pub mod finish;
 pub mod kernel;
 pub mod layout;
 pub mod ledger;
+pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;
 pub mod rx;

@@ -815,6 +815,12 @@ impl<'a> Endpoint<'a> {
             && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
     }
 
+    /// Bytes that the ring says it holds. A hint, not checked.
+    #[must_use]
+    pub fn ring_bytes(self) -> u64 {
+        self.incoming().tail().load(Acquire).wrapping_sub(self.slot.rx.head.load(Relaxed))
+    }
+
     /// Is there nothing to receive, the ring being the carrier: no bytes, no switch, no end, and no word from the kernel? False where only a closer look could tell.
     #[must_use]
     #[inline]

@@ -539,7 +539,7 @@ impl<'a> Endpoint<'a> {
     }
 
     #[inline]
-    fn publish_tail(self, direction: Direction<'_>, tail: u64) {
+    pub(crate) fn publish_tail(self, direction: Direction<'_>, tail: u64) {
         self.slot.tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised) {

@@ -299,6 +299,15 @@ impl Segment {
         unsafe { &*self.base.add(offset as usize).cast::<AtomicU64>() }
     }
 
+    /// Address of page `page`; of the last one, where there is none so far.
+    #[must_use]
+    #[inline]
+    pub fn page(&self, page: u32) -> *mut u8 {
+        let offset = u64::from(page).min(self.len / PAGE - 1) * PAGE;
+        // SAFETY: inside the map.
+        unsafe { self.base.add(offset as usize) }
+    }
+
     /// Is `len` bytes from `offset` on inside the pages that can be claimed?
     #[must_use]
     pub fn holds(&self, offset: u64, len: u64) -> bool {

@@ -4,6 +4,7 @@
 //! `ginnel_channel`; where nothing can be moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own ([`service`]) does what cannot wait
 //! for the program's next call.
 pub mod fds;
+mod gather;
 pub mod hooks;
 pub mod next;
 pub mod ops;

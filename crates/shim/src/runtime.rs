@@ -92,6 +92,16 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     }
 }
 
+/// The endpoint behind `fd`, if it is known to be one and its channel is active.
+#[inline]
+#[must_use]
+pub fn known_carried(fd: c_int) -> Option<Endpoint<'static>> {
+    match fds::get(fd) {
+        Entry::Endpoint(slot) => endpoint(fd, slot).filter(|endpoint| endpoint.slot.stage() == Stage::Active),
+        _ => None,
+    }
+}
+
 /// The endpoint behind `fd`, if it is known to be one.
 #[inline]
 #[must_use]

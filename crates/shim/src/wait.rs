@@ -1,6 +1,7 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
-use crate::{next, runtime};
+use crate::{gather, next, runtime};
+use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ginnel_channel::ledger::{Stage, attention};
@@ -354,13 +355,15 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let slot = endpoint.slot;
     if slot.stage() == Stage::Active && endpoint.rx_in_ring() {
         let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
-        let next = endpoint.next_place();
+        let (next, looks) = (endpoint.next_place(), Cell::new(0u32));
         let readable = || {
+            looks.set(looks.get().wrapping_add(1));
             // The bytes come over together with the news of them, instead of after it.
             prefetch(next);
             endpoint.readable()
         };
         if spin(endpoint.attachment, habit, readable, || together(endpoint)) {
+            gather::waited(endpoint, looks.get());
             return Woken::Again;
         }
         // A set that has it too would not hear of what this thread is woken for.

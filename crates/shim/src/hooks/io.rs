@@ -69,12 +69,15 @@ fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcom
 /// As for `recv(2)`.
 #[inline]
 pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
-    // With MSG_TRUNC TCP stores nothing (tcp(7)): the buffer may be null.
-    let discarded = (flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0)
-        .then_some([iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }]);
-    match discarded.or_else(|| piece(buf, n)) {
-        // SAFETY: the caller promises `buf` writable for `n` bytes, or that nothing is stored; the piece says no more than that.
-        Some(pieces) if !bypass() => unsafe { ops::io::recv(fd, &pieces, flags) },
+    if flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0 {
+        // TCP stores nothing (tcp(7)): the buffer may be null.
+        let pieces = [iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }];
+        // SAFETY: the caller promises that nothing is stored.
+        return if bypass() { Outcome::Libc } else { unsafe { ops::io::recv(fd, &pieces, flags) } };
+    }
+    match piece(buf, n) {
+        // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than that.
+        Some([piece]) if !bypass() => unsafe { ops::io::recv_one(fd, piece.iov_base.cast(), piece.iov_len, flags) },
         _ => Outcome::Libc,
     }
 }
@@ -87,7 +90,7 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
 pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> Outcome {
     match piece(buf, n) {
         // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than that.
-        Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send(fd, &pieces, flags) },
+        Some([piece]) if n != 0 && !bypass() => unsafe { ops::io::send_one(fd, piece.iov_base.cast(), piece.iov_len, flags) },
         // Nothing to send: only the kernel's checks remain.
         _ => Outcome::Libc,
     }

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::wait::{self, Woken};
-use crate::{next, runtime, sets};
+use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
@@ -37,6 +37,65 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     }
     // SAFETY: the caller's promise.
     unsafe { recv_carried(endpoint, iov, flags) }
+}
+
+/// [`recv`] into one buffer.
+///
+/// # Safety
+/// `to` is writable for `n` bytes.
+#[inline]
+pub unsafe fn recv_one(fd: c_int, to: *mut u8, n: usize, flags: c_int) -> Outcome {
+    if is_quick(flags)
+        && let Some(endpoint) = runtime::known_carried(fd)
+    {
+        // SAFETY: the caller's promise.
+        let got = unsafe { take_quick(endpoint, to, n) };
+        if got != 0 {
+            return Outcome::Done(got as isize);
+        }
+    }
+    let pieces = [iovec { iov_base: to.cast(), iov_len: n }];
+    // SAFETY: the caller's promise.
+    unsafe { recv(fd, &pieces, flags) }
+}
+
+/// Do `flags` ask for nothing but bytes?
+#[inline]
+fn is_quick(flags: c_int) -> bool {
+    flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == 0
+}
+
+/// # Safety
+/// `to` is writable for `n` bytes.
+#[inline]
+unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usize {
+    gather::before(endpoint);
+    // SAFETY: the caller's promise.
+    let got = unsafe { endpoint.take_quick(to, n) };
+    if got != 0 && got < n {
+        gather::took_little(endpoint);
+        // A short read arms as EAGAIN does.
+        sets::emptied(endpoint);
+    }
+    got
+}
+
+/// [`send`] from one buffer.
+///
+/// # Safety
+/// `from` is readable for `n` bytes.
+#[inline]
+pub unsafe fn send_one(fd: c_int, from: *const u8, n: usize, flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB == 0
+        && let Some(endpoint) = runtime::known_carried(fd)
+        // SAFETY: the caller's promise.
+        && unsafe { endpoint.put_quick(from, n) }
+    {
+        return Outcome::Done(n as isize);
+    }
+    let pieces = [iovec { iov_base: from.cast_mut().cast(), iov_len: n }];
+    // SAFETY: the caller's promise.
+    unsafe { send(fd, &pieces, flags) }
 }
 
 /// What the kernel answers, as an outcome. `errno` is the C library's.
@@ -145,9 +204,17 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     }
     let mut limit = wait::Limit::new(libc::SO_RCVTIMEO);
     let mut switch = wait::Moment::default();
+    let mut quick = is_quick(flags);
     loop {
         if peek {
             sink = Sink::new(iov, false);
+        }
+        if quick && let [piece] = iov {
+            // SAFETY: the caller's promise.
+            let got = unsafe { take_quick(endpoint, piece.iov_base.cast(), piece.iov_len) };
+            if got != 0 {
+                return Outcome::Done(got as isize);
+            }
         }
         // A program that asks again and again is answered without a lock.
         // SAFETY: the caller's promise.
@@ -162,7 +229,8 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
                 }
                 return Outcome::Failed(errno);
             }
-            Take::Bytes(_) | Take::Nothing => {}
+            Take::Bytes(_) => quick = false,
+            Take::Nothing => {}
         }
         if !waits(endpoint, flags) {
             if sink.filled() > 0 {

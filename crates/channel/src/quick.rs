@@ -1,0 +1,94 @@
+//! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
+//! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
+
+use crate::layout::GATE_HOLD;
+use crate::ledger::{Slot, attention, flag};
+use crate::settle::Endpoint;
+use ginnel_ring::park::{self, Want};
+use ginnel_ring::span::Span;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Pieces up to this are small, bytes.
+pub const SMALL: usize = 16 << 10;
+
+impl Endpoint<'_> {
+    /// Puts `n` bytes into the ring. False, and nothing done, where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
+    ///
+    /// # Safety
+    /// `from` is readable for `n` bytes.
+    #[inline]
+    #[must_use]
+    pub unsafe fn put_quick(self, from: *const u8, n: usize) -> bool {
+        let (slot, tx) = (self.slot, &self.slot.tx);
+        if n > SMALL || self.attachment.settings.chaos.is_some() {
+            return false;
+        }
+        let Some(_held) = tx.lock.try_lock(self.ticket()) else { return false };
+        let direction = self.outgoing();
+        let (epoch, tail, size, start) =
+            (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let quiet = epoch & 1 == 1
+            && slot.flags.load(Relaxed) & (flag::TX_SHUT | flag::HOLD | flag::SHARED) == 0
+            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && direction.gate().load(Acquire) & GATE_HOLD == 0
+            && direction.freeze_epoch().load(Relaxed) != epoch
+            && direction.want_data().load(Relaxed) != Want::Closed.word();
+        // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
+        let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
+        if !quiet || used > size || (n as u64) > size - used {
+            return false;
+        }
+        // SAFETY: the ring's place was checked when it was stored; `n` bytes are readable there and free here.
+        unsafe {
+            let base = self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize);
+            Span::new(base, size, start).copy_in(tail, from, n);
+        }
+        self.publish_tail(direction, tail.wrapping_add(n as u64));
+        Slot::count(&slot.out_ring, n as u64);
+        true
+    }
+
+    /// Takes up to `n` bytes out of the ring. 0 where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
+    ///
+    /// # Safety
+    /// `to` is writable for `n` bytes.
+    #[inline]
+    #[must_use]
+    pub unsafe fn take_quick(self, to: *mut u8, n: usize) -> usize {
+        let (slot, rx) = (self.slot, &self.slot.rx);
+        let direction = self.incoming();
+        if direction.tail().load(Acquire) == rx.head.load(Relaxed) {
+            return 0;
+        }
+        let (len, wake);
+        {
+            let Some(_held) = rx.lock.try_lock(self.ticket()) else { return 0 };
+            let (head, phase, size) = (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
+            // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this phase's covers the bytes before it.
+            let available = direction.tail().load(Acquire).wrapping_sub(head);
+            let quiet = phase & 1 == 1
+                && direction.epoch().load(Acquire) == phase
+                && direction.grown().load(Acquire) == rx.grown.load(Relaxed)
+                && rx.frozen.load(Relaxed) == 0
+                && direction.wish().load(Relaxed) & 1 == 0
+                && slot.flags.load(Relaxed) & flag::SHARED == 0;
+            len = (n as u64).min(available);
+            if !quiet || available > size || len > SMALL as u64 || len == 0 {
+                return 0;
+            }
+            // SAFETY: the ring's place was checked when it was stored; `len` ≤ `n` bytes are writable there.
+            unsafe {
+                let base = self.attachment.segment.base().add(rx.ring_offset.load(Relaxed) as usize);
+                Span::new(base, size, rx.ring_start.load(Relaxed)).copy_out(head, to, len as usize);
+            }
+            let head = head.wrapping_add(len);
+            rx.head.store(head, Relaxed);
+            Slot::count(&slot.in_ring, len);
+            wake = park::publish_only(direction.head(), head, direction.want_space());
+        }
+        if wake {
+            self.grant_space();
+        }
+        len as usize
+    }
+}
