@@ -9,7 +9,7 @@ use std::sync::Mutex;
 /// Each run uses all the processors there are: one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-const SECONDS: u64 = 5;
+const SECONDS: u64 = 4;
 
 fn seed() -> u64 {
     std::env::var_os("GINNEL_SEED").map_or(1882389323479218, |_| ginnel_tests::seed())
@@ -35,7 +35,7 @@ fn under_the_shim(name: &str, place: Place, settings: &[(&str, &str)], check: im
 /// With chaos, directions moved to the ring and back again and again.
 fn switched_often(report: &Report) {
     let (up, down) = (report.sum("upgrades"), report.sum("downgrades"));
-    assert!(up > 100 && down > 100, "only {up} upgrades and {down} downgrades");
+    assert!(up > 50 && down > 50, "only {up} upgrades and {down} downgrades");
 }
 
 /// Tokens alone woke whoever slept.
@@ -50,7 +50,6 @@ fn fifo() {
 }
 
 #[test]
-#[ignore = "random switches: some runs still hang or reset a connection: see CHANGELOG.md, known limits"]
 fn fifo_chaos() {
     under_the_shim("fifo-chaos", Place::Loopback, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
@@ -61,25 +60,21 @@ fn tokens() {
 }
 
 #[test]
-#[ignore = "about one run in ten ends in a wait that does not end: see CHANGELOG.md, known limits"]
 fn tiny_rings() {
     under_the_shim("tiny-rings", Place::Loopback6, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")], |_| {});
 }
 
 #[test]
-#[ignore = "about one run in ten ends in a wait that does not end: see CHANGELOG.md, known limits"]
 fn threads_tokens() {
     under_the_shim("threads-tokens", Place::Threads, &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")], tokens_only);
 }
 
 #[test]
-#[ignore = "about one run in ten ends in a wait that does not end: see CHANGELOG.md, known limits"]
 fn namespaces() {
     under_the_shim("namespaces", Place::Namespaces, &[], |_| {});
 }
 
 #[test]
-#[ignore = "random switches: some runs still hang or reset a connection: see CHANGELOG.md, known limits"]
 fn tokens_chaos_tiny_rings() {
     let settings = [("GINNEL_TOKENS", "1"), ("GINNEL_CHAOS", "SEED"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
     under_the_shim("tokens-chaos-tiny-rings", Place::Loopback6, &settings, |report| {
@@ -89,13 +84,11 @@ fn tokens_chaos_tiny_rings() {
 }
 
 #[test]
-#[ignore = "random switches: some runs still hang or reset a connection: see CHANGELOG.md, known limits"]
 fn threads_chaos() {
     under_the_shim("threads-chaos", Place::Threads, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
 
 #[test]
-#[ignore = "random switches: some runs still hang or reset a connection: see CHANGELOG.md, known limits"]
 fn namespaces_chaos() {
     under_the_shim("namespaces-chaos", Place::Namespaces, &[("GINNEL_CHAOS", "SEED")], switched_often);
 }
