@@ -259,6 +259,7 @@ impl Endpoint<'_> {
             // Not while a step towards a channel is being taken.
             let _held = self.send_lock();
             hold(self, reason);
+            self.restore_options();
         }
         if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
             return true;
@@ -286,6 +287,7 @@ impl Endpoint<'_> {
         {
             let _held = self.send_lock();
             hold(self, reason);
+            self.restore_options();
         }
         let end = sys::monotonic_ns() + patience_ns;
         while self.slot.stage() == Stage::Active && !self.out_is_on_tcp() {

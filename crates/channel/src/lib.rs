@@ -13,6 +13,7 @@
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`waiter`] | sleeping and being woken |
+//! | [`path`] | whether TCP still gets through |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`kernel`] | the system calls on the underlying socket |
@@ -22,6 +23,7 @@ pub mod finish;
 pub mod kernel;
 pub mod layout;
 pub mod ledger;
+pub mod path;
 pub mod reclaim;
 pub mod rendezvous;
 pub mod rx;

@@ -172,7 +172,7 @@ impl<'a> Endpoint<'a> {
         let quiet = !direction.held()
             && (direction.freeze_epoch().load(Relaxed) != epoch || epoch & 1 == 0)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
-            && !slot.has(flag::HOLD)
+            && !slot.has(flag::HOLD | flag::CUT)
             && !urgent
             && self.attachment.settings.chaos.is_none();
         if quiet && epoch & 1 == 1 { Ok(true) } else { self.arrange_slowly(urgent) }
@@ -186,7 +186,7 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             if self.frozen() || slot.has(flag::HOLD) {
                 self.downgrade();
-            } else if urgent {
+            } else if urgent || self.is_cut() {
                 self.ask_for_freeze();
                 self.downgrade();
             } else if direction.held() || chaos == Some(0) {
@@ -282,7 +282,7 @@ impl<'a> Endpoint<'a> {
     fn may_upgrade(self) -> bool {
         let slot = self.slot;
         let direction = self.outgoing();
-        !slot.has(flag::HOLD | flag::TX_SHUT)
+        !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
             && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
@@ -319,6 +319,9 @@ impl<'a> Endpoint<'a> {
         slot.tx.epoch.store(epoch, Relaxed);
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
+        if slot.reason() == Reason::PathCut {
+            slot.set_reason(Reason::None);
+        }
         if direction.held() {
             self.leave_ring();
         }
@@ -513,7 +516,8 @@ impl<'a> Endpoint<'a> {
                     self.publish_tail(direction, tail);
                     unpublished = 0;
                     room = self.room(direction, 1)?;
-                    if room == 0 {
+                    // A write may be as long as it likes, and the reader as fast: somebody may ask for TCP meanwhile.
+                    if room == 0 || direction.held() || slot.has(flag::CUT) {
                         break 'all;
                     }
                 }
@@ -754,7 +758,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
             || self.tx_in_ring()
-                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().held() || self.wishes()) && self.unread() == 0)
+                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
     }
 
     /// Is this end's writer waiting for the reader to freeze?
@@ -782,7 +786,7 @@ impl<'a> Endpoint<'a> {
             return;
         }
         let direction = self.outgoing();
-        let idle = (direction.held() || self.wishes()) && self.unread() == 0;
+        let idle = (direction.asked_back() || self.wishes()) && self.unread() == 0;
         if self.tx_in_ring() && (self.frozen() || slot.has(flag::HOLD) || idle) {
             self.downgrade();
         }
