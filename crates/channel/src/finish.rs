@@ -269,7 +269,8 @@ impl Endpoint<'_> {
             self.serve_tx();
             let _ = self.tidy();
             self.request_downgrade();
-            if self.on_tcp() {
+            // A connection that was broken off meanwhile is nobody's any more, and the kernel says so.
+            if self.on_tcp() || slot.stage() == Stage::Broken {
                 return true;
             }
             if sys::monotonic_ns() > end || self.out_is_on_tcp() && self.must_be_read() {

@@ -69,6 +69,7 @@ impl<'a> Endpoint<'a> {
         match self.arrange(flags) {
             Ok(true) => {}
             Ok(false) => return Put::KernelFull,
+            Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
             Err(Corrupt) => return self.broken(Reason::Corrupt),
         }
         if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
@@ -96,6 +97,10 @@ impl<'a> Endpoint<'a> {
     #[cold]
     pub fn break_off(self, reason: Reason) {
         self.slot.set_reason(reason);
+        if self.slot.stage() == Stage::Active {
+            // The reset is meant: the other end is not to take it for the end of the stream.
+            self.channel().released().fetch_or(0x100 << self.slot.side(), SeqCst);
+        }
         self.slot.set_stage(Stage::Broken);
         kernel::abort(self.fd);
     }
@@ -191,6 +196,9 @@ impl<'a> Endpoint<'a> {
                 self.downgrade();
             } else if direction.held() || chaos == Some(0) {
                 self.leave_ring();
+            }
+            if slot.stage() == Stage::Broken {
+                return Err(Corrupt);
             }
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
@@ -331,6 +339,9 @@ impl<'a> Endpoint<'a> {
     /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes with it: whoever sleeps on this end's tokens looks again.
     pub(crate) fn downgrade(self) {
         let direction = self.outgoing();
+        if self.was_bypassed() {
+            return self.break_off(Reason::Bypassed);
+        }
         // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
         if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
             let (tx, tail) = (&self.slot.tx, self.slot.tx.tail.load(Relaxed));
@@ -341,6 +352,15 @@ impl<'a> Endpoint<'a> {
         } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
             self.break_off(Reason::Corrupt);
         }
+    }
+
+    /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for tokens, or would take tokens for them.
+    fn was_bypassed(self) -> bool {
+        const ESTABLISHED: u8 = 1;
+        const CLOSE_WAIT: u8 = 8;
+        let facts = kernel::facts(self.fd, self.slot.has(flag::CONNECTED));
+        // Where the counters never stood still there is nothing to compare: the next switch looks again.
+        facts.is_ok_and(|facts| matches!(facts.state, ESTABLISHED | CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed))
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
@@ -403,7 +423,10 @@ impl<'a> Endpoint<'a> {
                 }
                 Err(libc::EAGAIN) => break,
                 // The connection is gone: nobody sleeps on it any more.
-                Err(_) => owed = 0,
+                Err(errno) => {
+                    owed = 0;
+                    self.told(errno);
+                }
             }
         }
         slot.tx.owed.store(owed, Relaxed);
@@ -411,6 +434,13 @@ impl<'a> Endpoint<'a> {
             slot.attention.fetch_and(!attention::TOKEN_OWED, Relaxed);
         } else {
             slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// The kernel told this end of an error, once, in a call that is not the program's: the next receive is to know. (EPIPE is no news of the connection.)
+    fn told(self, errno: c_int) {
+        if errno != libc::EPIPE {
+            self.keep_error(errno);
         }
     }
 
@@ -438,9 +468,10 @@ impl<'a> Endpoint<'a> {
                     Slot::count(&slot.out_tcp, n as u64);
                 }
                 Err(libc::EAGAIN) => return Ok(false),
-                Err(_) => {
+                Err(errno) => {
                     // The connection is gone; the program's own call will learn how.
                     tx.resend_from.store(to, Relaxed);
+                    self.told(errno);
                 }
             }
         }
