@@ -2,7 +2,9 @@
 // few milliseconds, until SIGUSR1; `path client ADDRESS PORT` compares it. Ten times a second each says how far it has come.
 // All the time each has its own keepalive settings, and must see no others, though the kernel has others while a ring carries bytes. Before the server ends it has the
 // socket handed over, to stdio: from then on the kernel has its own again.
-#include "../include/check.h"
+#include "check.h"
+#include "raw.h"
+#include <sys/syscall.h>
 
 enum { PIECE = 3000, PAUSE = 3, SAY = 100 };
 
@@ -24,18 +26,7 @@ enum { MANY = sizeof OPTIONS / sizeof *OPTIONS };
 static int raw_option(int fd, int level, int name) {
     int value = -1;
     socklen_t len = sizeof value;
-    long done;
-#if defined __x86_64__
-    register long r10 __asm__("r10") = (long)&value;
-    register long r8 __asm__("r8") = (long)&len;
-    __asm__ volatile("syscall" : "=a"(done) : "a"(55L), "D"((long)fd), "S"((long)level), "d"((long)name), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
-#elif defined __aarch64__
-    register long x8 __asm__("x8") = 209, x0 __asm__("x0") = fd, x1 __asm__("x1") = level, x2 __asm__("x2") = name;
-    register long x3 __asm__("x3") = (long)&value, x4 __asm__("x4") = (long)&len;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
-    done = x0;
-#endif
-    IS(done, 0);
+    IS(raw_call(SYS_getsockopt, fd, level, name, (long)&value, (long)&len), 0);
     return value;
 }
 

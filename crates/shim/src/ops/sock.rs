@@ -101,12 +101,12 @@ pub fn option_set(fd: c_int, level: c_int, name: c_int) {
 /// `value` points to `len` readable and writable bytes.
 pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: socklen_t) {
     let Some(endpoint) = runtime::known(fd) else { return };
-    if path::is_option(level, name) {
-        if let Ok(own) = endpoint.own_option(level, name) {
-            let own = own.to_ne_bytes();
-            // SAFETY: the caller's promise; what the kernel cut short stays short.
-            unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
-        }
+    if path::is_option(level, name)
+        && let Ok(own) = endpoint.own_option(level, name)
+    {
+        let own = own.to_ne_bytes();
+        // SAFETY: the caller's promise; what the kernel cut short stays short.
+        unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
     }
     if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
         let kept = endpoint.slot.rx.error.swap(0, Ordering::Relaxed);

@@ -101,15 +101,16 @@ struct Pass {
 /// Puts into `room` what hot rings have to report.
 fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> Pass {
     let now = ticks();
-    set.inner.with(|inner| {
-        rang(inner, attachment);
-        inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now))
-    })
-    .unwrap_or_else(|| {
-        // Not under the lock: what became of them is asked of other sets.
-        let n = deliver(set, room);
-        set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now))
-    })
+    set.inner
+        .with(|inner| {
+            rang(inner, attachment);
+            inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now))
+        })
+        .unwrap_or_else(|| {
+            // Not under the lock: what became of them is asked of other sets.
+            let n = deliver(set, room);
+            set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now))
+        })
 }
 
 /// [`collect`] under the lock, behind the `n` events that are there already.
@@ -332,7 +333,8 @@ struct Watched {
 
 impl Watched {
     fn of(entry: &Registration) -> Option<Self> {
-        let endpoint = entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot.stage() == Stage::Active)?;
+        let endpoint =
+            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot.stage() == Stage::Active)?;
         let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
@@ -583,9 +585,7 @@ unsafe fn sleep(
     });
     take_bits(set, attachment);
     match got? {
-        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => {
-            Ok(Some(collect(set, attachment, epfd, room).n))
-        }
+        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room).n)),
         0 => Ok(None),
         n => {
             let n = translate(set, epfd, room, 0, n);
