@@ -63,6 +63,21 @@ fn who_slept_in_the_kernel_before_is_no_obstacle_to_sense() {
 }
 
 #[test]
+fn who_waits_for_room_keeps_nobody_waiting() {
+    holds("asleep_for_room", &[TINY, TINY_TOKENS]);
+}
+
+#[test]
+fn a_hold_keeps_rings_away() {
+    holds("held", &[FIFO, TOKENS]);
+}
+
+#[test]
+fn killed_with_bytes_unread_in_its_ring() {
+    holds("killed_unread", &[FIFO]);
+}
+
+#[test]
 fn a_program_that_computes_gives_back_what_it_wrote() {
     holds("busy_writer", &[FIFO, TOKENS]);
 }

@@ -169,6 +169,84 @@ static void busy_writer(void) {
     say("re-sent while it computed");
 }
 
+// --- held: once an end was handed over, its bytes stay out of rings.
+
+static void writes_again(int fd) {
+    hear();
+    put_pattern(fd, 3000, 9);
+    (void)!read(side, &(char){0}, 1);
+}
+
+static void held(void) {
+    int fd = with_settled_peer(writes_again);
+    uint8_t text[3000];
+    FILE *file = fdopen(dup(fd), "r");
+    CHECK(file);
+    tell();
+    for (size_t got = 0; got < sizeof text;) {
+        long n = raw_call(SYS_recvfrom, fd, (long)(text + got), (long)(sizeof text - got), 0, 0);
+        CHECK(n > 0);
+        got += (size_t)n;
+    }
+    same(text, 0, sizeof text, 9);
+    fclose(file);
+    peer_ends();
+    say("all of it came by TCP");
+}
+
+// --- asleep_for_room: a thread sleeps in a send that finds no room; others are not kept waiting. For small rings.
+
+enum { ENDLESS = 64 << 20 };
+
+static void waits(int fd) {
+    hear();
+    close(fd);
+}
+
+static void *sends(void *unused) {
+    char *text = calloc(1, ENDLESS);
+    (void)unused;
+    while (send(sleeper_fd, text, ENDLESS, MSG_NOSIGNAL) > 0) {}
+    return NULL;
+}
+
+static void asleep_for_room(void) {
+    int fd = with_settled_peer(waits);
+    pthread_t thread;
+    sleeper_fd = fd;
+    IS(pthread_create(&thread, NULL, sends, NULL), 0);
+    sleep_ms(500);
+    // There may be a little room, less than wakes a sleeper.
+    static char text[4096];
+    ssize_t n;
+    do n = send(fd, text, sizeof text, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (n > 0);
+    CHECK(n == -1 && errno == EAGAIN);
+    FAILS(recv(fd, &(char){0}, 1, MSG_DONTWAIT), EAGAIN);
+    tell();
+    IS(pthread_join(thread, NULL), 0);
+    peer_ends();
+    say("no room, said at once");
+}
+
+// --- killed_unread: an end is killed that has not read everything, and whose kernel knows of nothing unread.
+
+static void reads_until_empty(int fd) {
+    while (recv(fd, &(char){0}, 1, MSG_DONTWAIT) == 1) {}
+    tell();
+    for (;;) pause();
+}
+
+static void killed_unread(void) {
+    int fd = with_settled_peer(reads_until_empty);
+    hear();
+    put_pattern(fd, 1000, 1);
+    IS(kill(other, SIGKILL), 0);
+    CHECK(WTERMSIG(ended(other)) == SIGKILL);
+    FAILS(recv(fd, &(char){0}, 1, 0), ECONNRESET);
+    say("reset");
+}
+
 // --- last_wake_up: an end closes with bytes queued in its kernel, in the moment at which it is woken. For small rings and tokens.
 
 enum { QUEUED = 400000, CLOSES = 25 };
@@ -252,7 +330,7 @@ static const struct {
     void (*run)(void);
 } ALL[] = {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
-    {"busy_writer", busy_writer},           {"last_wake_up", last_wake_up},       {"heirs", heirs},
+    {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
     {"clean_then_reset", clean_then_reset},
 };
 
