@@ -44,6 +44,12 @@ impl Pair {
         Some(pair)
     }
 
+    /// The name of one of the two.
+    #[must_use]
+    pub fn name(&self, side: usize) -> &str {
+        &self.names[side]
+    }
+
     /// What to put before a program to run it in one of the two.
     #[must_use]
     pub fn enter(&self, side: usize) -> [&str; 4] {

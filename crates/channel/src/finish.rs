@@ -259,6 +259,7 @@ impl Endpoint<'_> {
             // Not while a step towards a channel is being taken.
             let _held = self.send_lock();
             hold(self, reason);
+            self.restore_options();
         }
         if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
             return true;
@@ -268,7 +269,8 @@ impl Endpoint<'_> {
             self.serve_tx();
             let _ = self.tidy();
             self.request_downgrade();
-            if self.on_tcp() {
+            // A connection that was broken off meanwhile is nobody's any more, and the kernel says so.
+            if self.on_tcp() || slot.stage() == Stage::Broken {
                 return true;
             }
             if sys::monotonic_ns() > end || self.out_is_on_tcp() && self.must_be_read() {
@@ -286,6 +288,7 @@ impl Endpoint<'_> {
         {
             let _held = self.send_lock();
             hold(self, reason);
+            self.restore_options();
         }
         let end = sys::monotonic_ns() + patience_ns;
         while self.slot.stage() == Stage::Active && !self.out_is_on_tcp() {

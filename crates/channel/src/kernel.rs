@@ -155,6 +155,29 @@ pub fn state(fd: c_int) -> Result<u8> {
     Ok(state)
 }
 
+/// What TCP has heard of the path to the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// How often the oldest unacknowledged bytes were sent again.
+    pub retransmits: u8,
+    /// Keepalive and window probes since the last acknowledgement.
+    pub probes: u8,
+    /// Milliseconds since the last acknowledgement.
+    pub silent: u32,
+}
+
+/// Reads what TCP has heard of the path.
+///
+/// # Errors
+/// The `errno`.
+pub fn path(fd: c_int) -> Result<Path> {
+    // The head of `struct tcp_info` up to `tcpi_last_ack_recv`.
+    let mut info = [0u32; 15];
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    let [_, _, retransmits, probes] = info[0].to_ne_bytes();
+    Ok(Path { retransmits, probes, silent: info[14] })
+}
+
 /// `getsockopt(2)` into a plain value. Returns the length that the kernel stored.
 ///
 /// # Errors

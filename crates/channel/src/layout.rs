@@ -38,6 +38,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"GINCHAN1");
 pub const GATE_TAKEN: u64 = 1;
 /// In `gate`: no upgrade, please. Set and cleared by the reader.
 pub const GATE_HOLD: u64 = 2;
+/// In `gate`, beside [`GATE_HOLD`]: only because the reader found TCP's path cut. Set and cleared by the reader.
+pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
 
@@ -171,6 +173,18 @@ impl<'a> Direction<'a> {
         self.gate().load(Ordering::Acquire) & GATE_HOLD != 0
     }
 
+    /// Did the reader find TCP's path cut?
+    #[must_use]
+    pub fn cut(self) -> bool {
+        self.gate().load(Ordering::Acquire) & GATE_CUT != 0
+    }
+
+    /// Does the reader ask for TCP, whether the writer has anything to send or not?
+    #[must_use]
+    pub fn asked_back(self) -> bool {
+        self.gate().load(Ordering::Acquire) & (GATE_HOLD | GATE_CUT) == GATE_HOLD
+    }
+
     words! {
         /// Ring offset after the last published byte.
         tail = 0x000;
@@ -198,7 +212,7 @@ impl<'a> Direction<'a> {
         freeze_epoch = 0x150;
         /// Where.
         freeze_ring = 0x158;
-        /// [`GATE_TAKEN`] and [`GATE_HOLD`].
+        /// [`GATE_TAKEN`], [`GATE_HOLD`] and [`GATE_CUT`].
         gate = 0x160;
         /// The last ring that the reader moved to.
         grown_ack = 0x168;

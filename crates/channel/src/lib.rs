@@ -14,6 +14,7 @@
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`quick`] | the usual send and receive of a small piece, and nothing else |
 //! | [`waiter`] | sleeping and being woken |
+//! | [`path`] | whether TCP still gets through |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`kernel`] | the system calls on the underlying socket |
@@ -23,6 +24,7 @@ pub mod finish;
 pub mod kernel;
 pub mod layout;
 pub mod ledger;
+pub mod path;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;

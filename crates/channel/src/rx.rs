@@ -573,7 +573,9 @@ impl<'a> Endpoint<'a> {
         }
         rx.frozen.store(0, Relaxed);
         // Only where both have agreed does a writer upgrade.
-        self.slot.advance(Stage::Settling, Stage::Active);
+        if self.slot.advance(Stage::Settling, Stage::Active) {
+            self.slot.set_reason(Reason::None);
+        }
         direction.head().store(rx.head.load(Relaxed), Release);
         rx.phase.store(record.epoch, Relaxed);
         direction.ack().store(record.epoch, SeqCst);

@@ -69,6 +69,7 @@ impl<'a> Endpoint<'a> {
         match self.arrange(flags) {
             Ok(true) => {}
             Ok(false) => return Put::KernelFull,
+            Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
             Err(Corrupt) => return self.broken(Reason::Corrupt),
         }
         if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
@@ -96,6 +97,10 @@ impl<'a> Endpoint<'a> {
     #[cold]
     pub fn break_off(self, reason: Reason) {
         self.slot.set_reason(reason);
+        if self.slot.stage() == Stage::Active {
+            // The reset is meant: the other end is not to take it for the end of the stream.
+            self.channel().released().fetch_or(0x100 << self.slot.side(), SeqCst);
+        }
         self.slot.set_stage(Stage::Broken);
         kernel::abort(self.fd);
     }
@@ -172,7 +177,7 @@ impl<'a> Endpoint<'a> {
         let quiet = !direction.held()
             && (direction.freeze_epoch().load(Relaxed) != epoch || epoch & 1 == 0)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
-            && !slot.has(flag::HOLD)
+            && !slot.has(flag::HOLD | flag::CUT)
             && !urgent
             && self.attachment.settings.chaos.is_none();
         if quiet && epoch & 1 == 1 { Ok(true) } else { self.arrange_slowly(urgent) }
@@ -186,11 +191,14 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             if self.frozen() || slot.has(flag::HOLD) {
                 self.downgrade();
-            } else if urgent {
+            } else if urgent || self.is_cut() {
                 self.ask_for_freeze();
                 self.downgrade();
             } else if direction.held() || chaos == Some(0) {
                 self.leave_ring();
+            }
+            if slot.stage() == Stage::Broken {
+                return Err(Corrupt);
             }
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
@@ -282,7 +290,7 @@ impl<'a> Endpoint<'a> {
     fn may_upgrade(self) -> bool {
         let slot = self.slot;
         let direction = self.outgoing();
-        !slot.has(flag::HOLD | flag::TX_SHUT)
+        !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
             && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
@@ -319,6 +327,9 @@ impl<'a> Endpoint<'a> {
         slot.tx.epoch.store(epoch, Relaxed);
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
+        if slot.reason() == Reason::PathCut {
+            slot.set_reason(Reason::None);
+        }
         if direction.held() {
             self.leave_ring();
         }
@@ -328,6 +339,9 @@ impl<'a> Endpoint<'a> {
     /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes with it: whoever sleeps on this end's tokens looks again.
     pub(crate) fn downgrade(self) {
         let direction = self.outgoing();
+        if self.was_bypassed() {
+            return self.break_off(Reason::Bypassed);
+        }
         // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
         if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
             let (tx, tail) = (&self.slot.tx, self.slot.tx.tail.load(Relaxed));
@@ -338,6 +352,15 @@ impl<'a> Endpoint<'a> {
         } else if self.downgrade_frozen(Untrusted::new(direction.freeze_ring().load(Relaxed))).is_err() {
             self.break_off(Reason::Corrupt);
         }
+    }
+
+    /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for tokens, or would take tokens for them.
+    fn was_bypassed(self) -> bool {
+        const ESTABLISHED: u8 = 1;
+        const CLOSE_WAIT: u8 = 8;
+        let facts = kernel::facts(self.fd, self.slot.has(flag::CONNECTED));
+        // Where the counters never stood still there is nothing to compare: the next switch looks again.
+        facts.is_ok_and(|facts| matches!(facts.state, ESTABLISHED | CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed))
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
@@ -400,7 +423,10 @@ impl<'a> Endpoint<'a> {
                 }
                 Err(libc::EAGAIN) => break,
                 // The connection is gone: nobody sleeps on it any more.
-                Err(_) => owed = 0,
+                Err(errno) => {
+                    owed = 0;
+                    self.told(errno);
+                }
             }
         }
         slot.tx.owed.store(owed, Relaxed);
@@ -408,6 +434,13 @@ impl<'a> Endpoint<'a> {
             slot.attention.fetch_and(!attention::TOKEN_OWED, Relaxed);
         } else {
             slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// The kernel told this end of an error, once, in a call that is not the program's: the next receive is to know. (EPIPE is no news of the connection.)
+    fn told(self, errno: c_int) {
+        if errno != libc::EPIPE {
+            self.keep_error(errno);
         }
     }
 
@@ -435,9 +468,10 @@ impl<'a> Endpoint<'a> {
                     Slot::count(&slot.out_tcp, n as u64);
                 }
                 Err(libc::EAGAIN) => return Ok(false),
-                Err(_) => {
+                Err(errno) => {
                     // The connection is gone; the program's own call will learn how.
                     tx.resend_from.store(to, Relaxed);
+                    self.told(errno);
                 }
             }
         }
@@ -513,7 +547,8 @@ impl<'a> Endpoint<'a> {
                     self.publish_tail(direction, tail);
                     unpublished = 0;
                     room = self.room(direction, 1)?;
-                    if room == 0 {
+                    // A write may be as long as it likes, and the reader as fast: somebody may ask for TCP meanwhile.
+                    if room == 0 || direction.held() || slot.has(flag::CUT) {
                         break 'all;
                     }
                 }
@@ -754,7 +789,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
             || self.tx_in_ring()
-                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().held() || self.wishes()) && self.unread() == 0)
+                && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
     }
 
     /// Is this end's writer waiting for the reader to freeze?
@@ -782,7 +817,7 @@ impl<'a> Endpoint<'a> {
             return;
         }
         let direction = self.outgoing();
-        let idle = (direction.held() || self.wishes()) && self.unread() == 0;
+        let idle = (direction.asked_back() || self.wishes()) && self.unread() == 0;
         if self.tx_in_ring() && (self.frozen() || slot.has(flag::HOLD) || idle) {
             self.downgrade();
         }

@@ -224,7 +224,8 @@ impl Survey {
         let (out_carrier, in_carrier) = (carrier(slot.tx.epoch.load(Relaxed)), carrier(slot.rx.phase.load(Relaxed)));
         let tuple = slot.tuple();
         let address = |bytes, port| (tuple.local_port != 0).then(|| address::text(bytes, port));
-        let tcp = out_carrier == Carrier::Tcp || in_carrier == Carrier::Tcp;
+        // Where the path is cut, the next byte goes by TCP.
+        let tcp = out_carrier == Carrier::Tcp || in_carrier == Carrier::Tcp || active && slot.has(flag::CUT);
         let why = if tcp { Some(why(slot, &holders, stage)) } else { None };
         let connection = Connection {
             cookie,

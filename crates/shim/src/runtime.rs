@@ -271,6 +271,7 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
     crate::report::add(endpoint.slot);
     endpoint.slot.let_go(endpoint.me());
     if others_live(endpoint) || endpoint.slot.forking.load(Ordering::SeqCst) != 0 {
+        endpoint.leave_options();
         return false;
     }
     if endpoint.slot.has(flag::SPAWNED) {

@@ -30,18 +30,25 @@ static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) 
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
 static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
+/// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.
+static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];
+
 const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
 /// How often the thread looks while something settles, ms.
-const SETTLING_TICK: c_int = 1;
+const SETTLING_TICK: u64 = 1;
 /// How often while a writer waits for its reader to freeze the ring, ms.
-const LEAVING_TICK: c_int = 5;
+const LEAVING_TICK: u64 = 5;
 /// How often where peers cannot wake it, ms.
-const TOKEN_TICK: c_int = 100;
+const TOKEN_TICK: u64 = 100;
 /// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
-const SHARED_TICK: c_int = 200;
+const SHARED_TICK: u64 = 200;
 /// How often otherwise, ms.
-const IDLE_TICK: c_int = 5000;
+const IDLE_TICK: u64 = 5000;
+/// How often it looks at paths while rings carry bytes or a path is in question, ms.
+const PATH_TICK: u64 = 1000;
+/// How often it looks whether rings carry bytes, ms.
+const PATHS_TICK: u64 = 2000;
 /// How long a pause waits for the thread to be gone, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 
@@ -210,29 +217,18 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
 fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
+    let (mut woken, mut next, mut next_path) = (true, 0, 0);
     loop {
-        let settling = SETTLING.load(Ordering::Acquire) != 0;
-        let mut seen = all(attachment);
-        if settling && !seen.settling {
-            SETTLING.store(0, Ordering::Release);
-            // One that began meanwhile did not ring.
-            seen = all(attachment);
-            if seen.settling {
-                SETTLING.store(1, Ordering::Release);
-            }
+        let now = sys::monotonic_ns();
+        if woken || now >= next {
+            next = now + tick(attachment) * 1_000_000;
         }
-        let tick = if seen.settling {
-            SETTLING_TICK
-        } else if seen.leaving {
-            LEAVING_TICK
-        } else if waiter(attachment).is_none() {
-            TOKEN_TICK
-        } else if seen.shared {
-            SHARED_TICK
-        } else {
-            IDLE_TICK
-        };
-        sleep(attachment, tick);
+        if now >= next_path {
+            let tick = if look_at_paths(attachment) { PATH_TICK } else { PATHS_TICK };
+            next_path = now + tick * 1_000_000;
+        }
+        let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+        woken = sleep(attachment, c_int::try_from(left).unwrap_or(c_int::MAX));
         if GENERATION.load(Ordering::Acquire) != generation {
             return;
         }
@@ -243,13 +239,40 @@ fn run(generation: usize) {
     }
 }
 
-fn sleep(attachment: &'static Attachment, ms: c_int) {
+/// Looks at every slot of this process. Returns when it is to be done again at the latest, ms.
+fn tick(attachment: &'static Attachment) -> u64 {
+    let settling = SETTLING.load(Ordering::Acquire) != 0;
+    let mut seen = all(attachment);
+    if settling && !seen.settling {
+        SETTLING.store(0, Ordering::Release);
+        // One that began meanwhile did not ring.
+        seen = all(attachment);
+        if seen.settling {
+            SETTLING.store(1, Ordering::Release);
+        }
+    }
+    if seen.settling {
+        SETTLING_TICK
+    } else if seen.leaving {
+        LEAVING_TICK
+    } else if waiter(attachment).is_none() {
+        TOKEN_TICK
+    } else if seen.shared {
+        SHARED_TICK
+    } else {
+        IDLE_TICK
+    }
+}
+
+/// Sleeps until something is to be done, at most so long. False if nothing happened.
+fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     let waiter = waiter(attachment);
     if let Some(waiter) = waiter {
         waiter.sleeping(&attachment.segment);
         if waiter.any(&attachment.segment) {
             waiter.awake(&attachment.segment);
-            return waiter.take(&attachment.segment, serve);
+            waiter.take(&attachment.segment, serve);
+            return true;
         }
     }
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
@@ -281,6 +304,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) {
             }
         }
     }
+    got != Ok(0)
 }
 
 /// What a look at every slot showed.
@@ -304,39 +328,63 @@ fn all(attachment: &'static Attachment) -> Seen {
     seen
 }
 
+/// Looks whether TCP still gets through where rings carry bytes. True if there is any such connection. Idle ones cost a look at two counters.
+fn look_at_paths(attachment: &'static Attachment) -> bool {
+    /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
+    const LINGER: u64 = 3;
+    let mut any = false;
+    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+        let slot = attachment.ledger.slot(index);
+        let Some(known) = CARRIED.get(index as usize) else { continue };
+        if slot.stage() != Stage::Active {
+            continue;
+        }
+        let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
+        let before = known.load(Ordering::Relaxed);
+        let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(1).min(LINGER) } else { 0 };
+        known.store(carried | quiet, Ordering::Relaxed);
+        let moved = quiet < LINGER && carried != 0;
+        any |= (moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question))
+            && with_endpoint(index, |endpoint| endpoint.check_path(moved)) == Some(true);
+    }
+    any
+}
+
 /// Does for one slot what is due.
 fn serve(index: u32) {
-    unless_serving(index, || {
-        let Some(fd) = fds::of_slot(index) else { return };
-        let Some(endpoint) = runtime::endpoint(fd, index) else { return };
-        // The number may have been closed past the hooks.
-        if kernel::cookie(fd) != Ok(endpoint.slot.cookie.load(Ordering::Relaxed)) {
-            return;
-        }
-        match endpoint.slot.stage() {
-            Stage::Settling => {
-                endpoint.progress(false);
-                if endpoint.slot.stage() == Stage::Active {
-                    watch(endpoint);
-                }
-            }
-            Stage::Active => {
+    with_endpoint(index, |endpoint| match endpoint.slot.stage() {
+        Stage::Settling => {
+            endpoint.progress(false);
+            if endpoint.slot.stage() == Stage::Active {
                 watch(endpoint);
-                if endpoint.slot.has(flag::SHARED) {
-                    endpoint.heal();
-                    take_over(endpoint);
-                }
-                if endpoint.asked_to_freeze() {
-                    let _ = endpoint.tidy();
-                    endpoint.request_downgrade();
-                }
-                if endpoint.wants_service() {
-                    endpoint.serve_tx();
-                }
             }
-            _ => {}
         }
+        Stage::Active => {
+            watch(endpoint);
+            if endpoint.slot.has(flag::SHARED) {
+                endpoint.heal();
+                take_over(endpoint);
+            }
+            if endpoint.asked_to_freeze() {
+                let _ = endpoint.tidy();
+                endpoint.request_downgrade();
+            }
+            if endpoint.wants_service() {
+                endpoint.serve_tx();
+            }
+        }
+        _ => {}
     });
+}
+
+/// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.
+fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Option<T> {
+    unless_serving(index, || {
+        let fd = fds::of_slot(index)?;
+        let endpoint = runtime::endpoint(fd, index)?;
+        // The number may have been closed past the hooks.
+        (kernel::cookie(fd) == Ok(endpoint.slot.cookie.load(Ordering::Relaxed))).then(|| work(endpoint))
+    })
 }
 
 /// Another process that has the socket was named as the one to wake, and ended: this one is.

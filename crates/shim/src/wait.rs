@@ -112,13 +112,23 @@ fn socket_limit(fd: c_int, name: c_int) -> Option<timespec> {
 pub struct Limit {
     name: c_int,
     end: Option<Deadline>,
+    /// How far the reader of a full ring had come, and since when.
+    still: Option<(u64, u64)>,
 }
 
 impl Limit {
     /// The limit that the socket option `name` sets, from the first sleep on.
     #[must_use]
     pub fn new(name: c_int) -> Self {
-        Self { name, end: None }
+        Self { name, end: None, still: None }
+    }
+
+    /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call, nanoseconds.
+    fn standstill(&mut self, head: u64) -> u64 {
+        let now = sys::monotonic_ns();
+        let since = self.still.filter(|(known, _)| *known == head).map_or(now, |(_, since)| since);
+        self.still = Some((head, since));
+        now - since
     }
 
     fn end(&mut self, fd: c_int) -> Deadline {
@@ -470,14 +480,13 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     if let Some(waiter) = &waiter {
         waiter.sleeping(segment);
     }
-    let head = endpoint.outgoing().head().load(Ordering::Relaxed);
-    let began = sys::monotonic_ns();
+    let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
+    let _ = limit.standstill(head());
     let woken = loop {
         if endpoint.writable() {
             break Woken::Again;
         }
         let mut events = libc::POLLRDHUP;
-        let mut limit = remaining(end);
         let standing = kernel::poll(endpoint.fd, libc::POLLIN | libc::POLLRDHUP, 0);
         if standing & libc::POLLRDHUP != 0 {
             // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
@@ -495,14 +504,14 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
             10_000_000
         };
         let soon = timespec { tv_sec: 0, tv_nsec: soon };
-        limit = Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < soon.tv_nsec).unwrap_or(soon));
+        let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
         let fifo = waiter.as_ref().map_or(-1, |waiter| waiter.fifo());
         let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
-        match ppoll(&mut fds, limit) {
+        match ppoll(&mut fds, Some(soon)) {
             Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => break Woken::TimedOut,
             Ok(0) => {
                 // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it.
-                if sys::monotonic_ns() - began > PATIENCE && endpoint.outgoing().head().load(Ordering::Relaxed) == head {
+                if limit.standstill(head()) > PATIENCE {
                     endpoint.spill();
                 }
                 break Woken::Again;

@@ -81,13 +81,15 @@ pub enum Reason {
     Held = 16,
     /// Detached by the user.
     Detached = 17,
+    /// TCP's own packets are not answered: what TCP cannot carry, a ring must not.
+    PathCut = 18,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 18] = [
+        const ALL: [Reason; 19] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -106,6 +108,7 @@ impl Reason {
             Reason::NoSegment,
             Reason::Held,
             Reason::Detached,
+            Reason::PathCut,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -132,6 +135,7 @@ impl fmt::Display for Reason {
             Self::NoSegment => "no segment",
             Self::Held => "peer asked for TCP",
             Self::Detached => "detached",
+            Self::PathCut => "the network path is cut",
         })
     }
 }
@@ -144,6 +148,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 2;
     /// The writing direction was shut down.
     pub const TX_SHUT: u32 = 4;
+    /// TCP's path is cut, as far as this end knows: what is written goes to TCP.
+    pub const CUT: u32 = 8;
     /// Keep to TCP: ask the peer's writer, and do not upgrade.
     pub const HOLD: u32 = 16;
     /// Side number in the channel.
@@ -337,6 +343,14 @@ pub struct Slot {
     pub downgrades: AtomicU64,
     /// How much of the counters above the processes that had the socket have reported so far, in their order.
     pub reported: [AtomicU64; 8],
+    /// The program's own keepalive settings while others stand in the kernel (see [`crate::path`]); 0: the program's stand there.
+    pub keepalive: AtomicU64,
+    /// Its TCP_USER_TIMEOUT at such a time, milliseconds.
+    pub user_timeout: AtomicU64,
+    /// Monotonic milliseconds at which the path was found cut.
+    pub cut_at: AtomicU64,
+    /// How far the incoming ring was written then.
+    pub cut_tail: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024);
@@ -477,7 +491,7 @@ mod tests {
 
     #[test]
     fn reasons_round_trip() {
-        for value in 0..18 {
+        for value in 0..19 {
             assert_eq!(Reason::of(value) as u32, value);
         }
         assert_eq!(Reason::of(99), Reason::None);

@@ -86,7 +86,8 @@ pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int,
         ops::sock::setting_option(fd, level, name, value, len);
     }
     // SAFETY: the program's own arguments.
-    let result = unsafe { next::setsockopt(fd, level, name, value, len) };
+    let call = || unsafe { next::setsockopt(fd, level, name, value, len) };
+    let result = if ours { ops::sock::with_own_options(fd, level, name, call) } else { call() };
     if ours && result == 0 {
         keeping_errno(|| ops::sock::option_set(fd, level, name));
     }

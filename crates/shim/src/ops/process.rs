@@ -44,6 +44,8 @@ pub fn finish_all() {
                 } else {
                     endpoint.finish();
                 }
+            } else if !alone && slot.stage() == Stage::Active {
+                endpoint.leave_options_if_free();
             }
         }
     }

@@ -3,8 +3,8 @@ use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
-use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Reason, Stage, attention};
+use ginnel_channel::{kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
@@ -68,6 +68,21 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
     }
 }
 
+/// Around the kernel's `setsockopt`: the options by which paths are looked at are the program's for its duration.
+pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if !path::is_option(level, name) {
+        return call();
+    }
+    match runtime::known(fd) {
+        Some(endpoint) => {
+            let result = endpoint.with_own_options(|| (call(), next::errno()));
+            next::set_errno(result.1);
+            result.0
+        }
+        None => call(),
+    }
+}
+
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
 pub fn option_set(fd: c_int, level: c_int, name: c_int) {
     if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT && runtime::known(fd).is_some() {
@@ -86,6 +101,13 @@ pub fn option_set(fd: c_int, level: c_int, name: c_int) {
 /// `value` points to `len` readable and writable bytes.
 pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: socklen_t) {
     let Some(endpoint) = runtime::known(fd) else { return };
+    if path::is_option(level, name)
+        && let Ok(own) = endpoint.own_option(level, name)
+    {
+        let own = own.to_ne_bytes();
+        // SAFETY: the caller's promise; what the kernel cut short stays short.
+        unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
+    }
     if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
         let kept = endpoint.slot.rx.error.swap(0, Ordering::Relaxed);
         let broken = if endpoint.slot.stage() == Stage::Broken { libc::ECONNRESET } else { 0 };
