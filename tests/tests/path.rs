@@ -121,6 +121,6 @@ fn a_packet_filter_drops() {
         let done = Command::new(first).args(rest).arg("nft").arg(command).output().expect("nft runs");
         assert!(done.status.success(), "nft {command}: {}", String::from_utf8_lossy(&done.stderr));
     };
-    let rules = "table inet cut { chain in { type filter hook input priority 0; tcp sport 4711 drop; } }";
+    let rules = "table inet cut { chain arriving { type filter hook input priority 0; tcp sport 4711 drop; }; }";
     cut("filter", &[], |pair| nft(pair, rules), |pair| nft(pair, "delete table inet cut"));
 }
