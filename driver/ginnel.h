@@ -45,10 +45,10 @@ struct ginnel_watch {
 /* A doorbell, as the argument of GINNEL_RING. */
 #define GINNEL_BELL(peer, vector) ((__u32)(peer) << 16 | (__u32)(vector))
 
-#define GINNEL_INFO	_IOR('\xb6', 1, struct ginnel_info)
+#define GINNEL_INFO	_IOR(0xb6, 1, struct ginnel_info)
 /* Wait for interrupts on this file, in place of what it waited for before. */
-#define GINNEL_WATCH	_IOW('\xb6', 2, struct ginnel_watch)
+#define GINNEL_WATCH	_IOW(0xb6, 2, struct ginnel_watch)
 /* Ring the doorbell that the argument names; takes a file that is open for writing. Nobody says whether anybody is there. */
-#define GINNEL_RING	_IO('\xb6', 3)
+#define GINNEL_RING	_IO(0xb6, 3)
 
 #endif /* GINNEL_H */

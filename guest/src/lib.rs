@@ -41,10 +41,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Where the program does not lie in one.
 #[must_use]
 pub fn target_dir() -> PathBuf {
-    // target/PROFILE/deps/TEST or target/PROFILE/PROGRAM
+    // target/PROFILE/deps/TEST, target/PROFILE/examples/PROGRAM or target/PROFILE/PROGRAM
     let this = std::env::current_exe().expect("a program knows its own path");
     let mut directory = this.parent().expect("a program lies in a folder");
-    if directory.ends_with("deps") {
+    if directory.ends_with("deps") || directory.ends_with("examples") {
         directory = directory.parent().expect("deps lies in a profile's folder");
     }
     directory.parent().expect("a profile's folder lies in the target folder").to_path_buf()
