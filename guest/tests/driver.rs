@@ -1,23 +1,15 @@
 //! The driver in real guests: binding, files, memory type, interrupts, unplugging.
 
+mod common;
+
+use common::program;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 const SEGMENTS: &str = "[segment.t]\nsize = \"16M\"\nslots = 3\nvectors = 3\n[segment.u]\nsize = \"32M\"\nslots = 2\nvectors = 1\n";
-
-/// `programs/NAME.c`, compiled for the host and so for its guests.
-fn program(directory: &Path, name: &str) -> Vec<u8> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c"));
-    let (to, driver) = (directory.join(name), Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver"));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-static", "-I"]).arg(driver).arg("-o").arg(&to).arg(&source);
-    assert!(compiler.status().expect("cc").success(), "{} does not compile", source.display());
-    std::fs::read(&to).expect("compiled")
-}
 
 fn spec(daemon: &Daemon, directory: &Path, slot: u16, segments: &[&str]) -> Spec {
     let args = |segment: &&str| daemon.vm_args(segment, slot).expect("options");

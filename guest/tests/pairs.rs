@@ -1,5 +1,8 @@
 //! Unmodified programs in two guests, `ginnel run` in each: correct, and carried by the segment.
 
+mod common;
+
+use common::program;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
@@ -30,6 +33,7 @@ impl Lab {
             netdev: Some(switch.netdev("net")),
             address: Some(format!("10.77.0.{slot}/24")),
             options: daemon.vm_args("t", slot).expect("options"),
+            files: vec![("/root/pingpong".into(), 0o755, program(directory.path(), "pingpong"))],
             driver,
             ..Spec::new(&format!("guest{slot}"))
         };
@@ -87,7 +91,17 @@ fn netcat(lab: &Lab) {
         assert!(tcp + ring == 15_000_000 && ring > 1_000_000, "{ring} bytes out of the ring: {}", to.sh("cat report"));
     }
     let all = status(one)["segments"][0]["pages"].as_u64().expect("pages");
-    wait("all pages free", || (free(one) == all && free(two) == all).then_some(()));
+    let until = Instant::now() + PATIENCE;
+    // Each finds what its own dead held: both are asked each time.
+    while [free(one), free(two)] != [all, all] {
+        assert!(
+            Instant::now() < until,
+            "memory is lost: {}\n{}",
+            one.sh("ginnel status --json; ps"),
+            two.sh("ginnel status --json; ps")
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 #[test]
@@ -127,5 +141,65 @@ fn netcat_and_iperf3_between_two_guests() {
     let (sent, got) = (&result["end"]["sum_sent"]["bytes"], &result["end"]["sum_received"]["bytes"]);
     assert!(got.as_u64() > Some(10_000_000), "{sent} sent, {got} received");
     server.finish().expect("ended").good().expect("well");
+    lab.assert_healthy();
+}
+
+/// Ticks that a guest's programs have used, kernel and user time, and those that its processor was not idle.
+fn busy(guest: &Guest) -> u64 {
+    let stat = guest.sh("head -1 /proc/stat");
+    // "cpu user nice system idle iowait irq softirq …", hundredths of a second.
+    let fields: Vec<u64> = stat.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    fields.iter().sum::<u64>() - fields[3] - fields[4]
+}
+
+/// Interrupts of the segment's device so far.
+fn interrupts(guest: &Guest) -> u64 {
+    let text = guest.sh("grep ginnel0 /proc/interrupts");
+    text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+/// A blocking reader and one in epoll sleep, are woken by interrupts, and use no time while nothing comes.
+#[test]
+fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
+    let _alone = machine::alone();
+    let lab = Lab::boot(2, true, &["redis-server", "redis-cli"]);
+    let (one, two) = (&lab.guests[0], &lab.guests[1]);
+    let no_spin = "GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run --";
+
+    // Blocking at both ends: each of a hundred round trips wakes both by an interrupt, and few if any by a token.
+    let server = one.start(&format!("{no_spin} ./pingpong serve 6000"), PATIENCE).expect("started");
+    let asked = two.sh(&format!("{no_spin} ./pingpong ask 10.77.0.1 6000 100 5"));
+    server.finish().expect("ended").good().expect("well");
+    for guest in [one, two] {
+        let (rung, tokens) = (interrupts(guest), reported(guest, "tokens_sent"));
+        assert!(rung >= 50 && tokens <= 20, "{rung} interrupts, {tokens} tokens sent: {}", guest.sh("cat report"));
+        assert!(reported(guest, "ring_in") >= 64 * 80, "{}", guest.sh("cat report"));
+    }
+    println!("a round trip of 64 bytes, both sleeping: {} µs by doorbell", asked.trim());
+
+    // redis sleeps in epoll.
+    let before = interrupts(one);
+    one.sh(&format!("{no_spin} redis-server --bind 0.0.0.0 --protected-mode no --save '' --port 7000 >log 2>&1 &"));
+    two.sh("for i in $(seq 100); do redis-cli -h 10.77.0.1 -p 7000 ping && exit 0; sleep 0.1; done; exit 1");
+    let requests = "(for i in $(seq 30); do echo incr a; sleep 0.1; done; sleep 12; echo get a)";
+    let client = format!("{requests} | {no_spin} redis-cli -h 10.77.0.1 -p 7000 >said");
+    let session = two.start(&client, PATIENCE).expect("started");
+    wait("both directions in a ring, woken by doorbells", || {
+        let seen = status(one);
+        let connections = seen["connections"].as_array().expect("a list");
+        let by_bell = |one: &Value| one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell";
+        connections.iter().any(by_bell).then_some(())
+    });
+    two.sh("until grep -q 30 said; do sleep 0.1; done");
+    let rung = interrupts(one) - before;
+    assert!(rung >= 10, "{rung} interrupts: {}", status(one));
+    // Nothing to do for five seconds: the processors idle, as they would on TCP. (What asks takes some time itself.)
+    let before = [busy(one), busy(two)];
+    std::thread::sleep(Duration::from_secs(5));
+    let used = [busy(one) - before[0], busy(two) - before[1]];
+    assert!(used.iter().all(|&ticks| ticks < 100), "hundredths of a second used in 5 s: {used:?}");
+    session.finish().expect("ended").good().expect("well");
+    assert_eq!(two.sh("tail -1 said").trim(), "30");
+    one.sh("killall redis-server");
     lab.assert_healthy();
 }

@@ -113,11 +113,13 @@ pub struct Attachment {
     pub place: Option<Place>,
     /// As which member the ledger's processes appear in the segment.
     pub member: u16,
-    /// Wake-ups by FIFO are to be had.
+    /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment too.
     pub fifos: bool,
     me: AtomicU32,
     ticket: AtomicU32,
     wake_dir: AtomicI32,
+    /// The guest driver's device, to ring doorbells with; -1 where there are none.
+    device: AtomicI32,
     lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
     pub(crate) peers: crate::waiter::PeerFifos,
@@ -174,8 +176,10 @@ impl Attachment {
         let key = segment.id() ^ place.map_or(0, |place| place.life());
         let member = ledger.member_of(key, ticket, || place::choose_member(&segment, place)).ok_or_else(|| refuse(Error::Full))?;
         let wake_dir = open_wake_directory(&wake_directory(&settings.directory, &settings.segment));
-        // FIFOs reach nobody in another kernel.
-        let fifos = wake_dir.is_ok() && !settings.tokens && !segment.tokens_only() && place.is_none();
+        let tokens = settings.tokens || segment.tokens_only();
+        // FIFOs reach nobody in another kernel, doorbells everybody.
+        let device = if place.is_some() && !tokens { open_device(&settings.segment) } else { -1 };
+        let fifos = !tokens && if place.is_some() { device >= 0 } else { wake_dir.is_ok() };
         let attachment = Self {
             ledger,
             segment,
@@ -185,6 +189,7 @@ impl Attachment {
             me: AtomicU32::new(me),
             ticket: AtomicU32::new(ticket),
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
+            device: AtomicI32::new(device),
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
             peers: crate::waiter::PeerFifos::new(),
@@ -193,6 +198,7 @@ impl Attachment {
             settings,
         };
         attachment.own(attachment.wake_dir());
+        attachment.own(attachment.device());
         attachment.lock_member();
         Ok(attachment)
     }
@@ -215,6 +221,12 @@ impl Attachment {
     #[must_use]
     pub fn wake_dir(&self) -> i32 {
         self.wake_dir.load(Ordering::Relaxed)
+    }
+
+    /// The guest driver's device, to ring doorbells with; -1 where there are none.
+    #[must_use]
+    pub fn device(&self) -> i32 {
+        self.device.load(Ordering::Relaxed)
     }
 
     /// Page of the service thread's waiter, 0 where there is none.
@@ -339,6 +351,12 @@ pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
     let mut name = segment.as_os_str().to_owned();
     name.push(".wake");
     name.into()
+}
+
+/// A descriptor of the guest driver's device, out of the program's way; -1 where it cannot be had.
+pub(crate) fn open_device(path: &Path) -> i32 {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return -1 };
+    sys::openat(libc::AT_FDCWD, &path, libc::O_RDWR | libc::O_NONBLOCK, 0).map_or(-1, sys::move_high)
 }
 
 fn open_wake_directory(directory: &Path) -> Result<i32, i32> {

@@ -7,7 +7,8 @@ use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_l
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, reclaim};
-use ginnel_region::{Error, Segment as Region, device};
+use ginnel_region::device::{self, Source};
+use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -266,10 +267,12 @@ impl Survey {
             Want::of(incoming.want_data().load(Relaxed))
         });
         let tokens_only = region.is_some_and(Region::tokens_only);
+        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. }));
+        let better = if device { Wake::Doorbell } else { Wake::Fifo };
         match wish {
-            Some(Want::Waiter { .. }) => Wake::Fifo,
+            Some(Want::Waiter { .. }) => better,
             _ if tokens_only || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0 => Wake::Token,
-            _ => Wake::Fifo,
+            _ => better,
         }
     }
 }

@@ -7,7 +7,6 @@
 //   device ring DEVICE PEER VECTOR
 //   device wait DEVICE VECTOR OFFSET|any   waits in poll, up to 30 s; "ready" and the count
 //   device unplug DEVICE          maps, waits until the device goes, and tries everything again
-#define _GNU_SOURCE
 #include "ginnel.h"
 #include <errno.h>
 #include <fcntl.h>
