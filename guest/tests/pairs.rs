@@ -2,74 +2,10 @@
 
 mod common;
 
-use common::program;
-use ginnel_guest::daemon::Daemon;
-use ginnel_guest::kernel::Kernel;
-use ginnel_guest::machine::{self, Guest, Spec};
-use ginnel_guest::network::Switch;
+use common::{Lab, PATIENCE, busy, interrupts, reported, status, wait};
+use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-
-const SEGMENT: &str = "[segment.t]\nsize = \"64M\"\nslots = 3\nvectors = 3\n";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Guests with one segment and one network.
-struct Lab {
-    guests: Vec<Guest>,
-    daemon: Daemon,
-    _switch: Switch,
-    _directory: tempfile::TempDir,
-}
-
-impl Lab {
-    /// Boots guests 1 to `count`, with the driver or without, and with these programs.
-    fn boot(count: u16, driver: bool, programs: &[&str]) -> Self {
-        let kernel = Kernel::fetch().expect("a kernel");
-        let directory = tempfile::tempdir().expect("a directory");
-        let daemon = Daemon::start(directory.path(), SEGMENT, true).expect("ginneld");
-        let switch = Switch::new(directory.path()).expect("a switch");
-        let spec = |slot: u16| Spec {
-            programs: programs.iter().map(|&name| name.to_owned()).collect(),
-            netdev: Some(switch.netdev("net")),
-            address: Some(format!("10.77.0.{slot}/24")),
-            options: daemon.vm_args("t", slot).expect("options"),
-            files: vec![("/root/pingpong".into(), 0o755, program(directory.path(), "pingpong"))],
-            driver,
-            ..Spec::new(&format!("guest{slot}"))
-        };
-        let specs: Vec<Spec> = (1..=count).map(spec).collect();
-        let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
-        Self { guests, daemon, _switch: switch, _directory: directory }
-    }
-
-    fn assert_healthy(&self) {
-        self.guests.iter().for_each(Guest::assert_healthy);
-        let log = self.daemon.log();
-        assert!(!log.contains("level=error"), "{log}");
-    }
-}
-
-fn status(guest: &Guest) -> Value {
-    serde_json::from_str(&guest.sh("ginnel status --json")).expect("JSON")
-}
-
-/// Waits until `ready` gives something.
-fn wait<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = ready() {
-            return value;
-        }
-        assert!(Instant::now() < until, "waited {PATIENCE:?} for {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Sums of the counters that the processes of a guest reported when they ended.
-fn reported(guest: &Guest, counter: &str) -> u64 {
-    let text = guest.sh("cat /root/report 2>/dev/null || true");
-    text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)).sum()
-}
 
 /// 15 MB through netcat each way, one after the other (both at once are more than netcat bears, with or without Ginnel: it ends when one way
 /// does): the same bytes, by the ring, and nothing of the segment is lost afterwards.
@@ -142,20 +78,6 @@ fn netcat_and_iperf3_between_two_guests() {
     assert!(got.as_u64() > Some(10_000_000), "{sent} sent, {got} received");
     server.finish().expect("ended").good().expect("well");
     lab.assert_healthy();
-}
-
-/// Ticks that a guest's programs have used, kernel and user time, and those that its processor was not idle.
-fn busy(guest: &Guest) -> u64 {
-    let stat = guest.sh("head -1 /proc/stat");
-    // "cpu user nice system idle iowait irq softirq …", hundredths of a second.
-    let fields: Vec<u64> = stat.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    fields.iter().sum::<u64>() - fields[3] - fields[4]
-}
-
-/// Interrupts of the segment's device so far.
-fn interrupts(guest: &Guest) -> u64 {
-    let text = guest.sh("grep ginnel0 /proc/interrupts");
-    text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
 }
 
 /// A blocking reader and one in epoll sleep, are woken by interrupts, and use no time while nothing comes.
