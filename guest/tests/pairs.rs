@@ -80,7 +80,7 @@ fn netcat_and_iperf3_between_two_guests() {
     lab.assert_healthy();
 }
 
-/// A blocking reader and one in epoll sleep, are woken by interrupts, and use no time while nothing comes.
+/// One who sleeps in poll and one who sleeps in epoll are woken by interrupts, and use no time while nothing comes.
 #[test]
 fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
     let _alone = machine::alone();
@@ -88,7 +88,7 @@ fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     let no_spin = "GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run --";
 
-    // Blocking at both ends: each of a hundred round trips wakes both by an interrupt, and few if any by a token.
+    // In poll at both ends: each of a hundred round trips wakes both by an interrupt, and few if any by a token.
     let server = one.start(&format!("{no_spin} ./pingpong serve 6000"), PATIENCE).expect("started");
     let asked = two.sh(&format!("{no_spin} ./pingpong ask 10.77.0.1 6000 100 5"));
     server.finish().expect("ended").good().expect("well");

@@ -1,9 +1,10 @@
-// A plain program over TCP, with blocking calls only.
+// A plain program over TCP that sleeps in poll.
 //
 //   pingpong serve PORT                         answers one connection, each 64 bytes with the same 64
 //   pingpong ask ADDRESS PORT COUNT PAUSE       asks so often, with so many milliseconds between; prints the median in microseconds
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,9 @@ static void must(int good, const char *what)
 static int whole(int fd, char *bytes)
 {
 	for (int have = 0; have < SIZE;) {
+		struct pollfd readable = { .fd = fd, .events = POLLIN };
+
+		must(poll(&readable, 1, -1) == 1, "poll");
 		ssize_t n = read(fd, bytes + have, SIZE - have);
 
 		if (n == 0 && have == 0)
