@@ -81,13 +81,15 @@ pub enum Reason {
     Held = 16,
     /// Detached by the user.
     Detached = 17,
+    /// The virtual machine's device was unplugged, and the segment with it.
+    Unplugged = 18,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 18] = [
+        const ALL: [Reason; 19] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -106,6 +108,7 @@ impl Reason {
             Reason::NoSegment,
             Reason::Held,
             Reason::Detached,
+            Reason::Unplugged,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -132,6 +135,7 @@ impl fmt::Display for Reason {
             Self::NoSegment => "no segment",
             Self::Held => "peer asked for TCP",
             Self::Detached => "detached",
+            Self::Unplugged => "the segment's device was unplugged",
         })
     }
 }
