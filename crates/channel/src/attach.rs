@@ -4,6 +4,7 @@
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::ledger::{Ledger, Reason};
+use crate::place::{self, Known, Place};
 use ginnel_region::{Config, Error, Segment, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -23,8 +24,6 @@ pub fn is_ledger(name: &str) -> bool {
 
 /// A process that may have fewer descriptors is left alone.
 const FEWEST_DESCRIPTORS: u64 = 256;
-/// Bytes of one entry of a segment's member table: state (0 free, 1 used), random id.
-const MEMBER_BYTES: u64 = 64;
 
 /// Settings, from the environment or the command line.
 #[derive(Debug, Clone)]
@@ -110,13 +109,17 @@ pub struct Attachment {
     pub segment: Segment,
     /// Settings.
     pub settings: Settings,
+    /// Which peer this kernel is, where other kernels have the segment too.
+    pub place: Option<Place>,
     /// As which member the ledger's processes appear in the segment.
     pub member: u16,
-    /// Wake-ups by FIFO are to be had.
+    /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment too.
     pub fifos: bool,
     me: AtomicU32,
     ticket: AtomicU32,
     wake_dir: AtomicI32,
+    /// The guest driver's device, to ring doorbells with; -1 where there are none.
+    device: AtomicI32,
     lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
     pub(crate) peers: crate::waiter::PeerFifos,
@@ -168,17 +171,25 @@ impl Attachment {
         };
         let segment = Segment::open_or_create(&settings.segment, &settings.config).map_err(refuse)?;
         ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
-        let member = ledger.member_of(segment.id(), ticket, || choose_member(&segment)).ok_or_else(|| refuse(Error::Full))?;
-        let wake_dir = open_wake_directory(&settings.segment);
-        let fifos = wake_dir.is_ok() && !settings.tokens && !segment.tokens_only();
+        let place = Place::of(&segment);
+        // Another life of this kernel in the same segment is another member.
+        let key = segment.id() ^ place.map_or(0, |place| place.life());
+        let member = ledger.member_of(key, ticket, || place::choose_member(&segment, place)).ok_or_else(|| refuse(Error::Full))?;
+        let wake_dir = open_wake_directory(&wake_directory(&settings.directory, &settings.segment));
+        let tokens = settings.tokens || segment.tokens_only();
+        // FIFOs reach nobody in another kernel, doorbells everybody.
+        let device = if place.is_some() && !tokens { open_device(&settings.segment) } else { -1 };
+        let fifos = !tokens && if place.is_some() { device >= 0 } else { wake_dir.is_ok() };
         let attachment = Self {
             ledger,
             segment,
+            place,
             member,
             fifos,
             me: AtomicU32::new(me),
             ticket: AtomicU32::new(ticket),
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
+            device: AtomicI32::new(device),
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
             peers: crate::waiter::PeerFifos::new(),
@@ -187,6 +198,7 @@ impl Attachment {
             settings,
         };
         attachment.own(attachment.wake_dir());
+        attachment.own(attachment.device());
         attachment.lock_member();
         Ok(attachment)
     }
@@ -209,6 +221,12 @@ impl Attachment {
     #[must_use]
     pub fn wake_dir(&self) -> i32 {
         self.wake_dir.load(Ordering::Relaxed)
+    }
+
+    /// The guest driver's device, to ring doorbells with; -1 where there are none.
+    #[must_use]
+    pub fn device(&self) -> i32 {
+        self.device.load(Ordering::Relaxed)
     }
 
     /// Page of the service thread's waiter, 0 where there is none.
@@ -272,6 +290,11 @@ impl Attachment {
         if member == self.member {
             return true;
         }
+        match place::look(&self.segment, self.place, member) {
+            Known::Lives => return true,
+            Known::Gone => return false,
+            Known::Ours => {}
+        }
         let Ok(name) = CString::new(format!("m{member}")) else { return true };
         let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR, 0) else { return true };
         let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
@@ -294,15 +317,6 @@ impl Attachment {
     }
 }
 
-fn choose_member(segment: &Segment) -> Option<u16> {
-    let (offset, bytes) = segment.members();
-    let count = u16::try_from(bytes / MEMBER_BYTES).unwrap_or(u16::MAX);
-    (0..count).find(|&member| {
-        let word: &AtomicU64 = segment.word(offset + u64::from(member) * MEMBER_BYTES);
-        word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    })
-}
-
 fn make_directory(directory: &Path) -> Result<(), Unattached> {
     let unattached = |errno| Unattached::new(directory, &Error::System { doing: "make directory", errno });
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| unattached(libc::EINVAL))?;
@@ -322,16 +336,31 @@ fn make_directory(directory: &Path) -> Result<(), Unattached> {
     Ok(())
 }
 
-/// `SEGMENT.wake`.
+/// `SEGMENT.wake`: beside a file, and in `directory` for a device, beside which nothing can lie.
 #[must_use]
-pub fn wake_directory(segment: &Path) -> PathBuf {
+pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
+    let device = segment.starts_with("/dev") && !segment.starts_with("/dev/shm");
+    if device || segment.starts_with("/sys") {
+        // The memory of a PCI device, .../0000:01:00.0/resource2, is called after the device.
+        let bar = segment.ends_with("resource2");
+        let named = if bar { segment.parent().unwrap_or(segment) } else { segment };
+        let mut name = named.file_name().unwrap_or(segment.as_os_str()).to_owned();
+        name.push(".wake");
+        return directory.join(name);
+    }
     let mut name = segment.as_os_str().to_owned();
     name.push(".wake");
     name.into()
 }
 
-fn open_wake_directory(segment: &Path) -> Result<i32, i32> {
-    let path = CString::new(wake_directory(segment).as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+/// A descriptor of the guest driver's device, out of the program's way; -1 where it cannot be had.
+pub(crate) fn open_device(path: &Path) -> i32 {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return -1 };
+    sys::openat(libc::AT_FDCWD, &path, libc::O_RDWR | libc::O_NONBLOCK, 0).map_or(-1, sys::move_high)
+}
+
+fn open_wake_directory(directory: &Path) -> Result<i32, i32> {
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
     match sys::mkdir(&path, 0o700) {
         Ok(()) | Err(libc::EEXIST) => {}
         Err(errno) => return Err(errno),

@@ -8,6 +8,7 @@
 //! | [`layout`] | where every shared word of a channel lies |
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`attach`] | a process's hold on ledger and segment |
+//! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
@@ -25,6 +26,7 @@ pub mod kernel;
 pub mod layout;
 pub mod ledger;
 pub mod path;
+pub mod place;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;

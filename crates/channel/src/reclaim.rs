@@ -4,6 +4,7 @@ use crate::attach::Attachment;
 use crate::finish;
 use crate::layout::{Channel, MAGIC};
 use crate::ledger::{Slot, Stage};
+use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
 use ginnel_region::{PAGE, Use, sys};
@@ -15,6 +16,8 @@ const GRACE: u64 = 1000;
 /// Frees what the dead held. Returns how many slots and channels were freed.
 pub fn reclaim(attachment: &Attachment) -> usize {
     let mut freed = 0;
+    // Those of which nothing can come any more: what they hold by now is all there is.
+    let gone = place::gone(&attachment.segment, attachment.place);
     for slot in attachment.ledger.slots() {
         if dead(attachment, slot) {
             bury(attachment, slot);
@@ -62,6 +65,9 @@ pub fn reclaim(attachment: &Attachment) -> usize {
             }
             _ => {}
         }
+    }
+    for member in gone {
+        place::free_member(&attachment.segment, member);
     }
     freed
 }

@@ -4,6 +4,7 @@
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
 use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
+use crate::place::Place;
 use crate::rendezvous::{self, Entry, Found, state};
 use crate::{Attachment, finish};
 use ginnel_region::{Corrupt, Error, Owner, PAGE, Use, sys};
@@ -66,7 +67,7 @@ impl<'a> Endpoint<'a> {
         if slot.has(flag::HOLD) {
             return;
         }
-        let Some(tuple) = tuple_of(self.fd) else { return };
+        let Some(tuple) = tuple_of(self.fd, self.attachment.place) else { return };
         if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
             return slot.make_plain(Reason::SelfConnected);
         }
@@ -285,8 +286,10 @@ impl<'a> Endpoint<'a> {
         let agreed = self.compare();
         let stop = patient && !agreed && attempt > EAGER / 2 && attempt.is_power_of_two();
         if stop {
-            // A stream without pauses: hold the next byte back for up to two milliseconds, so that both can count.
-            let end = sys::monotonic_ns() + 2_000_000;
+            // A stream without pauses: hold the next byte back, so that both can count. Between namespaces two milliseconds will do; what a virtual network
+            // has under way takes longer to arrive, so later attempts are more patient.
+            let patience = 2_000_000u64 << (2 * attempt.ilog2().saturating_sub(4)).min(5);
+            let end = sys::monotonic_ns() + patience;
             while sys::monotonic_ns() < end && slot.stage() == Stage::Settling {
                 sys::yield_now();
                 self.compare();
@@ -369,7 +372,7 @@ fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
 }
 
 /// The connection's tuple; `None` while it is not connected.
-fn tuple_of(fd: i32) -> Option<Tuple> {
+fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
     const SO_NETNS_COOKIE: i32 = 71;
     let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
     let (local, local_port) = name_of(fd, Sysno::getsockname)?;
@@ -381,6 +384,8 @@ fn tuple_of(fd: i32) -> Option<Tuple> {
     let mut label = 0u64;
     if local == remote || loopback(&local) || loopback(&remote) {
         kernel::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut label).ok()?;
+        // Each kernel counts its own namespaces.
+        label ^= place.map_or(0, |place| place.kernel());
     }
     Some(Tuple { label, local, local_port, remote, remote_port })
 }

@@ -271,13 +271,15 @@ impl<'a> Endpoint<'a> {
         self.outgoing().received().load(Acquire) == self.slot.tx.sent.load(Relaxed)
     }
 
-    /// A stream without pauses: now and then, holds the next byte back for up to two milliseconds, so that the reader can catch up.
+    /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up: first for two milliseconds at most, each time
+    /// longer, as what a virtual network has under way takes longer to arrive.
     fn await_reader(self) -> bool {
         let tries = self.slot.tx.tries.fetch_add(1, Relaxed) + 1;
         if tries < TRIES_BEFORE_PAUSE || !tries.is_power_of_two() {
             return false;
         }
-        let end = sys::monotonic_ns() + PAUSE;
+        let stops = tries.ilog2() - TRIES_BEFORE_PAUSE.ilog2();
+        let end = sys::monotonic_ns() + (PAUSE << (2 * stops).min(5));
         while sys::monotonic_ns() < end {
             if self.reader_is_here() {
                 return true;

@@ -1,19 +1,29 @@
-//! Sleeping and being woken, on one kernel: a page of flags in the segment, and a FIFO beside it.
+//! Sleeping and being woken: a page of flags in the segment, and a FIFO beside it, or, where other kernels have the segment too, a doorbell.
 //!
 //! A waiter is one sleeping thread, or one epoll set. Channels are armed with its page and a bit. A peer that has news sets the bit, then looks
 //! whether the waiter sleeps, and only then writes one byte into its FIFO: a waiter that is awake costs no system call.
 //!
-//! Page: word 0 `sleeping`; word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
+//! A waiter with a doorbell has an open file of the guest driver's device in place of the FIFO, which is woken by interrupts of one vector that find the page's
+//! summary other than zero: several waiters share a vector, and those that are not meant sleep on.
+//!
+//! Page: word 0 `sleeping`; word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32:
+//! there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
 use crate::Attachment;
 use crate::ledger::Slot;
-use ginnel_region::{Error, Owner, PAGE, Segment, Use, sys};
+use crate::place::Place;
+use ginnel_region::{Error, Extent, Owner, PAGE, Segment, Use, device, sys};
 use ginnel_ring::park::Want;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// How many bits a waiter has.
 pub const BITS: u32 = 62 * 512;
+/// Where in its page a waiter's doorbell stands, and the bit that says that it does.
+const DOORBELL: u64 = 32;
+const BELL: u64 = 1 << 32;
+/// Where in its page the word lies that is not zero as long as any bit is set.
+const SUMMARY: u64 = 0x40;
 
 /// A waiter of this process.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +52,9 @@ impl Waiter {
         let segment = &attachment.segment;
         let extent = segment.claim(1, Owner::new(attachment.member, Use::Waiter))?;
         segment.clear(extent.page);
+        if let Some(place) = attachment.place {
+            return Self::with_doorbell(attachment, extent, place);
+        }
         let id = sys::random_u64();
         let name = fifo_name(id);
         let dir = attachment.wake_dir();
@@ -60,6 +73,26 @@ impl Waiter {
                 Err(Error::System { doing: "make FIFO", errno })
             }
         }
+    }
+
+    fn with_doorbell(attachment: &Attachment, extent: Extent, place: Place) -> Result<Self, Error> {
+        let segment = &attachment.segment;
+        // Vector 0 is also rung for whoever comes and goes. The others are shared out.
+        let others = u32::from(place.vectors).saturating_sub(1);
+        let vector = if others == 0 { 0 } else { u16::try_from(1 + extent.page % others).unwrap_or(0) };
+        let file = crate::attach::open_device(&attachment.settings.segment);
+        if let Err(errno) = device::watch(file, u64::from(extent.page) * PAGE + SUMMARY, vector) {
+            if file >= 0 {
+                sys::close(file);
+            }
+            segment.release(extent);
+            return Err(Error::System { doing: "wait for doorbells", errno });
+        }
+        attachment.own(file);
+        let bell = BELL | u64::from(place.peer) << 16 | u64::from(vector);
+        page_word(segment, extent.page, DOORBELL).store(bell, Ordering::Relaxed);
+        page_word(segment, extent.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
+        Ok(Self { page: extent.page, fifo: file })
     }
 
     /// A waiter that was taken apart before: its page and its FIFO.
@@ -105,7 +138,9 @@ impl Waiter {
 
     /// Awake again. Empties the FIFO if somebody may have written into it.
     pub fn awake(self, segment: &Segment) {
-        if page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) == 0 {
+        let rung = page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) == 0;
+        // An interrupt that was meant for another may have found a bit of ours set: it must not wake us again and again.
+        if rung || page_word(segment, self.page, DOORBELL).load(Ordering::Relaxed) & BELL != 0 {
             self.empty();
         }
     }
@@ -120,12 +155,12 @@ impl Waiter {
     #[must_use]
     #[inline]
     pub fn any(self, segment: &Segment) -> bool {
-        page_word(segment, self.page, 0x40).load(Ordering::Acquire) != 0
+        page_word(segment, self.page, SUMMARY).load(Ordering::Acquire) != 0
     }
 
     /// Takes every bit that is set, and calls `each` with it.
     pub fn take(self, segment: &Segment, mut each: impl FnMut(u32)) {
-        let summary = page_word(segment, self.page, 0x40).swap(0, Ordering::AcqRel);
+        let summary = page_word(segment, self.page, SUMMARY).swap(0, Ordering::AcqRel);
         for line in (0..62u64).filter(|line| summary >> line & 1 == 1) {
             for word in 0..8u64 {
                 let mut bits = page_word(segment, self.page, 0x80 + line * 64 + word * 8).swap(0, Ordering::AcqRel);
@@ -148,8 +183,10 @@ pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
 
 /// Frees a waiter's page and removes its FIFO.
 pub(crate) fn discard(attachment: &Attachment, page: u32) {
-    let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);
-    let _ = sys::unlinkat(attachment.wake_dir(), &fifo_name(id));
+    if attachment.place.is_none() {
+        let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);
+        let _ = sys::unlinkat(attachment.wake_dir(), &fifo_name(id));
+    }
     attachment.segment.release_if_tagged(page, 1, page);
 }
 
@@ -162,13 +199,19 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) {
     let line = u64::from(bit) / 512;
     let word = u64::from(bit) / 64 * 8;
     page_word(segment, page, 0x80 + word).fetch_or(1 << (bit % 64), Ordering::AcqRel);
-    page_word(segment, page, 0x40).fetch_or(1 << line, Ordering::AcqRel);
+    page_word(segment, page, SUMMARY).fetch_or(1 << line, Ordering::AcqRel);
     // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
     fence(Ordering::SeqCst);
     let sleeping = page_word(segment, page, 0);
     if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
-        let id = page_word(segment, page, 8).load(Ordering::Acquire);
-        attachment.peers.write(attachment, id);
+        let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
+        if bell & BELL != 0 {
+            // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
+            let _ = device::ring(attachment.device(), (bell >> 16) as u16, bell as u16);
+        } else {
+            let id = page_word(segment, page, 8).load(Ordering::Acquire);
+            attachment.peers.write(attachment, id);
+        }
         if let Some(slot) = slot {
             slot.wakes.fetch_add(1, Ordering::Relaxed);
         }

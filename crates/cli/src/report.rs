@@ -133,6 +133,8 @@ pub enum Carrier {
 pub enum Wake {
     /// A FIFO beside the segment.
     Fifo,
+    /// An interrupt, between virtual machines.
+    Doorbell,
     /// One byte on the TCP connection.
     Token,
     /// Nothing but the kernel: the connection is on TCP.

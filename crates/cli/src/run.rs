@@ -5,6 +5,7 @@ use crate::elf::{self, Unreachable};
 use crate::exec;
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
+use ginnel_region::device;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,13 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
         } else {
             changes.push(("GINNEL_SEGMENT", segment.as_str().into()));
         }
+    }
+    // In a virtual machine: the segment that its host shares with it, unless something else was said.
+    if args.segment.is_none()
+        && std::env::var_os("GINNEL_SEGMENT").is_none()
+        && let Some(device) = device::find()
+    {
+        changes.push(("GINNEL_SEGMENT", device.into()));
     }
     if args.verbose {
         changes.push(("GINNEL_VERBOSE", "1".into()));

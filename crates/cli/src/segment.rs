@@ -8,6 +8,7 @@ use crate::table;
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::{LEDGER, default_directory, wake_directory};
 use ginnel_channel::ledger::Ledger;
+use ginnel_region::device::Source;
 use ginnel_region::{Config, Error, Segment, sys};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::ErrorKind;
@@ -84,7 +85,10 @@ fn list(args: &List) -> Result<()> {
 fn remove(args: &Remove) -> Result<()> {
     let directory = default_directory();
     let file = args.name.path(&directory);
-    let wakes = wake_directory(&file);
+    if Segment::open(&file).is_ok_and(|segment| segment.source() != Source::File) {
+        bail!("{} is the host's: ginneld there serves it, and no machine can remove it", file.display());
+    }
+    let wakes = wake_directory(&directory, &file);
     let name = args.name.as_str();
     let meta = match fs::symlink_metadata(&file) {
         Ok(meta) => Some(meta),

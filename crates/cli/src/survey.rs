@@ -7,10 +7,11 @@ use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_l
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, reclaim};
+use ginnel_region::device::{self, Source};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -101,18 +102,21 @@ impl Survey {
 
     /// Segments in the directory, and those elsewhere that this process's environment or a process of the ledger names.
     fn segment_paths(&mut self) -> Vec<PathBuf> {
-        let mut paths = files(&self.directory);
+        let directory = self.directory.clone();
+        let mut paths = files(&directory);
         let none = self.ledger.as_ref().is_some_and(|(_, ledger)| {
             live(ledger).any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
         });
         // Other files may lie there too; they matter where a process found no segment.
         paths.retain(|path| {
             let foreign = matches!(self.region(path), Some(Err(Error::Foreign)));
-            !foreign || none || path.ends_with(DEFAULT_SEGMENT) || wake_directory(path).is_dir()
+            !foreign || none || path.ends_with(DEFAULT_SEGMENT) || wake_directory(&directory, path).is_dir()
         });
         if self.own {
-            let named = std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_file());
+            let named =
+                std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && may_be_segment(path));
             self.elsewhere.extend(named);
+            self.elsewhere.extend(device::find());
             let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
             if let Some((_, ledger)) = &self.ledger {
                 self.elsewhere.extend(
@@ -121,7 +125,7 @@ impl Survey {
                         .flat_map(|(_, process)| mapped(process)),
                 );
             }
-            self.elsewhere.retain(|path| path.is_file());
+            self.elsewhere.retain(|path| may_be_segment(path));
             for path in &self.elsewhere {
                 if !paths.iter().any(|known| identity(known) == identity(path)) {
                     paths.push(path.clone());
@@ -153,6 +157,7 @@ impl Survey {
         match self.region(path)? {
             Ok(region) => {
                 let (free, all) = region.page_counts();
+                segment.size = region.len();
                 segment.id = region.id();
                 segment.pages = Some(all);
                 segment.free_pages = Some(free);
@@ -192,7 +197,7 @@ impl Survey {
             return;
         };
         let known = self.attachments.get(path).is_some_and(|(known, _)| *known == now);
-        if known || !wake_directory(path).is_dir() || !matches!(self.region(path), Some(Ok(_))) {
+        if known || !wake_directory(&self.directory, path).is_dir() || !matches!(self.region(path), Some(Ok(_))) {
             return;
         }
         let settings =
@@ -263,12 +268,19 @@ impl Survey {
             Want::of(incoming.want_data().load(Relaxed))
         });
         let tokens_only = region.is_some_and(Region::tokens_only);
+        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. }));
+        let better = if device { Wake::Doorbell } else { Wake::Fifo };
         match wish {
-            Some(Want::Waiter { .. }) => Wake::Fifo,
+            Some(Want::Waiter { .. }) => better,
             _ if tokens_only || slot.has(flag::SHARED) || slot.rx.armed.load(Relaxed) != 0 => Wake::Token,
-            _ => Wake::Fifo,
+            _ => better,
         }
     }
+}
+
+/// A file, or a device that a driver made.
+fn may_be_segment(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device())
 }
 
 /// Every file of the directory that may be a segment.
@@ -329,7 +341,7 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     let shared = maps.lines().filter(|line| line.split_ascii_whitespace().nth(1) == Some("rw-s"));
     let paths = shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
     let mut segments: Vec<PathBuf> =
-        paths.filter(|path| path.is_file() && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
+        paths.filter(|path| may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
     segments.dedup();
     segments
 }

@@ -96,7 +96,8 @@ pub fn segments(segments: &[Segment], width: usize) -> String {
     for segment in segments {
         let in_use = segment.in_use().map(short).unwrap_or_default();
         let alive = segment.members.iter().filter(|member| member.alive);
-        let wake = segment.tokens_only.map(|only| if only { "token" } else { "fifo" });
+        let better = if segment.path.starts_with("/dev/ginnel") { "doorbell" } else { "fifo" };
+        let wake = segment.tokens_only.map(|only| if only { "token" } else { better });
         let cells = [
             text(&segment.name),
             number(short(segment.size)),
@@ -161,6 +162,7 @@ fn ends(connection: &Connection) -> [Cell; 5] {
 fn wake(connection: &Connection) -> Cell {
     text(match connection.wake {
         Wake::Fifo => "fifo",
+        Wake::Doorbell => "doorbell",
         Wake::Token => "token",
         Wake::None => "-",
     })

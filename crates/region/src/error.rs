@@ -19,6 +19,13 @@ pub enum Error {
         /// The version of this program.
         ours: u32,
     },
+    /// The guest driver speaks another version of its interface.
+    Driver {
+        /// The driver's version.
+        theirs: u32,
+        /// The version of this program.
+        ours: u32,
+    },
     /// The file is shorter or longer than its header says.
     Truncated {
         /// Bytes that the header names.
@@ -49,6 +56,10 @@ impl fmt::Display for Error {
             Self::Version { theirs, ours } => write!(
                 f,
                 "segment has layout version {theirs}, this Ginnel speaks {ours}; end its users and remove it with `ginnel segment remove`"
+            ),
+            Self::Driver { theirs, ours } => write!(
+                f,
+                "the guest driver ginnel.ko speaks version {theirs} of its interface, this Ginnel {ours}; install both from one release"
             ),
             Self::Truncated { expected, actual } => {
                 write!(f, "segment file has {actual} bytes, its header says {expected}; remove it with `ginnel segment remove`")

@@ -15,6 +15,7 @@
 //! # Ok::<(), ginnel_region::Error>(())
 //! ```
 
+pub mod device;
 mod error;
 mod extent;
 mod peers;

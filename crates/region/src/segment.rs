@@ -1,5 +1,6 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
+use crate::device::{self, Source};
 use crate::{Error, PAGE, PeerTable, sys};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -66,6 +67,20 @@ impl Header {
         }
     }
 
+    /// Is it the header of a segment of `actual` bytes that this program can use?
+    fn check(&self, actual: u64) -> Result<(), Error> {
+        if self.magic != MAGIC {
+            return Err(Error::Foreign);
+        }
+        if self.version != VERSION {
+            return Err(Error::Version { theirs: self.version, ours: VERSION });
+        }
+        if self.size != actual || self.size < MIN_SIZE || self.size > MAX_SIZE || !self.size.is_multiple_of(PAGE) {
+            return Err(Error::Truncated { expected: self.size, actual });
+        }
+        Ok(())
+    }
+
     fn bytes(&self) -> [u8; size_of::<Self>()] {
         // SAFETY: plain numbers without padding, as many bytes as the array has.
         unsafe { std::mem::transmute_copy(self) }
@@ -88,6 +103,7 @@ pub struct Segment {
     id: u64,
     features: u64,
     path: PathBuf,
+    source: Source,
     hint: AtomicU32,
 }
 
@@ -188,8 +204,8 @@ impl Segment {
         let fd =
             sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0).map(Fd).map_err(system("open segment file"))?;
         let stat = sys::fstat(fd.0).map_err(system("look at segment file"))?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Error::Foreign);
+        if let Some((source, size)) = device::look(path, fd.0, &stat)? {
+            return Self::open_memory(path, &fd, source, size);
         }
         let mut bytes = [0u8; size_of::<Header>()];
         if sys::read(fd.0, &mut bytes).map_err(system("read segment header"))? != bytes.len() {
@@ -197,19 +213,38 @@ impl Segment {
         }
         // SAFETY: `Header` is plain numbers: any bytes are a valid one.
         let header: Header = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-        if header.magic != MAGIC {
+        let actual = u64::try_from(stat.st_size).unwrap_or(0);
+        header.check(actual)?;
+        let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
+        Ok(Self::mapped(path, base, header, Source::File))
+    }
+
+    fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
+        let first = u32::try_from(tables_end(header.size) / PAGE).unwrap_or(u32::MAX);
+        let (len, id, features) = (header.size, header.id, header.features);
+        Self { base, len, id, features, path: path.to_owned(), source, hint: AtomicU32::new(first) }
+    }
+
+    /// Opens memory that the host shares with this machine. Its header can be read only where it is mapped.
+    fn open_memory(path: &Path, fd: &Fd, source: Source, size: u64) -> Result<Self, Error> {
+        if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
             return Err(Error::Foreign);
         }
-        if header.version != VERSION {
-            return Err(Error::Version { theirs: header.version, ours: VERSION });
+        let base = sys::map_shared(fd.0, size as usize, true).map_err(system("map segment"))?;
+        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
+        let word = |i: usize| unsafe { &*base.cast::<AtomicU64>().add(i) }.load(Relaxed);
+        let versions = word(1).to_le_bytes();
+        let half = |at: usize| u32::from_le_bytes([versions[at], versions[at + 1], versions[at + 2], versions[at + 3]]);
+        let header =
+            Header { magic: word(0), version: half(0), header_len: half(4), size: word(2), features: word(3), id: word(4) };
+        match header.check(size) {
+            Ok(()) => Ok(Self::mapped(path, base, header, source)),
+            Err(error) => {
+                // SAFETY: nobody has got to know the map.
+                unsafe { sys::unmap(base, size as usize) };
+                Err(error)
+            }
         }
-        let actual = u64::try_from(stat.st_size).unwrap_or(0);
-        if header.size != actual || header.size < MIN_SIZE || header.size > MAX_SIZE || !header.size.is_multiple_of(PAGE) {
-            return Err(Error::Truncated { expected: header.size, actual });
-        }
-        let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
-        let first = u32::try_from(tables_end(actual) / PAGE).unwrap_or(u32::MAX);
-        Ok(Self { base, len: actual, id: header.id, features: header.features, path: path.to_owned(), hint: AtomicU32::new(first) })
     }
 
     /// Allocates pages in the file through a fresh descriptor: for kernels without `MADV_POPULATE_WRITE`.
@@ -247,7 +282,13 @@ impl Segment {
     /// Are tokens the only wake-up in this segment?
     #[must_use]
     pub fn tokens_only(&self) -> bool {
-        self.features & FEATURE_TOKENS_ONLY != 0
+        self.features & FEATURE_TOKENS_ONLY != 0 || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. })
+    }
+
+    /// How it came into this machine.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
     }
 
     /// Did a daemon make it, and does it keep the table of peers?
@@ -323,7 +364,7 @@ impl Segment {
 
     /// Makes the pages of a range that a peer claimed present in this process: one call rather than a fault a page.
     pub fn fault_in(&self, offset: u64, len: u64) {
-        if self.holds(offset, len) {
+        if self.source == Source::File && self.holds(offset, len) {
             // SAFETY: inside the map.
             let _ = unsafe { sys::populate(self.base.add(offset as usize), len as usize) };
         }

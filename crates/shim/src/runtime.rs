@@ -25,7 +25,10 @@ pub fn start() {
         return say(verbose, "no address space; connections stay on TCP");
     }
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
-        Ok(attachment) => ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release),
+        Ok(attachment) => {
+            crate::wait::set_kernel(&attachment);
+            ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release);
+        }
         Err(unattached) => say(verbose, &format!("{}; connections stay on TCP", unattached.message)),
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{fds, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{SLOTS, Stage, attention, flag};
+use ginnel_channel::ledger::{Reason, SLOTS, Stage, attention, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel, reclaim};
@@ -293,6 +293,10 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
             FIFO_DATA => {
                 if let Some(waiter) = waiter {
                     waiter.empty();
+                    if event.events & libc::EPOLLHUP as u32 != 0 {
+                        control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+                        unplugged(attachment);
+                    }
                 }
             }
             index => {
@@ -305,6 +309,24 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
         }
     }
     got != Ok(0)
+}
+
+/// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in this process's own memory. What was in the rings is lost, and the
+/// other ends are to hear of it.
+#[cold]
+fn unplugged(attachment: &'static Attachment) {
+    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+        let slot = attachment.ledger.slot(index);
+        match (fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)), slot.stage()) {
+            // The number may have been closed past the hooks, and be another socket's by now.
+            (Some(endpoint), Stage::Active) if kernel::cookie(endpoint.fd) == Ok(slot.cookie.load(Ordering::Relaxed)) => {
+                endpoint.break_off(Reason::Unplugged);
+            }
+            // Nothing has left TCP yet.
+            (_, Stage::Candidate | Stage::Published | Stage::Offered | Stage::Settling) => slot.make_plain(Reason::Unplugged),
+            _ => {}
+        }
+    }
 }
 
 /// What a look at every slot showed.

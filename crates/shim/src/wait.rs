@@ -192,6 +192,14 @@ impl Habit {
 /// One habit for each of a few hashed slots: blocking calls on the same socket.
 static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
 
+/// What is added to a processor's number where several kernels share the segment, so that no two processors of theirs have one number.
+static KERNEL: AtomicU64 = AtomicU64::new(0);
+
+/// Tells this kernel's processors apart from those of the others that share the segment.
+pub fn set_kernel(attachment: &Attachment) {
+    KERNEL.store(attachment.place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
+}
+
 /// The processor this thread runs on.
 #[must_use]
 #[inline]
@@ -201,12 +209,12 @@ pub fn processor() -> u64 {
         let mut aux = 0u32;
         // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps the number there (vdso getcpu reads it so).
         unsafe { core::arch::x86_64::__rdtscp(&raw mut aux) };
-        u64::from(aux & 0xfff) + 1
+        u64::from(aux & 0xfff) + 1 + KERNEL.load(Ordering::Relaxed)
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
         // SAFETY: asks the C library, which the shim does not replace here.
-        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1
+        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1 + KERNEL.load(Ordering::Relaxed)
     }
 }
 

@@ -83,13 +83,15 @@ pub enum Reason {
     Detached = 17,
     /// TCP's own packets are not answered: what TCP cannot carry, a ring must not.
     PathCut = 18,
+    /// The virtual machine's device was unplugged, and the segment with it.
+    Unplugged = 19,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 19] = [
+        const ALL: [Reason; 20] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -109,6 +111,7 @@ impl Reason {
             Reason::Held,
             Reason::Detached,
             Reason::PathCut,
+            Reason::Unplugged,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -136,6 +139,7 @@ impl fmt::Display for Reason {
             Self::Held => "peer asked for TCP",
             Self::Detached => "detached",
             Self::PathCut => "the network path is cut",
+            Self::Unplugged => "the segment's device was unplugged",
         })
     }
 }

@@ -644,6 +644,11 @@ fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got
         if data == tag_base() | u64::from(FIFO_TAG) {
             if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
                 waiter.empty();
+                if event.events & libc::EPOLLHUP as u32 != 0 {
+                    // The device is gone (`service::unplugged`): nobody rings any more, and this would be ready for ever.
+                    let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+                    set.inner.with(|inner| inner.waiter = None);
+                }
             }
             continue;
         }

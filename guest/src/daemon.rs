@@ -1,0 +1,78 @@
+//! `ginneld` in a directory of its own.
+
+use crate::{built, call, spawn};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running daemon. It is ended when it is dropped.
+pub struct Daemon {
+    child: Child,
+    config: PathBuf,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it with `segments`, the part of its configuration that says what it serves; `keep`: under its keeper, so that it can be restarted.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn start(directory: &Path, segments: &str, keep: bool) -> Result<Self> {
+        let (config, log) = (directory.join("ginneld.toml"), directory.join("ginneld.log"));
+        let run = directory.join("run");
+        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n{segments}"))?;
+        let mut command = Command::new(built("ginneld")?);
+        for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"] {
+            command.env_remove(name);
+        }
+        command.args(keep.then_some("--keep")).arg("--config").arg(&config).stdin(Stdio::null()).stderr(File::create(&log)?);
+        let daemon = Self { child: spawn(command).context("ginneld")?, config, log };
+        let until = Instant::now() + Duration::from_secs(20);
+        while !daemon.log().contains("event=started") {
+            if Instant::now() > until {
+                bail!("ginneld does not start: {}", daemon.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(daemon)
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// The options by which QEMU joins, as `ginnel vm args` prints them.
+    ///
+    /// # Errors
+    /// Where it prints none.
+    pub fn vm_args(&self, segment: &str, slot: u16) -> Result<Vec<String>> {
+        let mut command = Command::new(built("ginnel")?);
+        command.args(["vm", "args", "--segment", segment, "--slot", &slot.to_string(), "--config"]).arg(&self.config);
+        Ok(call(&mut command)?.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(pid) = libc::pid_t::try_from(self.child.id()) {
+            // SAFETY: touches no memory; the process is our child and has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

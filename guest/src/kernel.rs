@@ -1,0 +1,184 @@
+//! Debian's kernel for virtual machines, unpacked from its packages into `target/guest`, and the driver built for it. Nothing is installed.
+
+use crate::{call, source_dir, target_dir};
+use anyhow::{Context, Result, ensure};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The package that depends on the newest kernel.
+const META: &str = "linux-image-cloud-amd64";
+/// What a guest needs to find its network card and its agent's port, in the order in which it is loaded. What is built in has no file.
+const MODULES: [&str; 9] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "virtio_console",
+];
+
+/// A kernel that is unpacked.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    release: String,
+    root: PathBuf,
+}
+
+/// Holds a lock file as long as it lives: several test programs may fetch and build at once.
+struct Lock(#[expect(dead_code, reason = "its descriptor holds the lock")] File);
+
+impl Lock {
+    fn take(cache: &Path) -> Result<Self> {
+        let file = File::create(cache.join("lock"))?;
+        // SAFETY: touches no memory.
+        let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+        ensure!(taken == 0, "cannot lock {}: {}", cache.display(), std::io::Error::last_os_error());
+        Ok(Self(file))
+    }
+}
+
+impl Kernel {
+    /// The kernel that was fetched before, else the newest of the release this host runs.
+    ///
+    /// # Errors
+    /// Where there is none, or no network.
+    pub fn fetch() -> Result<Self> {
+        let cache = target_dir().join("guest");
+        fs::create_dir_all(&cache)?;
+        let _held = Lock::take(&cache)?;
+        if let Some(kernel) = Self::cached(&cache)? {
+            return Ok(kernel);
+        }
+        // The host's own package lists may be old, or missing; a second attempt fetches lists of our own, which needs no root.
+        match Self::download(&cache, &[]) {
+            Ok(kernel) => Ok(kernel),
+            Err(first) => {
+                let lists = cache.join("lists");
+                fs::create_dir_all(lists.join("partial"))?;
+                let own = [format!("Dir::State::Lists={}", lists.display())];
+                call(apt("apt-get", &own).args(["-qq", "update"])).with_context(|| format!("{first:#}"))?;
+                Self::download(&cache, &own).with_context(|| format!("before with the host's own lists: {first:#}"))
+            }
+        }
+    }
+
+    fn cached(cache: &Path) -> Result<Option<Self>> {
+        for entry in fs::read_dir(cache)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(release) = name.strip_prefix("kernel-").filter(|_| entry.path().join("complete").exists()) {
+                return Ok(Some(Self { release: release.to_owned(), root: entry.path() }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn download(cache: &Path, options: &[String]) -> Result<Self> {
+        let depends = call(apt("apt-cache", options).args(["depends", META]))?;
+        let image = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"));
+        let release = image.with_context(|| format!("no package {META} here: it takes Debian's package sources"))?.to_owned();
+        let version = call(apt("apt-cache", options).args(["show", "--no-all-versions", &format!("linux-image-{release}")]))?;
+        let version =
+            version.lines().find_map(|line| line.strip_prefix("Version: ")).context("a package without a version")?.to_owned();
+        let headers = format!("linux-headers-{release}");
+        let needed = call(apt("apt-cache", options).args(["depends", &headers]))?;
+        let needed = needed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let parts = needed.filter(|name| name.ends_with("-common") || name.starts_with("linux-kbuild-"));
+        let mut packages = vec![format!("linux-image-{release}={version}"), format!("{headers}={version}")];
+        packages.extend(parts.map(|name| format!("{name}={version}")));
+
+        let (root, archives) = (cache.join(format!("kernel-{release}")), cache.join("archives"));
+        for directory in [&root, &archives] {
+            let _ = fs::remove_dir_all(directory);
+            fs::create_dir_all(directory)?;
+        }
+        call(apt("apt-get", options).args(["-qq", "download"]).args(&packages).current_dir(&archives))?;
+        for archive in fs::read_dir(&archives)?.flatten() {
+            call(Command::new("dpkg-deb").arg("-x").arg(archive.path()).arg(&root))?;
+        }
+        fs::remove_dir_all(&archives)?;
+        // The headers' makefile names the place where the package would be installed.
+        let makefile = root.join("usr/src").join(&headers).join("Makefile");
+        let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
+        fs::write(&makefile, text.replace("/usr/src/", &format!("{}/", root.join("usr/src").display())))?;
+        fs::write(root.join("complete"), "")?;
+        Ok(Self { release, root })
+    }
+
+    /// As `uname -r` gives it.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// What QEMU boots.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.root.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    /// The modules that every guest loads, in their order.
+    ///
+    /// # Errors
+    /// Where the kernel's folder cannot be read.
+    pub fn modules(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.root.join("lib/modules").join(&self.release).join("kernel");
+        let mut found = Vec::new();
+        files_below(&folder, &mut found).with_context(|| folder.display().to_string())?;
+        let file = |name: &&str| found.iter().find(|path| path.file_stem().is_some_and(|stem| stem == *name)).cloned();
+        Ok(MODULES.iter().filter_map(file).collect())
+    }
+
+    /// `ginnel.ko`, built from `driver/` for this kernel.
+    ///
+    /// # Errors
+    /// What the compiler said.
+    pub fn driver(&self) -> Result<PathBuf> {
+        let cache = target_dir().join("guest");
+        let _held = Lock::take(&cache)?;
+        let build = cache.join(format!("driver-{}", self.release));
+        let module = build.join("ginnel.ko");
+        let sources: Vec<PathBuf> = fs::read_dir(source_dir().join("driver"))?.flatten().map(|entry| entry.path()).collect();
+        let time = |path: &Path| path.metadata().and_then(|meta| meta.modified());
+        let built = time(&module).ok();
+        if built.is_some_and(|built| sources.iter().all(|source| time(source).is_ok_and(|changed| changed < built))) {
+            return Ok(module);
+        }
+        let _ = fs::remove_dir_all(&build);
+        fs::create_dir_all(&build)?;
+        for source in &sources {
+            fs::copy(source, build.join(source.file_name().unwrap_or_default()))?;
+        }
+        let headers = self.root.join("usr/src").join(format!("linux-headers-{}", self.release));
+        // The warnings of a newer compiler than the kernel's own are errors too: the driver is to have none.
+        call(Command::new("make").arg("-C").arg(headers).arg(format!("M={}", build.display())).args([
+            "W=1",
+            "KCFLAGS=-Werror",
+            "modules",
+        ]))?;
+        Ok(module)
+    }
+}
+
+fn apt(program: &str, options: &[String]) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C").args(options.iter().flat_map(|option| ["-o", option]));
+    // Downloads go into a folder that apt's own user may not enter.
+    command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3"]);
+    command
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.file_type()?.is_dir() {
+            files_below(&entry.path(), found)?;
+        } else {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Virtual machines in which the tests and the demo run real programs: Debian's stock kernel, fetched and never installed; an initramfs of the
+//! host's own programs and libraries; QEMU, under KVM where that works and under software emulation elsewhere.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`kernel`] | the kernel's packages, unpacked; `ginnel.ko`, built for it |
+//! | [`initramfs`] | the archive that a guest boots from |
+//! | [`machine`] | a running guest: boot, run commands, reset, kill |
+//! | [`agent`] | the channel by which commands go into a guest; its other end is `src/bin/init.rs`, the guest's first process |
+//! | [`network`] | an Ethernet switch between guests |
+//! | [`daemon`] | `ginneld`, in a directory of its own |
+//!
+//! ```no_run
+//! use ginnel_guest::{kernel::Kernel, machine::{Guest, Spec}};
+//! use std::time::Duration;
+//! let kernel = Kernel::fetch()?;
+//! let directory = tempfile::tempdir()?;
+//! let mut guest = Guest::boot(&kernel, directory.path(), &Spec::new("one"))?;
+//! let said = guest.run("uname -r", Duration::from_secs(10))?;
+//! assert_eq!(said.out.trim(), kernel.release());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+pub mod agent;
+pub mod daemon;
+pub mod initramfs;
+pub mod kernel;
+pub mod machine;
+pub mod network;
+
+use anyhow::{Context, Result, ensure};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Cargo's target folder: the one that the running program was built into.
+///
+/// # Panics
+/// Where the program does not lie in one.
+#[must_use]
+pub fn target_dir() -> PathBuf {
+    // target/PROFILE/deps/TEST, target/PROFILE/examples/PROGRAM or target/PROFILE/PROGRAM
+    let this = std::env::current_exe().expect("a program knows its own path");
+    let mut directory = this.parent().expect("a program lies in a folder");
+    if directory.ends_with("deps") || directory.ends_with("examples") {
+        directory = directory.parent().expect("deps lies in a profile's folder");
+    }
+    directory.parent().expect("a profile's folder lies in the target folder").to_path_buf()
+}
+
+/// The root of the source tree.
+#[must_use]
+pub fn source_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
+}
+
+/// A file of the release build (`ginnel`, `ginneld`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
+///
+/// # Errors
+/// Where it cannot be built.
+pub fn built(name: &str) -> Result<PathBuf> {
+    let file = target_dir().join("release").join(name);
+    if !file.exists() {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-cli", "-p", "ginnel-host", "-p", "ginnel-guest"]);
+        let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
+        ensure!(status.success() && file.exists(), "{} cannot be built", file.display());
+    }
+    Ok(file)
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// With what it said, unless it succeeds.
+pub(crate) fn call(command: &mut Command) -> Result<String> {
+    let output = command.stdin(std::process::Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    ensure!(output.status.success(), "{command:?} failed ({}): {}{}", output.status, text(&output.stdout), text(&output.stderr));
+    Ok(text(&output.stdout))
+}
+
+/// Starts a process that the kernel kills if this one dies without having done so. The signal comes when the *thread* that started it ends: so one
+/// thread starts all of them, and never ends.
+pub(crate) fn spawn(mut command: Command) -> std::io::Result<Child> {
+    type Order = (Command, Sender<std::io::Result<Child>>);
+    static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    // SAFETY: between fork and exec one system call is made, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    let starter = STARTER.get_or_init(|| {
+        let (sender, orders) = channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, started) in orders {
+                let _ = started.send(command.spawn());
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (sender, started) = channel();
+    let gone = |_| std::io::Error::other("the starting thread is gone");
+    starter.lock().unwrap_or_else(PoisonError::into_inner).send((command, sender)).map_err(|_| gone(()))?;
+    started.recv().map_err(|_| gone(()))?
+}

@@ -1,0 +1,393 @@
+//! A running guest: machine q35, one processor, a network card, any further devices, and an agent that runs commands in it.
+
+use crate::agent::{Agent, Output, Pending};
+use crate::initramfs::Initramfs;
+use crate::kernel::Kernel;
+use crate::{spawn, target_dir};
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a guest may take to boot: long enough for software emulation on a machine that is busy with other things.
+const BOOT: Duration = Duration::from_secs(90);
+/// How often it is tried: where the host takes the processor away at the wrong moment, an emulated kernel finds no timer and boots no further.
+const ATTEMPTS: u32 = 3;
+/// What a kernel says on its console when it is ill.
+const ILL: [&str; 6] = ["Kernel panic", "Oops", "BUG:", "WARNING:", "Call Trace", "general protection"];
+
+/// Held by a test that boots guests: two or three at once are as many as a small machine bears, and the tests of one program run side by side.
+///
+/// # Panics
+/// Never: a test that failed with it held is of no concern to the next.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a guest is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Spec {
+    /// Its name: of its files, and its host name.
+    pub name: String,
+    /// Installed programs of the host that it is to have.
+    pub programs: Vec<String>,
+    /// Further files: (place, mode, content).
+    pub files: Vec<(String, u32, Vec<u8>)>,
+    /// Its network: QEMU's `-netdev`, without its id.
+    pub netdev: Option<String>,
+    /// Its IPv4 address in that network, with the prefix's length.
+    pub address: Option<String>,
+    /// Further options of QEMU.
+    pub options: Vec<String>,
+    /// Has the driver, loaded.
+    pub driver: bool,
+}
+
+impl Spec {
+    /// A guest without a network.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+}
+
+/// A running guest. It is killed when it is dropped.
+pub struct Guest {
+    name: String,
+    child: Child,
+    agent: Agent,
+    qmp: BufReader<UnixStream>,
+    console: PathBuf,
+    errors: PathBuf,
+    setup: String,
+}
+
+impl Guest {
+    /// Boots one; its files lie in `directory`.
+    ///
+    /// # Errors
+    /// Where it does not boot: with what it and QEMU said.
+    pub fn boot(kernel: &Kernel, directory: &Path, spec: &Spec) -> Result<Self> {
+        let mut attempt = 1;
+        loop {
+            match Self::try_boot(kernel, directory, spec) {
+                Err(error) if attempt < ATTEMPTS => eprintln!("{} does not boot (attempt {attempt}): {error:#}", spec.name),
+                other => return other,
+            }
+            attempt += 1;
+        }
+    }
+
+    fn try_boot(kernel: &Kernel, directory: &Path, spec: &Spec) -> Result<Self> {
+        let path = |kind: &str| directory.join(format!("{}.{kind}", spec.name));
+        let (initrd, console, errors) = (path("initrd"), path("console"), path("qemu"));
+        for socket in ["agent", "qmp"] {
+            let _ = fs::remove_file(path(socket));
+        }
+        write_initramfs(kernel, spec, &initrd)?;
+        let serve = |kind: &str| format!("path={},server=on,wait=off", path(kind).display());
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(accelerator(kernel)).args(["-machine", "q35", "-cpu", "max", "-m", "256", "-smp", "1"]);
+        command.args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"]).arg(kernel.image());
+        command.arg("-initrd").arg(&initrd);
+        // An oops stops the guest where it is, for the console to be read.
+        command.args(["-append", "console=ttyS0 loglevel=5 no_timer_check oops=panic panic=0 rdinit=/init"]);
+        command.args(["-serial", &format!("file:{}", console.display()), "-qmp"]);
+        command.arg(format!("unix:{},server=on,wait=off", path("qmp").display()));
+        command.args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,{}", serve("agent"))]);
+        command.args(["-device", "virtserialport,chardev=agent,name=ginnel.agent"]);
+        if let Some(netdev) = &spec.netdev {
+            let last = spec.address.as_deref().and_then(|text| text.split('/').next()?.rsplit('.').next()?.parse::<u8>().ok());
+            command.args(["-netdev", netdev, "-device"]);
+            command.arg(format!("virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}", last.unwrap_or(1)));
+        }
+        command.args(&spec.options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
+        let mut child = spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
+        let until = Instant::now() + BOOT;
+        let connected = Agent::connect(&path("agent"), until).and_then(|agent| Ok((agent, qmp(&path("qmp"), until)?)));
+        let (agent, qmp) = match connected {
+            Ok(both) => both,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.context(fs::read_to_string(&errors).unwrap_or_default()));
+            }
+        };
+        let mut guest = Self { name: spec.name.clone(), child, agent, qmp, console, errors, setup: setup(spec) };
+        guest.wait_boot(until)?;
+        Ok(guest)
+    }
+
+    /// Boots several at once.
+    ///
+    /// # Errors
+    /// Where one of them does not boot.
+    ///
+    /// # Panics
+    /// Never: a thread of its own panics only where this one would.
+    pub fn boot_all(kernel: &Kernel, directory: &Path, specs: &[Spec]) -> Result<Vec<Self>> {
+        std::thread::scope(|scope| {
+            let boots: Vec<_> = specs.iter().map(|spec| scope.spawn(move || Self::boot(kernel, directory, spec))).collect();
+            boots.into_iter().map(|boot| boot.join().expect("no panic")).collect()
+        })
+    }
+
+    fn wait_boot(&mut self, until: Instant) -> Result<()> {
+        let setup = self.setup.clone();
+        self.agent.wait_ready(until).with_context(|| self.said())?;
+        self.run(&setup, Duration::from_secs(60))?.good().context("setting the guest up").map(drop)
+    }
+
+    /// Runs a shell script in it and waits for its end; past `limit` it is killed, with status 124.
+    ///
+    /// # Errors
+    /// Where the guest does not answer.
+    pub fn run(&self, script: &str, limit: Duration) -> Result<Output> {
+        self.start(script, limit)?.finish().with_context(|| self.said())
+    }
+
+    /// The same, of a script that must succeed, within a minute: its standard output.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn sh(&self, script: &str) -> String {
+        match self.run(script, Duration::from_secs(60)).and_then(Output::good) {
+            Ok(out) => out,
+            Err(error) => panic!("{}: {script}\n{error:#}\n{}", self.name, self.said()),
+        }
+    }
+
+    /// Starts a shell script and does not wait.
+    ///
+    /// # Errors
+    /// Where the guest is gone.
+    pub fn start(&self, script: &str, limit: Duration) -> Result<Pending> {
+        self.agent.start(script, limit)
+    }
+
+    /// Writes a file in it.
+    ///
+    /// # Errors
+    /// Where that fails.
+    pub fn put(&self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+        self.agent.put(path, mode, content)
+    }
+
+    /// Resets it, as its reset button would, and waits until it has booted again.
+    ///
+    /// # Errors
+    /// Where it does not boot.
+    pub fn reset(&mut self) -> Result<()> {
+        self.qmp(json!({"execute": "system_reset"}))?;
+        self.wait_boot(Instant::now() + BOOT)
+    }
+
+    /// A QMP command: what it returns.
+    ///
+    /// # Errors
+    /// With QEMU's words.
+    pub fn qmp(&mut self, command: Value) -> Result<Value> {
+        writeln!(self.qmp.get_mut(), "{command}")?;
+        loop {
+            let mut answer = line(&mut self.qmp)?;
+            if let Some(value) = answer.get_mut("return") {
+                return Ok(value.take());
+            }
+            if let Some(error) = answer.get("error") {
+                bail!("{command}: {error}");
+            }
+        }
+    }
+
+    /// A command of QEMU's monitor for people.
+    ///
+    /// # Errors
+    /// With QEMU's words.
+    pub fn monitor(&mut self, text: &str) -> Result<String> {
+        let said = self.qmp(json!({"execute": "human-monitor-command", "arguments": {"command-line": text}}))?;
+        Ok(said.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Unplugs a device, as `device_del` does, and waits until the guest has let it go.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn unplug(&mut self, id: &str) -> Result<()> {
+        self.qmp(json!({"execute": "device_del", "arguments": {"id": id}}))?;
+        let until = Instant::now() + Duration::from_secs(30);
+        while self.qmp(json!({"execute": "qom-list", "arguments": {"path": format!("/machine/peripheral/{id}")}})).is_ok() {
+            if Instant::now() > until {
+                bail!("the guest keeps {id}\n{}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Plugs in again what `ginnel vm args` describes and [`Guest::unplug`] took out: its chardev, anew, and the device.
+    ///
+    /// # Errors
+    /// With QEMU's words.
+    pub fn plug(&mut self, options: &[String]) -> Result<()> {
+        let value = |of: &str, key: &str| {
+            let text = options.iter().find(|option| option.starts_with(of))?;
+            text.split(',').find_map(|part| part.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+        };
+        let chardev = value("socket,", "id").context("a chardev")?;
+        let path = value("socket,", "path").context("its path")?;
+        let address = json!({"type": "unix", "data": {"path": path}});
+        let _ = self.qmp(json!({"execute": "chardev-remove", "arguments": {"id": chardev}}));
+        let backend = json!({"type": "socket", "data": {"addr": address, "server": false}});
+        self.qmp(json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}}))?;
+        let device = |key: &str| value("ivshmem-doorbell,", key).context("the device");
+        let vectors: u64 = device("vectors")?.parse()?;
+        let arguments = json!({"driver": "ivshmem-doorbell", "id": device("id")?, "bus": device("bus")?, "chardev": chardev, "vectors": vectors});
+        self.qmp(json!({"execute": "device_add", "arguments": arguments})).map(drop)
+    }
+
+    /// QEMU's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills the machine as if its host had pulled the plug.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// The end of its console, and what QEMU said.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let console = self.console();
+        let tail: Vec<&str> = console.lines().rev().take(60).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        let qemu = fs::read_to_string(&self.errors).unwrap_or_default();
+        format!("--- console of {}\n{}\n--- QEMU\n{qemu}", self.name, tail.join("\n"))
+    }
+
+    /// Its console since it was first booted.
+    #[must_use]
+    pub fn console(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
+    }
+
+    /// Panics if its kernel has complained of anything.
+    ///
+    /// # Panics
+    /// So.
+    pub fn assert_healthy(&self) {
+        let console = self.console();
+        let complaint = console.lines().find(|line| ILL.iter().any(|word| line.contains(word)));
+        assert!(complaint.is_none(), "{}: {complaint:?}\n{console}", self.name);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("{}", self.said());
+        }
+    }
+}
+
+fn write_initramfs(kernel: &Kernel, spec: &Spec, to: &Path) -> Result<()> {
+    let mut archive = Initramfs::base(kernel)?;
+    for program in &spec.programs {
+        archive.installed(program)?;
+    }
+    for (place, mode, content) in &spec.files {
+        archive.file(place, *mode, content);
+    }
+    if spec.driver {
+        archive.file("/root/ginnel.ko", 0o644, &fs::read(kernel.driver()?)?);
+    }
+    archive.write(to)
+}
+
+/// What is done in a guest each time it has booted.
+fn setup(spec: &Spec) -> String {
+    let mut script = format!("set -e\nhostname {}\nip link set lo up\n", spec.name);
+    if let Some(address) = &spec.address {
+        script += &format!("ip link set eth0 up\nip addr add {address} dev eth0\n");
+    }
+    if spec.driver {
+        script += "insmod /root/ginnel.ko\n";
+    }
+    script
+}
+
+fn qmp(socket: &Path, until: Instant) -> Result<BufReader<UnixStream>> {
+    let stream = loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => break stream,
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) => return Err(error).context("QMP"),
+        }
+    };
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut qmp = BufReader::new(stream);
+    line(&mut qmp)?;
+    writeln!(qmp.get_mut(), "{}", json!({"execute": "qmp_capabilities"}))?;
+    while line(&mut qmp)?.get("return").is_none() {}
+    Ok(qmp)
+}
+
+fn line(qmp: &mut BufReader<UnixStream>) -> Result<Value> {
+    let mut text = String::new();
+    if qmp.read_line(&mut text).context("QMP")? == 0 {
+        bail!("QEMU has closed QMP");
+    }
+    serde_json::from_str(&text).context("QMP speaks JSON")
+}
+
+/// KVM where it really runs this kernel: there are hosts whose `/dev/kvm` opens, and whose guests then hang in their firmware. Tried once for each boot of the host.
+fn accelerator(kernel: &Kernel) -> [&'static str; 2] {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    if *WORKS.get_or_init(|| kvm_works(kernel)) { ["-accel", "kvm"] } else { ["-accel", "tcg"] }
+}
+
+/// `kvm`, or `tcg` for software emulation.
+#[must_use]
+pub fn acceleration(kernel: &Kernel) -> &'static str {
+    accelerator(kernel)[1]
+}
+
+fn kvm_works(kernel: &Kernel) -> bool {
+    let opens = File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let note = target_dir().join("guest").join(format!("kvm-{}", boot.trim()));
+    match fs::read_to_string(&note) {
+        _ if !opens => return false,
+        Ok(known) => return known == "works",
+        Err(_) => {}
+    }
+    let works = tempfile::tempdir().is_ok_and(|directory| kvm_boots(kernel, &directory.path().join("console")).unwrap_or(false));
+    let _ = fs::write(&note, if works { "works" } else { "does not" });
+    works
+}
+
+fn kvm_boots(kernel: &Kernel, console: &Path) -> Result<bool> {
+    let mut command = Command::new("qemu-system-x86_64");
+    command.args(["-accel", "kvm", "-machine", "q35", "-cpu", "max", "-m", "256", "-nodefaults", "-display", "none", "-no-reboot"]);
+    command.args(["-append", "console=ttyS0 panic=-1", "-serial", &format!("file:{}", console.display()), "-kernel"]);
+    command.arg(kernel.image()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = spawn(command)?;
+    let until = Instant::now() + Duration::from_secs(10);
+    // Without an initramfs it panics, at the end of a boot that went well.
+    let booted = || fs::read_to_string(console).unwrap_or_default().contains("Kernel panic");
+    while Instant::now() < until && !booted() && child.try_wait()?.is_none() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Ok(booted())
+}

@@ -1,0 +1,107 @@
+//! What several of the tests use.
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+use ginnel_guest::daemon::Daemon;
+use ginnel_guest::kernel::Kernel;
+use ginnel_guest::machine::{Guest, Spec};
+use ginnel_guest::network::Switch;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// `programs/NAME.c`, compiled for the host and so for its guests.
+pub fn program(directory: &Path, name: &str) -> Vec<u8> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let (source, to) = (tests.join(format!("{name}.c")), directory.join(name));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-D_GNU_SOURCE", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver")).arg("-o").arg(&to).arg(&source);
+    assert!(compiler.status().expect("cc").success(), "{} does not compile", source.display());
+    std::fs::read(&to).expect("compiled")
+}
+
+const SEGMENT: &str = "[segment.t]\nsize = \"64M\"\nslots = 3\nvectors = 3\n";
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Guests with one segment and one network.
+pub struct Lab {
+    pub guests: Vec<Guest>,
+    pub daemon: Daemon,
+    _switch: Switch,
+    directory: tempfile::TempDir,
+    kernel: Kernel,
+    specs: Vec<Spec>,
+}
+
+impl Lab {
+    /// Boots guests 1 to `count`, with the driver or without, and with these programs.
+    pub fn boot(count: u16, driver: bool, programs: &[&str]) -> Self {
+        let kernel = Kernel::fetch().expect("a kernel");
+        let directory = tempfile::tempdir().expect("a directory");
+        let daemon = Daemon::start(directory.path(), SEGMENT, true).expect("ginneld");
+        let switch = Switch::new(directory.path()).expect("a switch");
+        let spec = |slot: u16| Spec {
+            programs: programs.iter().map(|&name| name.to_owned()).collect(),
+            netdev: Some(switch.netdev("net")),
+            address: Some(format!("10.77.0.{slot}/24")),
+            options: daemon.vm_args("t", slot).expect("options"),
+            files: vec![("/root/pingpong".into(), 0o755, program(directory.path(), "pingpong"))],
+            driver,
+            ..Spec::new(&format!("guest{slot}"))
+        };
+        let specs: Vec<Spec> = (1..=count).map(spec).collect();
+        let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
+        Self { guests, daemon, _switch: switch, directory, kernel, specs }
+    }
+
+    /// Boots a machine anew that was killed, 0 being the first.
+    pub fn boot_again(&mut self, which: usize) {
+        self.guests[which] = Guest::boot(&self.kernel, self.directory.path(), &self.specs[which]).expect("it boots");
+    }
+
+    /// No kernel and no daemon has complained.
+    pub fn assert_healthy(&self) {
+        self.guests.iter().for_each(Guest::assert_healthy);
+        let log = self.daemon.log();
+        assert!(!log.contains("level=error"), "{log}");
+    }
+}
+
+/// `ginnel status --json` in a guest.
+pub fn status(guest: &Guest) -> Value {
+    serde_json::from_str(&guest.sh("ginnel status --json")).expect("JSON")
+}
+
+/// Waits until `ready` gives something.
+pub fn wait<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(Instant::now() < until, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Sums of the counters that the processes of a guest reported when they ended.
+pub fn reported(guest: &Guest, counter: &str) -> u64 {
+    let text = guest.sh("cat /root/report 2>/dev/null || true");
+    text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)).sum()
+}
+
+/// Ticks that a guest's programs have used, kernel and user time, and those that its processor was not idle.
+pub fn busy(guest: &Guest) -> u64 {
+    let stat = guest.sh("head -1 /proc/stat");
+    // "cpu user nice system idle iowait irq softirq …", hundredths of a second.
+    let fields: Vec<u64> = stat.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    fields.iter().sum::<u64>() - fields[3] - fields[4]
+}
+
+/// Interrupts of the segment's device so far.
+pub fn interrupts(guest: &Guest) -> u64 {
+    let text = guest.sh("grep ginnel0 /proc/interrupts");
+    text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
