@@ -28,7 +28,12 @@ impl Endpoint<'_> {
             return;
         }
         slot.set(flag::TX_SHUT, true);
-        if slot.stage() == Stage::Active && self.tx_in_ring() {
+        if slot.stage() != Stage::Active {
+            return;
+        }
+        // Before the kernel's FIN, whatever carries: without it a FIN is that of a process which died.
+        self.channel().end(slot.side());
+        if self.tx_in_ring() {
             let direction = self.outgoing();
             direction.eof().store(slot.tx.tail.load(Relaxed), SeqCst);
             let want = park::claim(direction.want_data());
@@ -83,6 +88,7 @@ impl Endpoint<'_> {
         self.flush();
         if self.on_tcp() && !self.tx_in_ring() && !self.rx_in_ring() {
             // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to say.
+            self.channel().end(slot.side());
             park::close(self.incoming().want_data());
             return;
         }

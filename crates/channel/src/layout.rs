@@ -6,7 +6,7 @@
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
 //! | 0x000 | 8 | magic | creator |
-//! | 0x008 | 8 | which sides have released it (bit 0, bit 1); which meant to reset (bit 8, bit 9) | both |
+//! | 0x008 | 8 | which sides have released it (bits 0, 1); which meant to reset (bits 8, 9); which ended their stream (bits 10, 11) | both |
 //! | 0x010 | 2 × 8 | owner of each side: member << 32 \| ledger slot | each its own |
 //! | 0x020 | 2 × 8 | generation of that slot | each its own |
 //! | 0x030 | 2 × 8 | nonce of each side | creator (both) |
@@ -118,6 +118,17 @@ impl<'a> Channel<'a> {
     #[inline]
     pub fn at(segment: &'a Segment, page: u32) -> Self {
         Self { words: Words { first: segment.page(page).cast(), segment: PhantomData }, page }
+    }
+
+    /// Remembers that `side` ended its stream by itself: shut down or closed, while its process lived.
+    pub fn end(self, side: u8) {
+        self.released().fetch_or(0x400 << (side & 1), Ordering::AcqRel);
+    }
+
+    /// See [`Self::end`].
+    #[must_use]
+    pub fn has_ended(self, side: u8) -> bool {
+        self.released().load(Ordering::Acquire) & 0x400 << (side & 1) != 0
     }
 
     /// The channel's page number, which tags everything that belongs to it.

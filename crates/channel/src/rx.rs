@@ -446,7 +446,14 @@ impl<'a> Endpoint<'a> {
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?
     fn ended_on_tcp(self) -> Take {
-        if self.resent_bytes_are_due() { Take::Error(libc::ECONNRESET) } else { Take::End }
+        if self.resent_bytes_are_due() {
+            return Take::Error(libc::ECONNRESET);
+        }
+        if self.slot.stage() != Stage::Active || self.channel().has_ended(1 - self.slot.side()) {
+            Take::End
+        } else {
+            self.ended_without_mark()
+        }
     }
 
     /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send again?
@@ -488,12 +495,18 @@ impl<'a> Endpoint<'a> {
         if !unread || self.slot.has(flag::TX_SHUT) {
             return Take::End;
         }
-        // A token asks whether anybody is there: the kernel of a closed socket answers RST.
-        {
-            let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return Take::End };
-            Slot::count(&self.slot.tx.owed, 1);
-            self.pay_tokens();
-        }
+        // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another thread has the lock for microseconds; this very thread for ever, where it
+        // was interrupted in a send.
+        let held = (0..20).find_map(|_| {
+            self.slot.tx.lock.try_lock(self.ticket()).or_else(|| {
+                let _ = kernel::poll(-1, 0, 1);
+                None
+            })
+        });
+        let Some(held) = held else { return Take::End };
+        Slot::count(&self.slot.tx.owed, 1);
+        self.pay_tokens();
+        drop(held);
         let reported = kernel::poll(self.fd, 0, 20);
         if reported & (libc::POLLERR | libc::POLLHUP) != 0 { self.failed(libc::ECONNRESET) } else { Take::End }
     }
@@ -941,9 +954,20 @@ impl<'a> Endpoint<'a> {
         (self.sweep(Some(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
     }
 
-    /// Are this end's sleepers woken by tokens only?
+    /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own receive, since TCP carried: an upgrade's first token wakes it, and
+    /// nobody may throw that away.
     fn by_token(self) -> bool {
+        self.is_shared() || self.slot.rx.sleeper.load(Relaxed) == Want::Token.word()
+    }
+
+    /// The same, for good.
+    fn is_shared(self) -> bool {
         !self.attachment.fifos || self.slot.has(flag::SHARED)
+    }
+
+    /// The one who slept in the kernel's own receive is awake.
+    pub fn woken_by_kernel(self) {
+        let _ = self.slot.rx.sleeper.compare_exchange(Want::Token.word(), 0, Relaxed, Relaxed);
     }
 
     /// Arms a wish for data.
@@ -956,14 +980,16 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own: from now on all are woken in the one way that reaches all.
+    /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own while a ring carries: from now on all are woken in the one way that
+    /// reaches all.
     fn note(self, want: Want) {
         let slot = self.slot;
-        if self.by_token() {
+        if self.is_shared() {
             return;
         }
         let before = slot.rx.sleeper.swap(want.word(), Relaxed);
-        if want == Want::Token || before != 0 && before != want.word() {
+        let token = want == Want::Token;
+        if token && self.rx_in_ring() || before != 0 && (token || before != want.word()) {
             slot.set(flag::SHARED, true);
         }
     }

@@ -448,11 +448,13 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
     let mut byte = 0u8;
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    let errno = next::errno();
+    endpoint.woken_by_kernel();
     slot_kernel(endpoint);
     if got >= 0 {
         return Woken::Again;
     }
-    match next::errno() {
+    match errno {
         libc::EAGAIN => Woken::TimedOut,
         libc::EINTR => Woken::Interrupted,
         errno => {
