@@ -6,19 +6,20 @@ use crate::ledger::{Slot, attention, flag};
 use crate::settle::Endpoint;
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;
+use libc::iovec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Pieces up to this are small, bytes.
 pub const SMALL: usize = 16 << 10;
 
 impl Endpoint<'_> {
-    /// Puts `n` bytes into the ring. False, and nothing done, where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
+    /// Puts all of `pieces`, `n` bytes, into the ring. False, and nothing done, where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
     ///
     /// # Safety
-    /// `from` is readable for `n` bytes.
+    /// The pieces are readable memory, `n` bytes together.
     #[inline]
     #[must_use]
-    pub unsafe fn put_quick(self, from: *const u8, n: usize) -> bool {
+    pub unsafe fn put_quick(self, pieces: &[iovec], n: usize) -> bool {
         let (slot, tx) = (self.slot, &self.slot.tx);
         if n > SMALL || self.attachment.settings.chaos.is_some() {
             return false;
@@ -41,7 +42,12 @@ impl Endpoint<'_> {
         // SAFETY: the ring's place was checked when it was stored; `n` bytes are readable there and free here.
         unsafe {
             let base = self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize);
-            Span::new(base, size, start).copy_in(tail, from, n);
+            let span = Span::new(base, size, start);
+            let mut at = tail;
+            for piece in pieces.iter().filter(|piece| piece.iov_len != 0) {
+                span.copy_in(at, piece.iov_base.cast(), piece.iov_len);
+                at = at.wrapping_add(piece.iov_len as u64);
+            }
         }
         self.publish_tail(direction, tail.wrapping_add(n as u64));
         Slot::count(&slot.out_ring, n as u64);

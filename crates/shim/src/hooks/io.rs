@@ -90,7 +90,7 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
 pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> Outcome {
     match piece(buf, n) {
         // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than that.
-        Some([piece]) if n != 0 && !bypass() => unsafe { ops::io::send_one(fd, piece.iov_base.cast(), piece.iov_len, flags) },
+        Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags) },
         // Nothing to send: only the kernel's checks remain.
         _ => Outcome::Libc,
     }
@@ -118,7 +118,7 @@ unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_i
     match usize::try_from(count) {
         // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on no others.
         Ok(count @ 1..) if !bypass() => unsafe {
-            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send(fd, pieces, flags) })
+            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) })
         },
         _ => Outcome::Libc,
     }

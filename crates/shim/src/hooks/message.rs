@@ -79,7 +79,7 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
     let outcome = unsafe {
         with_pieces(header.msg_iov, header.msg_iovlen, |pieces, total| {
             size = total;
-            if total == 0 || flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { ops::io::send(fd, pieces, flags) }
+            if total == 0 || flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) }
         })
     };
     (outcome, size)

@@ -80,22 +80,21 @@ unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usiz
     got
 }
 
-/// [`send`] from one buffer.
+/// [`send`] of all of `pieces`, which are `n` bytes together.
 ///
 /// # Safety
-/// `from` is readable for `n` bytes.
+/// The iovecs describe readable memory of the calling program.
 #[inline]
-pub unsafe fn send_one(fd: c_int, from: *const u8, n: usize, flags: c_int) -> Outcome {
+pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> Outcome {
     if flags & libc::MSG_OOB == 0
         && let Some(endpoint) = runtime::known_carried(fd)
         // SAFETY: the caller's promise.
-        && unsafe { endpoint.put_quick(from, n) }
+        && unsafe { endpoint.put_quick(pieces, n) }
     {
         return Outcome::Done(n as isize);
     }
-    let pieces = [iovec { iov_base: from.cast_mut().cast(), iov_len: n }];
     // SAFETY: the caller's promise.
-    unsafe { send(fd, &pieces, flags) }
+    unsafe { send(fd, pieces, flags) }
 }
 
 /// What the kernel answers, as an outcome. `errno` is the C library's.
