@@ -66,6 +66,17 @@ int main(void) {
     FAILS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), ECONNRESET);
     say("recv: bytes, then reset");
     close(fd);
+    // Sends that do not wait are refused before they fill whatever carries them.
+    fd = with_peer(idle);
+    nonblocking(fd);
+    put_pattern(fd, 1000, 1);  // never read
+    IS(kill(other, SIGKILL), 0);
+    CHECK(WTERMSIG(ended(other)) == SIGKILL);
+    ssize_t sent = 0;
+    for (int tries = 0; tries < PATIENCE && sent >= 0; tries++, sleep_ms(1)) sent = send(fd, "x", 1, MSG_NOSIGNAL);
+    CHECK(sent == -1 && (errno == ECONNRESET || errno == EPIPE));
+    say("send without waiting: broken");
+    close(fd);
     // Asleep because there is no room.
     fd = doomed();
     char *much = calloc(1, 1 << 20);

@@ -2,7 +2,7 @@
 #include "check.h"
 
 static void peer(int fd) {
-    for (int i = 0; i < 4; i++) hear(), put_pattern(fd, 10, i);
+    for (int i = 0; i < 5; i++) hear(), put_pattern(fd, 10, i);
 }
 
 int main(void) {
@@ -65,5 +65,16 @@ int main(void) {
     CHECK((got[0].data.fd == fd && got[1].data.fd == ev) || (got[0].data.fd == ev && got[1].data.fd == fd));
     get_pattern(fd, 10, 3);
     say("epoll");
+    // A socket with bytes to read, always, keeps nobody else from being told of.
+    tell();
+    when_readable(fd);
+    bool told = false;
+    for (int waits = 0; waits < 1000000 && !told; waits++) {
+        IS(epoll_wait(set, got, 1, PATIENCE), 1);
+        told = got[0].data.fd == ev;
+    }
+    CHECK(told);
+    say("nobody starves");
+    get_pattern(fd, 10, 4);
     peer_ends();
 }

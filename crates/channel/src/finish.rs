@@ -124,6 +124,8 @@ impl Endpoint<'_> {
             Want::Promised => {
                 slot.rx.armed.fetch_add(1, Relaxed);
             }
+            // Done before, through another descriptor.
+            Want::Closed => return,
             _ => {}
         }
         if Want::of(outgoing.want_space().swap(0, SeqCst)) == Want::Token {

@@ -142,7 +142,7 @@ impl<'a> Channel<'a> {
     #[inline]
     pub fn direction(self, side: u8) -> Direction<'a> {
         // SAFETY: the page's second and third 512 bytes.
-        let first = unsafe { self.words.at(0x200 + usize::from(side & 1) * 0x200) };
+        let first = unsafe { self.words.first.byte_add(0x200 + usize::from(side & 1) * 0x200) };
         Direction { words: Words { first, segment: PhantomData } }
     }
 

@@ -2,7 +2,7 @@
 //! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
 
 use crate::layout::GATE_HOLD;
-use crate::ledger::{Slot, attention, flag};
+use crate::ledger::{Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;
@@ -30,10 +30,11 @@ impl Endpoint<'_> {
             (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let quiet = epoch & 1 == 1
             && slot.flags.load(Relaxed) & (flag::TX_SHUT | flag::HOLD | flag::CUT | flag::SHARED) == 0
-            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND | attention::KERNEL) == 0
             && direction.gate().load(Acquire) & GATE_HOLD == 0
             && direction.freeze_epoch().load(Relaxed) != epoch
-            && direction.want_data().load(Relaxed) != Want::Closed.word();
+            && direction.want_data().load(Relaxed) != Want::Closed.word()
+            && slot.stage() == Stage::Active;
         // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
         let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
         if !quiet || used > size || (n as u64) > size - used {
@@ -43,10 +44,17 @@ impl Endpoint<'_> {
         unsafe {
             let base = self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize);
             let span = Span::new(base, size, start);
-            let mut at = tail;
-            for piece in pieces.iter().filter(|piece| piece.iov_len != 0) {
-                span.copy_in(at, piece.iov_base.cast(), piece.iov_len);
-                at = at.wrapping_add(piece.iov_len as u64);
+            let mut left = n;
+            for piece in pieces {
+                // Read once: another thread of the program may change it.
+                let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len.min(left));
+                if len != 0 {
+                    span.copy_in(tail.wrapping_add((n - left) as u64), from, len);
+                    left -= len;
+                }
+            }
+            if left != 0 {
+                return false;
             }
         }
         self.publish_tail(direction, tail.wrapping_add(n as u64));
@@ -62,13 +70,13 @@ impl Endpoint<'_> {
     #[must_use]
     pub unsafe fn take_quick(self, to: *mut u8, n: usize) -> usize {
         let (slot, rx) = (self.slot, &self.slot.rx);
-        let direction = self.incoming();
-        if direction.tail().load(Acquire) == rx.head.load(Relaxed) {
+        if self.incoming().tail().load(Acquire) == rx.head.load(Relaxed) {
             return 0;
         }
         let (len, wake);
         {
             let Some(_held) = rx.lock.try_lock(self.ticket()) else { return 0 };
+            let direction = self.incoming();
             let (head, phase, size) = (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
             // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this phase's covers the bytes before it.
             let available = direction.tail().load(Acquire).wrapping_sub(head);
@@ -76,7 +84,8 @@ impl Endpoint<'_> {
                 && direction.epoch().load(Acquire) == phase
                 && direction.grown().load(Acquire) == rx.grown.load(Relaxed)
                 && rx.frozen.load(Relaxed) == 0
-                && direction.wish().load(Relaxed) & 1 == 0
+                && direction.wish().load(Relaxed) != phase
+                && slot.stage() == Stage::Active
                 && slot.flags.load(Relaxed) & flag::SHARED == 0;
             len = (n as u64).min(available);
             if !quiet || available > size || len > SMALL as u64 || len == 0 {

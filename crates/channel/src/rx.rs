@@ -1055,7 +1055,9 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn is_switching(self) -> bool {
         if self.rx_in_ring() {
-            self.slot.rx.frozen.load(Relaxed) != 0 || self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed)
+            let (direction, rx) = (self.incoming(), &self.slot.rx);
+            let leaving = rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != rx.phase.load(Relaxed);
+            leaving && direction.tail().load(Acquire) != rx.head.load(Relaxed)
         } else {
             self.resent_bytes_are_due()
         }

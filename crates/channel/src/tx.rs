@@ -728,7 +728,8 @@ impl<'a> Endpoint<'a> {
             let tx = &self.slot.tx;
             let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
             let head = later(direction.head().load(Acquire), later(start, tx.begun.load(Relaxed)));
-            span::free(tail, Untrusted::new(head), size).is_ok_and(|room| room >= self.enough())
+            // Nonsense: the send will say so.
+            span::free(tail, Untrusted::new(head), size).map_or(true, |room| room >= self.enough())
         }
     }
 
@@ -756,7 +757,7 @@ impl<'a> Endpoint<'a> {
 
     /// Asks over TCP whether anybody is there: the kernel of a socket that is closed answers RST. Nothing where the other end's end-of-file is known to be meant.
     pub fn probe(self) {
-        if self.incoming().eof().load(Acquire) != NO_EOF {
+        if self.other_end_is_meant() {
             return;
         }
         if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket())
@@ -767,6 +768,30 @@ impl<'a> Endpoint<'a> {
             Slot::count(&self.slot.tx.owed, 1);
             self.pay_tokens();
         }
+    }
+
+    /// Did the other end say that its stream ends, or has it not ended?
+    fn other_end_is_meant(self) -> bool {
+        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot.side())
+    }
+
+    /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it
+    /// does on TCP.
+    #[must_use]
+    pub fn reader_died(self) -> bool {
+        const GONE: i16 = libc::POLLERR | libc::POLLHUP;
+        if self.slot.attention.load(Relaxed) & attention::KERNEL == 0 || !self.tx_in_ring() || self.other_end_is_meant() {
+            return false;
+        }
+        let mut reported = kernel::poll(self.fd, libc::POLLRDHUP, 0);
+        if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP {
+            self.probe();
+            reported = kernel::poll(self.fd, 0, 0);
+        }
+        if reported & GONE != 0 {
+            self.give_up_ring();
+        }
+        reported & GONE != 0
     }
 
     /// The connection is gone: from here on the kernel answers.

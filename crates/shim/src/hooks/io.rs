@@ -118,7 +118,11 @@ unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_i
     match usize::try_from(count) {
         // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on no others.
         Ok(count @ 1..) if !bypass() => unsafe {
-            with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) })
+            with_pieces(
+                iov,
+                count,
+                |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) },
+            )
         },
         _ => Outcome::Libc,
     }

@@ -235,7 +235,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             if sink.filled() > 0 {
                 break;
             }
-            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes() {
+            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes(endpoint) {
                 continue;
             }
             return Outcome::Failed(libc::EAGAIN);
@@ -386,6 +386,8 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     if flags & libc::MSG_OOB != 0 {
         ginnel_channel::finish::hold(endpoint, Reason::Urgent);
     }
+    // Where it is so, the kernel answers.
+    let _ = endpoint.reader_died();
     if iov.len() <= 16 {
         // The usual case: all at once, with room for it.
         // SAFETY: the caller's promise.

@@ -52,6 +52,14 @@ pub unsafe fn wait(
             let n = if ready < max && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready };
             return done(n);
         }
+        if max == 1 && hot && !recent {
+            // The only place was kept free for the kernel.
+            match look(set, epfd, room, 0) {
+                Ok(0) => continue,
+                Ok(n) => return done(n),
+                Err(errno) => return Outcome::Failed(errno),
+            }
+        }
         if hot && recent && !at_once && spin(set, attachment) {
             continue;
         }
@@ -115,6 +123,10 @@ fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_ev
 
 /// [`collect`] under the lock, behind the `n` events that are there already.
 fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64) -> Pass {
+    let recent = now.wrapping_sub(inner.looked) < LOOK_EVERY;
+    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told: now and then one place is its.
+    let places = room.len() - usize::from(!recent);
+    let room = room.get_mut(..places.max(n)).unwrap_or_default();
     if !inner.hot.is_empty() {
         let many = inner.hot.len() > MANY;
         inner.turn = inner.turn.wrapping_add(1);
@@ -164,7 +176,7 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
             }
         }
     }
-    Pass { n, hot: !inner.hot.is_empty(), recent: now.wrapping_sub(inner.looked) < LOOK_EVERY }
+    Pass { n, hot: !inner.hot.is_empty(), recent }
 }
 
 /// Events that were found when somebody only asked whether there are any, and that come once.
