@@ -72,6 +72,10 @@ impl<T> Spin<T> {
         }
     }
 
+    fn try_acquire(&self) -> bool {
+        !self.held.swap(true, Ordering::Acquire)
+    }
+
     fn release(&self) {
         self.held.store(false, Ordering::Release);
     }
@@ -780,17 +784,30 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
     false
 }
 
-/// Before fork: no set is being changed.
+/// How many sets [`lock_all`] has locked.
+static LOCKED: AtomicU32 = AtomicU32::new(0);
+
+/// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
 pub fn lock_all() {
-    BY_FD.acquire();
-    for set in all_sets() {
-        set.inner.acquire();
+    loop {
+        if BY_FD.try_acquire() {
+            let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
+            if taken == all_sets().count() {
+                return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+            }
+            release_first(taken);
+        }
+        sys::yield_now();
     }
 }
 
 /// After fork, on both sides.
 pub fn unlock_all() {
-    for set in all_sets() {
+    release_first(LOCKED.load(Ordering::Relaxed) as usize);
+}
+
+fn release_first(sets: usize) {
+    for set in all_sets().take(sets) {
         set.inner.release();
     }
     BY_FD.release();
