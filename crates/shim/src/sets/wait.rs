@@ -125,7 +125,8 @@ fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_ev
 fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64) -> Pass {
     let recent = now.wrapping_sub(inner.looked) < LOOK_EVERY;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told: now and then one place is its.
-    let places = room.len() - usize::from(!recent);
+    // (Not with inner sets, whose readiness is reported from here alone.)
+    let places = room.len() - usize::from(!recent && inner.children.is_empty());
     let room = room.get_mut(..places.max(n)).unwrap_or_default();
     if !inner.hot.is_empty() {
         let many = inner.hot.len() > MANY;
