@@ -8,8 +8,17 @@ use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use std::path::Path;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const SEGMENTS: &str = "[segment.t]\nsize = \"16M\"\nslots = 3\nvectors = 3\n[segment.u]\nsize = \"32M\"\nslots = 2\nvectors = 1\n";
+
+/// What every test begins with; the daemon ends before its directory does.
+fn host(config: &str) -> (Kernel, TempDir, Daemon) {
+    let kernel = Kernel::fetch().expect("a kernel");
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = Daemon::start(directory.path(), config, false).expect("ginneld");
+    (kernel, directory, daemon)
+}
 
 fn spec(daemon: &Daemon, directory: &Path, slot: u16, segments: &[&str]) -> Spec {
     let args = |segment: &&str| daemon.vm_args(segment, slot).expect("options");
@@ -24,9 +33,7 @@ fn spec(daemon: &Daemon, directory: &Path, slot: u16, segments: &[&str]) -> Spec
 #[test]
 fn devices_are_found_and_their_memory_is_write_back() {
     let _alone = machine::alone();
-    let kernel = Kernel::fetch().expect("a kernel");
-    let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), SEGMENTS, false).expect("ginneld");
+    let (kernel, directory, daemon) = host(SEGMENTS);
     let mut guest = Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 2, &["t", "u"])).expect("it boots");
     assert_eq!(guest.sh("cat /sys/class/ginnel/ginnel*/size | sort -n | tr '\\n' ' '"), "16777216 33554432 ");
     assert_eq!(guest.sh("cat /sys/class/ginnel/ginnel*/peer"), "2\n2\n");
@@ -59,9 +66,7 @@ fn devices_are_found_and_their_memory_is_write_back() {
 #[test]
 fn doorbells_wake_those_who_are_meant() {
     let _alone = machine::alone();
-    let kernel = Kernel::fetch().expect("a kernel");
-    let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), SEGMENTS, false).expect("ginneld");
+    let (kernel, directory, daemon) = host(SEGMENTS);
     let specs = [1, 2].map(|slot| spec(&daemon, directory.path(), slot, &["t"]));
     let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
     let [one, two] = guests.as_slice() else { panic!("two") };
@@ -91,9 +96,7 @@ fn doorbells_wake_those_who_are_meant() {
 #[test]
 fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
     let _alone = machine::alone();
-    let kernel = Kernel::fetch().expect("a kernel");
-    let directory = tempfile::tempdir().expect("a directory");
-    let daemon = Daemon::start(directory.path(), SEGMENTS, false).expect("ginneld");
+    let (kernel, directory, daemon) = host(SEGMENTS);
     let mut guest = Guest::boot(&kernel, directory.path(), &spec(&daemon, directory.path(), 1, &["t"])).expect("it boots");
     for round in 1..=30 {
         let users = guest.start(
@@ -117,10 +120,7 @@ fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
 #[test]
 fn a_refused_machine_and_a_foreign_device_are_left_alone() {
     let _alone = machine::alone();
-    let kernel = Kernel::fetch().expect("a kernel");
-    let directory = tempfile::tempdir().expect("a directory");
-    let refusing = format!("{SEGMENTS}[segment.t.slot.1]\nusers = [4242]\n");
-    let daemon = Daemon::start(directory.path(), &refusing, false).expect("ginneld");
+    let (kernel, directory, daemon) = host(&format!("{SEGMENTS}[segment.t.slot.1]\nusers = [4242]\n"));
     let mut spec = spec(&daemon, directory.path(), 1, &["t"]);
     let foreign = directory.path().join("foreign");
     std::fs::File::create(&foreign).and_then(|file| file.set_len(4 << 20)).expect("a file");

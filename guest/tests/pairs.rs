@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Lab, PATIENCE, busy, interrupts, reported, status, wait};
+use common::{Lab, PATIENCE, busy, interrupts, reported, status, wait, wait_for_ring};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -76,13 +76,7 @@ fn iperf3_between_two_guests() {
     // While it runs, the status of both ends says how.
     std::thread::scope(|scope| {
         for (guest, counter) in [(one, "in_ring"), (two, "out_ring")] {
-            scope.spawn(move || {
-                wait("a ring that carries bytes", || {
-                    let seen = status(guest);
-                    let all = seen["connections"].as_array().expect("a list");
-                    all.iter().any(|one| one[counter].as_u64() > Some(1_000_000)).then_some(())
-                })
-            });
+            scope.spawn(move || wait_for_ring(guest, counter));
         }
     });
     let result: Value = serde_json::from_str(&client.finish().expect("ended").good().expect("well")).expect("JSON");

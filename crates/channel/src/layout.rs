@@ -64,10 +64,10 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// The words from byte `OFFSET` of the page on.
+    /// The word at byte `offset` from here.
     ///
     /// # Safety
-    /// `index` is inside the page.
+    /// `offset` is a multiple of 8, and the word lies inside the page.
     #[inline]
     unsafe fn at(self, offset: usize) -> &'a AtomicU64 {
         // SAFETY: mapped as long as the segment is, aligned; atomics may be shared with anybody who uses the same memory.

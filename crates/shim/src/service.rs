@@ -317,13 +317,12 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
 fn unplugged(attachment: &'static Attachment) {
     for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
         let slot = attachment.ledger.slot(index);
-        match (fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)), slot.stage()) {
-            // The number may have been closed past the hooks, and be another socket's by now.
-            (Some(endpoint), Stage::Active) if kernel::cookie(endpoint.fd) == Ok(slot.cookie.load(Ordering::Relaxed)) => {
-                endpoint.break_off(Reason::Unplugged);
+        match slot.stage() {
+            Stage::Active => {
+                let _ = with_endpoint(index, |endpoint| endpoint.break_off(Reason::Unplugged));
             }
             // Nothing has left TCP yet.
-            (_, Stage::Candidate | Stage::Published | Stage::Offered | Stage::Settling) => slot.make_plain(Reason::Unplugged),
+            Stage::Candidate | Stage::Published | Stage::Offered | Stage::Settling => slot.make_plain(Reason::Unplugged),
             _ => {}
         }
     }

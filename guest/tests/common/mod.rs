@@ -86,6 +86,15 @@ pub fn wait<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits until a connection of a guest has moved a million bytes by ring: `counter` is `in_ring` or `out_ring`.
+pub fn wait_for_ring(guest: &Guest, counter: &str) {
+    wait("a ring that carries bytes", || {
+        let seen = status(guest);
+        let all = seen["connections"].as_array().expect("a list");
+        all.iter().any(|one| one[counter].as_u64() > Some(1_000_000)).then_some(())
+    });
+}
+
 /// Sums of the counters that the processes of a guest reported when they ended.
 pub fn reported(guest: &Guest, counter: &str) -> u64 {
     let text = guest.sh("cat /root/report 2>/dev/null || true");

@@ -148,6 +148,14 @@ static void computes(int fd) {
     close(fd);
 }
 
+static void get_past_the_shim(int fd, uint8_t *text, size_t size) {
+    for (size_t got = 0; got < size;) {
+        long n = raw_call(SYS_recvfrom, fd, (long)(text + got), (long)(size - got), 0, 0);
+        CHECK(n > 0);
+        got += (size_t)n;
+    }
+}
+
 static void busy_writer(void) {
     share();
     int fd = with_settled_peer(computes);
@@ -157,11 +165,7 @@ static void busy_writer(void) {
     FILE *file = fdopen(dup(fd), "r");
     CHECK(file);
     // Past the shim there is nothing but the kernel's socket.
-    for (size_t got = 0; got < sizeof text;) {
-        long n = raw_call(SYS_recvfrom, fd, (long)(text + got), (long)(sizeof text - got), 0, 0);
-        CHECK(n > 0);
-        got += (size_t)n;
-    }
+    get_past_the_shim(fd, text, sizeof text);
     same(text, 1000, sizeof text, 4);
     *flag = 1;
     fclose(file);
@@ -183,11 +187,7 @@ static void held(void) {
     FILE *file = fdopen(dup(fd), "r");
     CHECK(file);
     tell();
-    for (size_t got = 0; got < sizeof text;) {
-        long n = raw_call(SYS_recvfrom, fd, (long)(text + got), (long)(sizeof text - got), 0, 0);
-        CHECK(n > 0);
-        got += (size_t)n;
-    }
+    get_past_the_shim(fd, text, sizeof text);
     same(text, 0, sizeof text, 9);
     fclose(file);
     peer_ends();
