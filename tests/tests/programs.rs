@@ -64,6 +64,7 @@ programs! {
     half_close
     idle_connections
     killed_peer
+    leaves_many
     linger_zero_resets
     low_water
     message_calls
@@ -114,4 +115,17 @@ fn no_memory_of_the_segment_is_lost() {
     }
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
     stand.assert_nothing_lost(baseline);
+}
+
+/// Programs that end with their sockets open, one after the other, with nobody else about: their places are free again for the next ones.
+#[test]
+fn those_that_leave_many_connections_leave_no_slot() {
+    let stand = Stand::shimmed("slots", &[]);
+    let mut before = 0;
+    for round in 0..15 {
+        says(&stand, "leaves_many");
+        let carried = stand.report().ring_bytes();
+        assert!(carried > before, "round {round}: no byte went through a ring");
+        before = carried;
+    }
 }

@@ -38,7 +38,9 @@ struct Header {
     magic: AtomicU64,
     version: AtomicU64,
     generation: AtomicU64,
-    _pad: [u64; 5],
+    /// Monotonic milliseconds of the last look for the dead.
+    reclaimed: AtomicU64,
+    _pad: [u64; 4],
     stripes: [Lock; STRIPES],
     /// (segment id, member + 1) pairs: as which member of a segment this ledger's processes appear.
     members: [(AtomicU64, AtomicU64); 64],
@@ -181,6 +183,16 @@ impl Ledger {
             }
         }
         None
+    }
+
+    /// Is it time to look for the dead again, at most every `pause` milliseconds by whichever process? Only one is told so.
+    #[must_use]
+    pub fn time_to_reclaim(&self, pause: u64) -> bool {
+        let last = &self.header().reclaimed;
+        let (before, now) = (last.load(Ordering::Relaxed), sys::monotonic_ns() / 1_000_000);
+        // A time that is still to come is of another boot's clock.
+        (before == 0 || before > now || now - before >= pause)
+            && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     fn next_generation(&self) -> u64 {

@@ -13,6 +13,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
 const GRACE: u64 = 1000;
 
+/// [`reclaim`], unless some process did so within the last second. Processes that come and go leave no thread that would do it.
+pub fn reclaim_now_and_then(attachment: &Attachment) {
+    if attachment.ledger.time_to_reclaim(GRACE) {
+        reclaim(attachment);
+    }
+}
+
 /// Frees what the dead held. Returns how many slots and channels were freed.
 pub fn reclaim(attachment: &Attachment) -> usize {
     let mut freed = 0;

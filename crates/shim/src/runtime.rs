@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, finish, kernel};
+use ginnel_channel::{Attachment, finish, kernel, reclaim};
 use ginnel_region::sys;
 use libc::c_int;
 
@@ -27,6 +27,7 @@ pub fn start() {
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
         Ok(attachment) => {
             crate::wait::set_kernel(&attachment);
+            reclaim::reclaim_now_and_then(&attachment);
             ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release);
         }
         Err(unattached) => say(verbose, &format!("{}; connections stay on TCP", unattached.message)),
@@ -169,7 +170,10 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     }
     let cookie = kernel::cookie(fd).ok()?;
     let me = attachment.me();
-    let Some((slot, new)) = attachment.ledger.find_or_claim(cookie, me) else {
+    let Some((slot, new)) = attachment.ledger.find_or_claim(cookie, me).or_else(|| {
+        reclaim::reclaim_now_and_then(attachment);
+        attachment.ledger.find_or_claim(cookie, me)
+    }) else {
         fds::replace(fd, before, Entry::Plain);
         return None;
     };
