@@ -1,8 +1,9 @@
-// Many connections, a few exchanges on each, then both sides sleep in epoll_wait and say what the sleep cost.
+// Many connections, a few exchanges on each, then both sides are left alone until that is all over (after the last byte the
+// path is looked at for some seconds), sleep in epoll_wait and say what the sleep cost.
 // Afterwards every connection must still carry a message.
 #include "common.h"
 
-enum { SIZE = 64, SETTLE_MS = 300 };
+enum { SIZE = 64, LINGER_MS = 6000, SETTLE_MS = 300 };
 static struct options o;
 static int *fds, epoll_fd;
 
@@ -15,7 +16,7 @@ static void watch(int fd, uint32_t number) {
 static void idle(void) {
     struct epoll_event event;
     uint64_t spurious = 0;
-    pause_us(SETTLE_MS * 1000);
+    pause_us(LINGER_MS * 1000);
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     uint64_t cpu = cpu_ns(), begin = now_ns(), end = begin + (uint64_t)(o.seconds * 1e9);
