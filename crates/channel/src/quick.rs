@@ -30,7 +30,7 @@ impl Endpoint<'_> {
             (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let quiet = epoch & 1 == 1
             && slot.flags.load(Relaxed) & (flag::TX_SHUT | flag::HOLD | flag::CUT | flag::SHARED) == 0
-            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND | attention::KERNEL) == 0
+            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND | attention::READER) == 0
             && direction.gate().load(Acquire) & GATE_HOLD == 0
             && direction.freeze_epoch().load(Relaxed) != epoch
             && direction.want_data().load(Relaxed) != Want::Closed.word()

@@ -433,7 +433,7 @@ impl<'a> Endpoint<'a> {
     /// The kernel tells an error once. It is kept for the receive that finds nothing before it.
     pub fn keep_error(self, errno: c_int) {
         self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-        self.slot.attention.fetch_or(attention::KERNEL, SeqCst);
+        self.slot.heed_kernel();
     }
 
     /// What the kernel says of the next byte, or the error that it told before.
@@ -813,11 +813,12 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn readable(self) -> bool {
-        if self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed) {
+        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        if direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
             return self.tidy();
         }
-        self.ring_is_filled()
+        direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
 
     /// Are there bytes in the ring, no switch being under way? Looks at memory only: good without a lock, and when the descriptor may be gone.

@@ -780,11 +780,18 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn reader_died(self) -> bool {
         const GONE: i16 = libc::POLLERR | libc::POLLHUP;
-        if self.slot.attention.load(Relaxed) & attention::KERNEL == 0 || !self.tx_in_ring() || self.other_end_is_meant() {
+        let attention = &self.slot.attention;
+        if attention.load(Relaxed) & attention::READER == 0 || !self.tx_in_ring() {
+            return false;
+        }
+        // Asked once, unless the answer is a FIN that nobody meant.
+        attention.fetch_and(!attention::READER, SeqCst);
+        if self.other_end_is_meant() {
             return false;
         }
         let mut reported = kernel::poll(self.fd, libc::POLLRDHUP, 0);
         if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP {
+            attention.fetch_or(attention::READER, SeqCst);
             self.probe();
             reported = kernel::poll(self.fd, 0, 0);
         }

@@ -3,7 +3,7 @@
 
 use crate::{fds, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{Reason, SLOTS, Stage, attention, flag};
+use ginnel_channel::ledger::{Reason, SLOTS, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel, reclaim};
@@ -302,7 +302,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
             index => {
                 // FIN, or an error: the next call is to ask the kernel.
                 if let Ok(index) = u32::try_from(index) {
-                    attachment.ledger.slot(index).attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+                    attachment.ledger.slot(index).heed_kernel();
                     serve(index);
                 }
             }

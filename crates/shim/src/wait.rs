@@ -4,7 +4,7 @@ use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::ledger::{Stage, attention};
+use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel};
@@ -448,7 +448,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
 }
 
 fn slot_kernel(endpoint: Endpoint<'_>) {
-    endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+    endpoint.slot.heed_kernel();
 }
 
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
@@ -464,6 +464,10 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
     let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     let errno = next::errno();
     endpoint.woken_by_kernel();
+    if got > 0 && endpoint.readable() {
+        // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.
+        return Woken::Again;
+    }
     slot_kernel(endpoint);
     if got >= 0 {
         return Woken::Again;

@@ -170,6 +170,8 @@ pub mod flag {
 pub mod attention {
     /// The kernel reported something about the socket: look before saying "nothing yet".
     pub const KERNEL: u32 = 1;
+    /// The same for sends: look whether anybody is there who reads.
+    pub const READER: u32 = 2;
     /// A token was refused by the kernel and is owed.
     pub const TOKEN_OWED: u32 = 4;
     /// This direction was frozen and is to be re-sent.
@@ -376,6 +378,11 @@ impl Slot {
     pub fn free(&self) {
         self.generation.store(0, Ordering::Relaxed);
         self.cookie.store(0, Ordering::Release);
+    }
+
+    /// The kernel reported something about the socket: the next receive that finds nothing asks it, and the next send.
+    pub fn heed_kernel(&self) {
+        self.attention.fetch_or(attention::KERNEL | attention::READER, Ordering::SeqCst);
     }
 
     /// How far it has come.

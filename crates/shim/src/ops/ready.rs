@@ -3,8 +3,7 @@ use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::wait::{self, Borrowed, Deadline};
 use crate::{next, runtime, sets};
-use core::sync::atomic::Ordering;
-use ginnel_channel::ledger::{Stage, attention, flag};
+use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
@@ -175,7 +174,7 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
         Some(Special::Socket(endpoint)) => {
             let mut ready = kernel & !(IN | OUT);
             if kernel & (IN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
-                endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+                endpoint.slot.heed_kernel();
             }
             let ring = shared_memory(endpoint, events);
             if ring & IN != 0 || kernel & IN != 0 && endpoint.tidy() {

@@ -3,7 +3,7 @@ use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
-use ginnel_channel::ledger::{Reason, Stage, attention};
+use ginnel_channel::ledger::{Reason, Stage};
 use ginnel_channel::{kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
@@ -34,7 +34,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
         endpoint.finish_writing();
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+        endpoint.slot.heed_kernel();
     }
     // SAFETY: the program's own call.
     let done = unsafe { next::shutdown(fd, how) };

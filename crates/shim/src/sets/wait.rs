@@ -10,7 +10,7 @@ use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
 use ginnel_channel::layout::NO_EOF;
-use ginnel_channel::ledger::{Stage, attention};
+use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
@@ -61,7 +61,10 @@ pub unsafe fn wait(
             }
         }
         if hot && recent && !at_once && spin(set, attachment) {
-            continue;
+            match only(set, epfd, room) {
+                0 => continue,
+                n => return done(n),
+            }
         }
         match look(set, epfd, room, 0) {
             Ok(0) => {}
@@ -121,6 +124,21 @@ fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_ev
         })
 }
 
+/// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
+fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
+    set.inner.with(|inner| {
+        let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
+        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
+        if !inner.stash.is_empty() || !inner.children.is_empty() {
+            return 0;
+        }
+        let Look::Report(events) = examine(set, epfd, index, entry) else { return 0 };
+        *place = epoll_event { events, u64: entry.data };
+        entry.idle = 0;
+        1
+    })
+}
+
 /// [`collect`] under the lock, behind the `n` events that are there already.
 fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64) -> Pass {
     let recent = now.wrapping_sub(inner.looked) < LOOK_EVERY;
@@ -131,10 +149,12 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
     if !inner.hot.is_empty() {
         let many = inner.hot.len() > MANY;
         inner.turn = inner.turn.wrapping_add(1);
-        let start = inner.turn % inner.hot.len();
+        if inner.turn >= inner.hot.len() {
+            inner.turn = 0;
+        }
         let mut cooled = false;
-        for step in 0..inner.hot.len() {
-            let Some(&index) = inner.hot.get((start + step) % inner.hot.len()) else { continue };
+        let (behind, from) = inner.hot.split_at(inner.turn);
+        for &index in from.iter().chain(behind) {
             if n == room.len() {
                 break;
             }
@@ -731,7 +751,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
     if let Some(endpoint) = carried {
         let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
         if events & news != 0 {
-            endpoint.slot.attention.fetch_or(attention::KERNEL, Ordering::SeqCst);
+            endpoint.slot.heed_kernel();
             readable = endpoint.tidy();
         }
     }
