@@ -50,7 +50,9 @@ macro_rules! programs {
 programs! {
     broken_pipe
     close_while_polling
+    clone_closes
     closes_everything
+    cork
     daemonizes
     duplicates_in_epoll
     edge_once

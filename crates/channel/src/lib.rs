@@ -15,12 +15,14 @@
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`quick`] | the usual send and receive of a small piece, and nothing else |
 //! | [`waiter`] | sleeping and being woken |
+//! | [`cork`] | TCP_CORK, which a ring has no use for |
 //! | [`path`] | whether TCP still gets through |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
+pub mod cork;
 pub mod finish;
 pub mod kernel;
 pub mod layout;

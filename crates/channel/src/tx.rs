@@ -397,6 +397,7 @@ impl<'a> Endpoint<'a> {
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.downgrades, 1);
         self.pay_tokens();
+        self.settle_cork();
         if let Want::Waiter { page, bit } = want {
             waiter::ring(self.attachment, page, bit, Some(slot));
         }

@@ -145,6 +145,15 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
     Ok(at as *mut u8)
 }
 
+/// Has a child of `fork` find zeroes in its copy of a private map (`MADV_WIPEONFORK`, Linux 4.14).
+///
+/// # Errors
+/// The `errno`; EINVAL before 4.14.
+pub fn wipe_on_fork(at: *mut u8, len: usize) -> Result<()> {
+    // SAFETY: nothing of this process's memory changes.
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) }.map(drop)
+}
+
 /// `munmap(2)`.
 ///
 /// # Safety

@@ -8,6 +8,7 @@ mod gather;
 pub mod hooks;
 pub mod next;
 pub mod ops;
+mod own;
 pub mod report;
 pub mod runtime;
 pub mod service;

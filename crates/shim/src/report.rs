@@ -1,6 +1,6 @@
 //! `GINNEL_REPORT`: one line of JSON a process, appended to a file at its end: how many bytes went which way.
 
-use crate::{fds, runtime};
+use crate::{fds, own, runtime};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ginnel_channel::Slot;
 use ginnel_region::sys;
@@ -32,7 +32,7 @@ pub fn forget() {
 pub fn write() {
     let Some(path) = std::env::var_os("GINNEL_REPORT") else { return };
     let Some(attachment) = runtime::attachment() else { return };
-    if !runtime::is_own_memory() {
+    if !own::is_ours_by_number() {
         return;
     }
     let mut seen = Vec::new();

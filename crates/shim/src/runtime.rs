@@ -1,6 +1,7 @@
 //! This process's attachment, and the way from a descriptor to its endpoint.
 
 use crate::fds::{self, Entry};
+use crate::own;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Stage, flag};
@@ -10,7 +11,6 @@ use ginnel_region::sys;
 use libc::c_int;
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
-static PID: AtomicU32 = AtomicU32::new(0);
 static IO_URING: AtomicU32 = AtomicU32::new(0);
 
 /// Attaches this process, once.
@@ -18,7 +18,7 @@ pub fn start() {
     if !ATTACHMENT.load(Ordering::Acquire).is_null() || std::env::var_os("GINNEL_OFF").is_some() {
         return;
     }
-    PID.store(sys::pid(), Ordering::Relaxed);
+    own::begin();
     let settings = Settings::from_environment();
     let verbose = settings.verbose;
     if !fds::start() {
@@ -52,18 +52,6 @@ pub fn attachment() -> Option<&'static Attachment> {
 /// Carries nothing from here on (a fork child that could not enter the ledger).
 pub fn stop() {
     ATTACHMENT.store(core::ptr::null_mut(), Ordering::Release);
-}
-
-/// Is this process the one that the private memory belongs to?
-#[must_use]
-pub fn is_own_memory() -> bool {
-    let known = PID.load(Ordering::Relaxed);
-    known == 0 || known == sys::pid()
-}
-
-/// The process has a new number (fork child).
-pub fn renumber() {
-    PID.store(sys::pid(), Ordering::Relaxed);
 }
 
 /// The program set up an io_uring.

@@ -164,6 +164,10 @@ pub mod flag {
     pub const SHARED: u32 = 128;
     /// A program was started that may have inherited the socket, or it was passed on: the last close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
+    /// The program has set TCP_CORK …
+    pub const CORKED: u32 = 1024;
+    /// … and the kernel knows.
+    pub const KERNEL_CORKED: u32 = 2048;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

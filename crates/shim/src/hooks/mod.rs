@@ -40,6 +40,7 @@ mod vfork;
 
 use crate::next::{errno, set_errno};
 use crate::ops::{self, Outcome};
+use crate::own;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Why hooks pass everything straight through at the moment: [`NOT_STARTED`], and the number of vfork children that are using this
@@ -60,7 +61,7 @@ fn bypass() -> bool {
 
 /// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.
 fn bypass_process() -> bool {
-    bypass() || !ops::process::is_own_memory()
+    bypass() || !own::is_ours()
 }
 
 /// Runs `after`, which must not disturb the program's `errno`.

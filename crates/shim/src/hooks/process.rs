@@ -2,6 +2,7 @@
 use super::{bypass, bypass_process, keeping_errno, make::made, vfork};
 use crate::next::{self, errno, set_errno};
 use crate::ops::{self, fd::Kind};
+use crate::own;
 use core::ffi::CStr;
 use core::ptr;
 use libc::{FILE, c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize};
@@ -91,8 +92,13 @@ pub(super) unsafe extern "C" fn clone(
             fork_parent();
             child
         }
-        // SAFETY: the program's own arguments.
-        _ => unsafe { next::clone(function, stack, flags, argument, parent_tid, tls, child_tid) },
+        _ => {
+            if flags & libc::CLONE_VM != 0 {
+                own::lend();
+            }
+            // SAFETY: the program's own arguments.
+            unsafe { next::clone(function, stack, flags, argument, parent_tid, tls, child_tid) }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 use super::message::{now, remaining};
 use super::process::forking;
 use super::{bypass, fd, io, make, message, ready, sock, uring};
-use crate::next;
+use crate::{next, own};
 use core::ptr;
 use libc::{c_int, c_long, c_uint, c_void, sigset_t, timespec};
 
@@ -132,6 +132,15 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             }
             libc::SYS_io_uring_setup => {
                 uring::used();
+                next::syscall(number, a, b, c, d, e, f)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => {
+                own::lend();
+                next::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_clone | libc::SYS_clone3 if !forks(number, a) => {
+                own::lend();
                 next::syscall(number, a, b, c, d, e, f)
             }
             _ if forks(number, a) => forking(|| next::syscall(number, a, b, c, d, e, f)),

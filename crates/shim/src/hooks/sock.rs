@@ -83,13 +83,18 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
     let ours = !bypass_process();
     if ours {
+        // SAFETY: the program's own arguments.
+        if unsafe { ops::sock::corked_in_ring(fd, level, name, value, len) } {
+            return 0;
+        }
         ops::sock::setting_option(fd, level, name, value, len);
     }
     // SAFETY: the program's own arguments.
     let call = || unsafe { next::setsockopt(fd, level, name, value, len) };
     let result = if ours { ops::sock::with_own_options(fd, level, name, call) } else { call() };
     if ours && result == 0 {
-        keeping_errno(|| ops::sock::option_set(fd, level, name));
+        // SAFETY: the program's own arguments, which the kernel has read.
+        keeping_errno(|| unsafe { ops::sock::option_set(fd, level, name, value, len) });
     }
     result
 }

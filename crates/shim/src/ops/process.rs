@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry};
-use crate::{next, report, runtime, service, sets, wait};
+use crate::{next, own, report, runtime, service, sets, wait};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_region::sys;
@@ -28,7 +28,7 @@ pub fn started() {
 /// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that somebody else may have go back to TCP. Else a token would lie unread when the kernel closes them, which then resets and
 /// throws away what it has not sent. Together they have two seconds.
 pub fn finish_all() {
-    if !runtime::is_own_memory() {
+    if !own::is_ours_by_number() {
         return;
     }
     let end = sys::monotonic_ns() + 2_000_000_000;
@@ -131,7 +131,7 @@ pub fn fork_parent() {
 pub fn fork_child() {
     sets::unlock_all();
     fds::release_changes(true);
-    runtime::renumber();
+    own::begin();
     let Some(attachment) = runtime::attachment() else { return };
     if !attachment.reenter() {
         // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun.
@@ -161,7 +161,7 @@ pub fn fork_child() {
 /// # Safety
 /// As for `execve`.
 pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_char) {
-    if runtime::attachment().is_none() || !runtime::is_own_memory() {
+    if runtime::attachment().is_none() || !own::is_ours_by_number() {
         return;
     }
     report::write();
@@ -339,9 +339,4 @@ pub fn alone<T>(call: impl FnOnce() -> T) -> T {
     service::resume(attachment);
     next::set_errno(saved);
     result
-}
-
-/// Is this process the one that the shim's private memory belongs to? False in a vfork child: hooks pass straight through.
-pub fn is_own_memory() -> bool {
-    runtime::is_own_memory()
 }

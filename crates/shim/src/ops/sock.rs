@@ -68,6 +68,32 @@ pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_voi
     }
 }
 
+/// The value of an option that is a number.
+///
+/// # Safety
+/// `value` points to `len` readable bytes.
+unsafe fn number(value: *const c_void, len: socklen_t) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    (len as usize >= size_of::<c_int>() && !value.is_null()).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
+}
+
+fn is_cork(level: c_int, name: c_int) -> bool {
+    (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK)
+}
+
+/// TCP_CORK of a connection whose ring carries what is sent: true if the kernel need not know.
+///
+/// # Safety
+/// `value` points to `len` readable bytes.
+pub unsafe fn corked_in_ring(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> bool {
+    if !is_cork(level, name) {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let value = unsafe { number(value, len) };
+    runtime::known_carried(fd).zip(value).is_some_and(|(endpoint, value)| endpoint.cork(value != 0))
+}
+
 /// Around the kernel's `setsockopt`: the options by which paths are looked at are the program's for its duration.
 pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if !path::is_option(level, name) {
@@ -84,7 +110,17 @@ pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce(
 }
 
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
-pub fn option_set(fd: c_int, level: c_int, name: c_int) {
+///
+/// # Safety
+/// `value` points to `len` readable bytes.
+pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+    if is_cork(level, name)
+        && let Some(endpoint) = runtime::find(fd)
+        // SAFETY: the caller's promise.
+        && let Some(value) = unsafe { number(value, len) }
+    {
+        endpoint.corked(value != 0);
+    }
     if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT && runtime::known(fd).is_some() {
         let mut least: c_int = 1;
         let _ = kernel::getsockopt(fd, level, name, &mut least);
@@ -101,9 +137,14 @@ pub fn option_set(fd: c_int, level: c_int, name: c_int) {
 /// `value` points to `len` readable and writable bytes.
 pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: socklen_t) {
     let Some(endpoint) = runtime::known(fd) else { return };
-    if path::is_option(level, name)
-        && let Ok(own) = endpoint.own_option(level, name)
-    {
+    let own = if path::is_option(level, name) {
+        endpoint.own_option(level, name).ok()
+    } else if is_cork(level, name) {
+        endpoint.own_cork().map(c_int::from)
+    } else {
+        None
+    };
+    if let Some(own) = own {
         let own = own.to_ne_bytes();
         // SAFETY: the caller's promise; what the kernel cut short stays short.
         unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
