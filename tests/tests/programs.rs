@@ -62,6 +62,7 @@ programs! {
     exclusive
     exec_keeps
     exit_without_close
+    fork_fails
     full_connection
     half_close
     idle_connections

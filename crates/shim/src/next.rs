@@ -270,6 +270,7 @@ table! {
         = wrapped(unsafe { kernel!(Sysno::epoll_pwait2, epfd, events, max, timeout, mask, KERNEL_SIGSET) });
 
     // Processes.
+    fn fork() -> pid_t;
     fn _Fork() -> pid_t;
     fn clone(
         start: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void;

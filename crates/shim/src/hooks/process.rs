@@ -42,15 +42,31 @@ extern "C" fn fork_child() {
 }
 
 /// Runs `fork`, a call that returns 0 in a child with its own memory, between the handlers that the C library does not run for it.
-pub(super) fn forking<T: Copy + PartialEq + From<bool>>(fork: impl FnOnce() -> T) -> T {
+pub(super) fn forking<T: Copy + PartialOrd + From<bool>>(fork: impl FnOnce() -> T) -> T {
     fork_prepare();
     let result = fork();
     if result == T::from(false) {
-        fork_child()
+        fork_child();
     } else {
-        fork_parent()
+        fork_parent();
+        failed(result < T::from(false));
     }
     result
+}
+
+/// After the parent's handler, which the C library runs also where there is no child.
+fn failed(failed: bool) {
+    if failed && !bypass() {
+        keeping_errno(ops::process::fork_failed);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fork() -> pid_t {
+    // SAFETY: the program's own call.
+    let child = unsafe { next::fork() };
+    failed(child < 0);
+    child
 }
 
 #[unsafe(no_mangle)]
@@ -90,6 +106,7 @@ pub(super) unsafe extern "C" fn clone(
             // SAFETY: the program's own arguments, but for the function: `begin` calls the program's with its argument.
             let child = unsafe { next::clone(Some(begin), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid) };
             fork_parent();
+            failed(child < 0);
             child
         }
         _ => {

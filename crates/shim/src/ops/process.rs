@@ -127,6 +127,13 @@ pub fn fork_parent() {
     fds::release_changes(false);
 }
 
+/// After a `fork` that failed: there is no child that would say that it holds what this process holds.
+pub fn fork_failed() {
+    each_endpoint(|slot| {
+        let _ = slot.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
+    });
+}
+
 /// After `fork`, in the child.
 pub fn fork_child() {
     sets::unlock_all();
