@@ -21,7 +21,7 @@ const SIZE: u64 = 16 << 20;
 const BUFFER: usize = 100_000;
 
 /// What all runs share: a process has one attachment.
-struct Stage0 {
+struct Scene {
     attachment: Attachment,
     listener: TcpListener,
     waiters: [Waiter; 2],
@@ -34,8 +34,8 @@ fn tables(attachment: &Attachment) -> u64 {
     members + bytes + SIZE / PAGE * 8
 }
 
-fn stage() -> &'static Stage0 {
-    static STAGE: OnceLock<Stage0> = OnceLock::new();
+fn stage() -> &'static Scene {
+    static STAGE: OnceLock<Scene> = OnceLock::new();
     STAGE.get_or_init(|| {
         let directory = crate::place("channel");
         let settings = Settings {
@@ -55,11 +55,11 @@ fn stage() -> &'static Stage0 {
         // Everything is open: the directory need not be found again.
         let _ = std::fs::remove_dir_all(directory);
         let tables = (0..tables(&attachment) / 8).map(|i| attachment.segment.word(i * 8).load(Relaxed)).collect();
-        Stage0 { attachment, listener: TcpListener::bind("127.0.0.1:0").expect("loopback"), waiters, tables }
+        Scene { attachment, listener: TcpListener::bind("127.0.0.1:0").expect("loopback"), waiters, tables }
     })
 }
 
-impl Stage0 {
+impl Scene {
     /// All tables as they were.
     fn clean(&self) {
         for (value, i) in self.tables.iter().zip(0..) {
@@ -107,7 +107,7 @@ pub fn target(bytes: &[u8]) {
     let channel = u64::from(ends[0].slot.channel.load(Relaxed)) * PAGE;
     while !bytes.is_empty() {
         let side = usize::from(bytes.byte() & 1);
-        if bytes.byte() % 3 == 0 {
+        if bytes.one_in(3) {
             spoil(stage, channel, &mut bytes, &mut sockets[side]);
         } else {
             act(stage, ends[side], stage.waiters[side], &mut bytes);
@@ -129,7 +129,7 @@ pub fn target(bytes: &[u8]) {
 }
 
 /// One call of one end.
-fn act(stage: &Stage0, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) {
+fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) {
     static ZEROES: [u8; BUFFER] = [0; BUFFER];
     let mut room = vec![0u8; 1 + bytes.below(65536) as usize];
     let live = matches!(end.slot.stage(), Stage::Settling | Stage::Active);
@@ -147,7 +147,7 @@ fn act(stage: &Stage0, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>)
         4..8 => {
             let mut sink = Sink::new(&into, false);
             // SAFETY: `room` is writable.
-            let _ = unsafe { end.take(&mut sink, bytes.byte() % 4 == 0) };
+            let _ = unsafe { end.take(&mut sink, bytes.one_in(4)) };
             assert!(sink.filled() <= room.len());
         }
         8 if active => {
@@ -160,12 +160,12 @@ fn act(stage: &Stage0, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>)
         }
         10 => drop(end.tidy()),
         11 => {
-            let want = if bytes.byte() % 2 == 0 { Want::Token } else { waiter.want(3) };
+            let want = if bytes.one_in(2) { Want::Token } else { waiter.want(3) };
             let _ = end.arm_data(want);
             end.disarm_data(want);
         }
         12 => {
-            let want = if bytes.byte() % 2 == 0 { Want::Token } else { waiter.want(4) };
+            let want = if bytes.one_in(2) { Want::Token } else { waiter.want(4) };
             let _ = end.arm_space(want);
             end.disarm_space(want);
         }
@@ -190,9 +190,9 @@ fn act(stage: &Stage0, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>)
 }
 
 /// One thing that a third party does.
-fn spoil(stage: &Stage0, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStream) {
+fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStream) {
     let segment = &stage.attachment.segment;
-    let mut put = |at: u64, bytes: &mut Bytes<'_>| {
+    let put = |at: u64, bytes: &mut Bytes<'_>| {
         let word = segment.word(at & !7);
         word.store(bytes.value(word.load(Relaxed)), Relaxed);
     };
@@ -206,8 +206,10 @@ fn spoil(stage: &Stage0, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpSt
             let record = direction + if epoch & 1 == 1 { 0x40 } else { 0x58 };
             segment.word(record).store(epoch, Relaxed);
             let (received, tail) = (segment.word(direction + 0x170).load(Relaxed), segment.word(direction).load(Relaxed));
-            segment.word(record + 8).store(if bytes.byte() % 2 == 0 { received + u64::from(bytes.byte() % 4) } else { bytes.value(received) }, Relaxed);
-            segment.word(record + 16).store(if bytes.byte() % 2 == 0 { tail } else { bytes.value(tail) }, Relaxed);
+            segment
+                .word(record + 8)
+                .store(if bytes.one_in(2) { received + u64::from(bytes.byte() % 4) } else { bytes.value(received) }, Relaxed);
+            segment.word(record + 16).store(if bytes.one_in(2) { tail } else { bytes.value(tail) }, Relaxed);
             segment.word(direction + 8).store(epoch, Relaxed);
         }
         6 => {
@@ -217,7 +219,7 @@ fn spoil(stage: &Stage0, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpSt
             let (head, tail) = (segment.word(direction + 0x100).load(Relaxed), segment.word(direction).load(Relaxed));
             let start = [tail, head, head.wrapping_sub(bytes.below(65536))][bytes.below(3) as usize];
             for (value, i) in [start, SIZE - size, size].into_iter().zip(0..) {
-                segment.word(ring + i * 8).store(if bytes.byte() % 8 == 0 { bytes.value(value) } else { value }, Relaxed);
+                segment.word(ring + i * 8).store(if bytes.one_in(8) { bytes.value(value) } else { value }, Relaxed);
             }
             segment.word(direction + 0x10).store(grown, Relaxed);
             segment.word(direction).store(tail + bytes.below(20_000), Relaxed);
@@ -236,7 +238,7 @@ fn spoil(stage: &Stage0, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpSt
         }
         _ => {
             // Past the ends, over TCP, urgent now and then.
-            let urgent = if bytes.byte() % 4 == 0 { libc::MSG_OOB } else { 0 };
+            let urgent = if bytes.one_in(4) { libc::MSG_OOB } else { 0 };
             let text = bytes.take(3);
             // SAFETY: the bytes are readable; the socket is open.
             unsafe {

@@ -58,6 +58,11 @@ impl<'a> Bytes<'a> {
         self.take(1).first().copied().unwrap_or(0)
     }
 
+    /// True for one in `n` bytes.
+    pub fn one_in(&mut self, n: u8) -> bool {
+        self.byte().is_multiple_of(n)
+    }
+
     /// The next eight bytes as a number.
     pub fn word(&mut self) -> u64 {
         let mut bytes = [0; 8];
@@ -73,8 +78,7 @@ impl<'a> Bytes<'a> {
 
     /// A value to put where `is` stands now: near it, at an edge, or anything.
     pub fn value(&mut self, is: u64) -> u64 {
-        const EDGES: [u64; 12] =
-            [0, 1, 2, 3, 4095, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 63, u64::MAX, u64::MAX - 4096];
+        const EDGES: [u64; 12] = [0, 1, 2, 3, 4095, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 63, u64::MAX, u64::MAX - 4096];
         match self.byte() % 8 {
             0 => EDGES[self.below(12) as usize],
             1 => is.wrapping_add(1),

@@ -54,8 +54,8 @@ pub fn target(bytes: &[u8]) {
             _ => bytes.word() as i64,
         };
         let descriptors = vec![server.as_raw_fd(); usize::from(bytes.byte() % 8).saturating_sub(4) % 4];
-        let descriptors = if bytes.byte() % 2 == 0 { &descriptors[..descriptors.len().min(1)] } else { &descriptors[..] };
-        let len = if bytes.byte() % 8 == 0 { bytes.below(9) as usize } else { 8 };
+        let descriptors = if bytes.one_in(2) { &descriptors[..descriptors.len().min(1)] } else { &descriptors[..] };
+        let len = if bytes.one_in(8) { bytes.below(9) as usize } else { 8 };
         if !send(&server, &number.to_le_bytes()[..len], descriptors) {
             break;
         }

@@ -28,14 +28,14 @@ fn good() -> &'static Segment {
 /// When a file cannot be made, or what is told of garbage lies outside the segment.
 pub fn target(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
-    if bytes.byte() % 4 == 0 { header(&mut bytes) } else { tables(&mut bytes) }
+    if bytes.one_in(4) { header(&mut bytes) } else { tables(&mut bytes) }
 }
 
 fn header(bytes: &mut Bytes<'_>) {
     let path = crate::place("header");
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file can be made");
     // As it should be, and then one field or two wrong.
-    let size = if bytes.byte() % 4 == 0 { bytes.value(SIZE) % (64 << 20) } else { SIZE };
+    let size = if bytes.one_in(4) { bytes.value(SIZE) % (64 << 20) } else { SIZE };
     file.set_len(size).expect("memory");
     let mut words = [ginnel_region::MAGIC, u64::from(ginnel_region::VERSION) | 40 << 32, SIZE, 0, 7];
     let wrong = usize::from(bytes.byte() % 3);
@@ -88,7 +88,7 @@ fn tables(bytes: &mut Bytes<'_>) {
                 }
             }
             4 => {
-                let owner = Owner::new(bytes.below(3) as u16, if bytes.byte() % 2 == 0 { Use::Ring } else { Use::Channel });
+                let owner = Owner::new(bytes.below(3) as u16, if bytes.one_in(2) { Use::Ring } else { Use::Channel });
                 if let Ok(extent) = segment.claim(1 + u32::from(bytes.byte() % 32), owner) {
                     assert!(segment.holds(extent.offset(), u64::from(extent.pages) * PAGE), "{extent:?} lies outside");
                     segment.clear(extent.page);

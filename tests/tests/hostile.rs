@@ -5,7 +5,9 @@
 
 use ginnel_tests::spoil::{PAGE, SMALL, Spoiler};
 use ginnel_tests::{Running, Stand, build};
-use std::io::Write;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 /// In a direction: its words, from the channel's page on.
@@ -68,7 +70,7 @@ fn sleeps_again(what: &str) {
     let mut rung = 0;
     for page in spoiler.waiters() {
         let fifo = stand.dir().join(format!("default.wake/w{:016x}", spoiler.word(page + 8)));
-        rung += usize::from(std::fs::File::options().read(true).write(true).open(fifo).is_ok_and(|mut fifo| fifo.write(&[0]).is_ok()));
+        rung += usize::from(fs::File::options().read(true).write(true).open(fifo).is_ok_and(|mut fifo| fifo.write(&[0]).is_ok()));
     }
     assert!(rung > 0, "nobody has a FIFO");
     let (said, _) = outcome(&stand, running);
@@ -140,6 +142,58 @@ fn random_garbage_under_tokens() {
 #[test]
 fn random_garbage_under_random_switches() {
     random("chaos", &[("GINNEL_CHAOS", "5:40"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")], 6, ginnel_tests::seed());
+}
+
+/// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk ends as it should, errors or not.
+#[test]
+fn nginx_lives_through_random_garbage() {
+    const SECONDS: u32 = 6;
+    let seed = ginnel_tests::seed();
+    let stand = Stand::shimmed("hostile-nginx", &[]).limit(Duration::from_secs(90));
+    let (dir, port) =
+        (stand.dir().to_owned(), TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port());
+    let conf = format!(
+        "daemon off; master_process on; worker_processes 1; user root root; pid {d}/pid; error_log {d}/log; events {{}}
+         http {{ access_log off; client_body_temp_path {d}/a; proxy_temp_path {d}/b; fastcgi_temp_path {d}/c; uwsgi_temp_path {d}/d; scgi_temp_path {d}/e;
+         keepalive_requests 500; server {{ listen 127.0.0.1:{port}; root {d}/pages; }} }}",
+        d = dir.display()
+    );
+    fs::create_dir(dir.join("pages")).and_then(|()| fs::write(dir.join("pages/page"), vec![b'x'; 5000])).expect("own directory");
+    fs::write(dir.join("conf"), conf).expect("own directory");
+    let spoiler = Spoiler::small(&stand);
+    let nginx = stand.start(stand.command("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("conf")));
+    let get = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        socket.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
+        let mut said = String::new();
+        socket.read_to_string(&mut said).map(|_| said)
+    };
+    assert!(
+        (0..100).any(|_| get().is_ok() || {
+            std::thread::sleep(Duration::from_millis(100));
+            false
+        }),
+        "nginx does not start"
+    );
+    let url = format!("http://127.0.0.1:{port}/page");
+    let wrk = stand.start(stand.command("wrk").args(["-t1", "-c16", "--timeout", "1s", &format!("-d{SECONDS}s"), &url]));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    let hostile = Stand::plain("hostile").limit(Duration::from_secs(60));
+    let mut attack = hostile.command(build::program("hostile"));
+    let attacked = hostile.run(attack.arg(spoiler.path()).args([(SECONDS - 1).to_string(), seed.to_string()]));
+    assert!(attacked.success(), "seed {seed}: {attacked}");
+    let load = wrk.finish();
+    assert!(load.success(), "seed {seed}: {load}");
+    eprintln!("nginx: seed {seed}: {}", load.stdout);
+    let page = get().unwrap_or_else(|error| panic!("seed {seed}: nginx does not answer any more: {error}"));
+    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with(&"x".repeat(5000)), "seed {seed}: {page}");
+    let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    assert!(!log.contains("exited on signal"), "seed {seed}: {log}");
+    nginx.signal(libc::SIGQUIT);
+    let done = nginx.finish();
+    assert!(done.success(), "seed {seed}: {done}");
 }
 
 #[test]

@@ -153,9 +153,15 @@ fn library() -> Finding {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             let why = if said.is_empty() { output.status.to_string() } else { said };
-            Finding::wrong("library", format!("{} cannot be loaded: {why}", shim.display()), "install `ginnel` and its library from one build")
+            Finding::wrong(
+                "library",
+                format!("{} cannot be loaded: {why}", shim.display()),
+                "install `ginnel` and its library from one build",
+            )
         }
-        Err(error) => Finding::wrong("library", format!("{} cannot be tried: {error}", shim.display()), "see `ginnel run --verbose`"),
+        Err(error) => {
+            Finding::wrong("library", format!("{} cannot be tried: {error}", shim.display()), "see `ginnel run --verbose`")
+        }
     }
 }
 
@@ -165,7 +171,11 @@ fn descriptors() -> Finding {
     if limit >= FEWEST_DESCRIPTORS {
         Finding::ok("descriptors", found)
     } else {
-        Finding::wrong("descriptors", format!("{found}: with fewer than {FEWEST_DESCRIPTORS} it stays on TCP"), "raise the limit (ulimit -n)")
+        Finding::wrong(
+            "descriptors",
+            format!("{found}: with fewer than {FEWEST_DESCRIPTORS} it stays on TCP"),
+            "raise the limit (ulimit -n)",
+        )
     }
 }
 
@@ -192,7 +202,11 @@ fn directory(path: &Path) -> Finding {
     } else if !allowed(path, libc::R_OK | libc::W_OK | libc::X_OK) {
         Finding::wrong(check, format!("{shown} has mode {mode:o}"), format!("chmod 700 {shown}"))
     } else if mode & 0o022 != 0 {
-        Finding::wrong(check, format!("{shown} has mode {mode:o}: others can replace what lies in it"), format!("chmod 700 {shown}"))
+        Finding::wrong(
+            check,
+            format!("{shown} has mode {mode:o}: others can replace what lies in it"),
+            format!("chmod 700 {shown}"),
+        )
     } else {
         Finding::ok(check, format!("{shown}, mode {mode:o}"))
     }
@@ -244,7 +258,11 @@ fn ledger(directory: &Path) -> Finding {
             let error = std::io::Error::from_raw_os_error(errno);
             Finding::wrong(check, format!("{}: {doing}: {error}", path.display()), "see the directory's owner and mode")
         }
-        Err(_) => Finding::wrong(check, format!("{} is none of this version", path.display()), "end the programs under ginnel and remove it"),
+        Err(_) => Finding::wrong(
+            check,
+            format!("{} is none of this version", path.display()),
+            "end the programs under ginnel and remove it",
+        ),
     }
 }
 
@@ -255,7 +273,11 @@ fn segment(settings: &Settings) -> Finding {
         Ok(segment) => {
             let (free, all) = segment.page_counts();
             let found = format!("{}, {} of {} pages free", path.display(), free, all);
-            if free == 0 { Finding::wrong(check, found, "create a larger one with `ginnel segment create --size`") } else { Finding::ok(check, found) }
+            if free == 0 {
+                Finding::wrong(check, found, "create a larger one with `ginnel segment create --size`")
+            } else {
+                Finding::ok(check, found)
+            }
         }
         Err(Error::System { errno: libc::ENOENT, .. }) => {
             let parent = path.parent().unwrap_or(Path::new("/"));
@@ -280,7 +302,11 @@ fn io_uring(directory: &Path) -> Finding {
     if users.is_empty() {
         Finding::ok("io_uring", "no program under ginnel uses it")
     } else {
-        Finding::wrong("io_uring", format!("used by {}: they stay on TCP", users.join(", ")), "turn it off in them, where they have a setting")
+        Finding::wrong(
+            "io_uring",
+            format!("used by {}: they stay on TCP", users.join(", ")),
+            "turn it off in them, where they have a setting",
+        )
     }
 }
 

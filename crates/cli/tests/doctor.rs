@@ -71,7 +71,8 @@ fn json_says_the_same() {
     let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert_eq!((&report["version"], &report["ok"]), (&1.into(), &false.into()));
     let checks = report["checks"].as_array().expect("a list");
-    let wrong: Vec<&str> = checks.iter().filter(|check| check["state"] == "wrong").filter_map(|check| check["check"].as_str()).collect();
+    let wrong: Vec<&str> =
+        checks.iter().filter(|check| check["state"] == "wrong").filter_map(|check| check["check"].as_str()).collect();
     assert_eq!(wrong, ["ginneld"]);
     assert!(checks.iter().all(|check| check["found"].is_string() && (check["state"] == "wrong") == check["advice"].is_string()));
 }

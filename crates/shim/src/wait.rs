@@ -431,7 +431,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
                 if fds[0].revents != 0 {
                     slot_kernel(endpoint);
                 }
-                emptied(&waiter, fds[1]);
+                emptied(waiter, fds[1]);
                 break Woken::Again;
             }
             Err(libc::EINTR) => {

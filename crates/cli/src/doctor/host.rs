@@ -44,9 +44,17 @@ fn segment(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Finding {
     let directory = config.run_dir.join(name);
     if deaf == sockets.len() {
         return if directory.exists() && !allowed(&directory, libc::X_OK) {
-            Finding::wrong(CHECK, format!("segment {name}: {} may not be entered", directory.display()), "ask as root, or as one who may join")
+            Finding::wrong(
+                CHECK,
+                format!("segment {name}: {} may not be entered", directory.display()),
+                "ask as root, or as one who may join",
+            )
         } else {
-            Finding::wrong(CHECK, format!("segment {name}: nobody listens in {}", directory.display()), "start it (systemctl start ginneld)")
+            Finding::wrong(
+                CHECK,
+                format!("segment {name}: nobody listens in {}", directory.display()),
+                "start it (systemctl start ginneld)",
+            )
         };
     }
     if deaf != 0 {
