@@ -87,9 +87,15 @@ impl Spoiler {
     /// When there is none, or more than one.
     #[must_use]
     pub fn channel(&self) -> u64 {
-        let found: Vec<u64> = self.pages(1).collect();
+        let found = self.channels();
         assert_eq!(found.len(), 1, "channels: {found:?}");
-        found[0] * PAGE
+        found[0]
+    }
+
+    /// Offsets of all channels.
+    #[must_use]
+    pub fn channels(&self) -> Vec<u64> {
+        self.pages(1).map(|page| page * PAGE).collect()
     }
 
     /// Offsets of the pages of waiters.

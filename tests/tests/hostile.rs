@@ -99,6 +99,88 @@ fn urgent_data_past_the_shim_ends_the_connection() {
     }
 }
 
+/// Words of a channel that an end looks at: its head, and each direction as far as words are in use.
+fn words() -> Vec<u64> {
+    let head = [0x000, 0x008, 0x010, 0x018, 0x020, 0x028, 0x030, 0x040, 0x050, 0x060, 0x068];
+    let each = [
+        0x000, 0x008, 0x010, 0x040, 0x048, 0x050, 0x058, 0x060, 0x068, 0x070, 0x080, 0x088, 0x090, 0x098, 0x0a0, 0x0a8, 0x0c0, 0x0c8, 0x100, 0x140, 0x148,
+        0x150, 0x158, 0x160, 0x168, 0x170,
+    ];
+    head.into_iter().chain(DIRECTIONS.iter().flat_map(|direction| each.map(|word| direction + word))).collect()
+}
+
+/// One value in every word, of a connection each, before the calls and while they sleep.
+fn sweep(mode: &str, settings: &[(&str, &str)], values: &[(&str, fn(u64) -> u64)]) {
+    let words = words();
+    for (name, value) in values {
+        for late in [false, true] {
+            let what = format!("{mode}, {settings:?}, {name}, {}", if late { "asleep" } else { "before" });
+            let mut all = vec![("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")];
+            all.extend_from_slice(settings);
+            let stand = Stand::shimmed("sweep", &all).limit(Duration::from_secs(40));
+            let spoiler = Spoiler::small(&stand);
+            let mut running = stand.start(stand.command(build::program("sweep")).args([mode, &words.len().to_string()]));
+            running.wait_for("ready");
+            let channels = spoiler.channels();
+            assert!(channels.len() > words.len() * 9 / 10, "{what}: {} connections have a channel", channels.len());
+            if late {
+                running.signal(libc::SIGUSR1);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            for (channel, word) in channels.iter().zip(&words) {
+                spoiler.put(channel + word, value(spoiler.word(channel + word)));
+            }
+            if !late {
+                running.signal(libc::SIGUSR1);
+            }
+            let done = running.finish();
+            assert!(done.success(), "{what}: {done}");
+        }
+    }
+}
+
+/// Values that a word may be given, by what they are.
+const VALUES: [(&str, fn(u64) -> u64); 12] = [
+    ("zero", |_| 0),
+    ("one more", |is| is.wrapping_add(1)),
+    ("two more", |is| is.wrapping_add(2)),
+    ("one less", |is| is.wrapping_sub(1)),
+    ("a page more", |is| is.wrapping_add(4096)),
+    ("a page less", |is| is.wrapping_sub(4096)),
+    ("closed", |_| 2),
+    ("a wish of nobody", |_| 1 << 63 | 0xffff_ffff << 16),
+    ("all ones", |_| u64::MAX),
+    ("the sign turned", |is| is ^ 1 << 63),
+    ("large", |_| 1 << 40),
+    ("the segment's end", |_| SMALL),
+];
+
+#[test]
+fn any_word_is_wrong_under_receives() {
+    sweep("recv", &[], &VALUES[..4]);
+}
+
+#[test]
+fn any_word_is_wrong_under_epoll() {
+    sweep("epoll", &[], &VALUES[..4]);
+}
+
+#[test]
+fn any_word_is_wrong_under_sends() {
+    sweep("send", &[], &VALUES[..4]);
+}
+
+/// All of it: minutes.
+#[test]
+#[ignore = "for a night: every value, every way to wait, by FIFO and by token"]
+fn any_word_has_any_value() {
+    for settings in [&[][..], &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]] {
+        for mode in ["recv", "poll", "epoll", "send"] {
+            sweep(mode, settings, &VALUES);
+        }
+    }
+}
+
 /// Garbage over all of a segment while programs work in it. Prints its seed.
 fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     let stand = Stand::shimmed(&format!("hostile-{name}"), settings).limit(Duration::from_secs(u64::from(seconds) + 60));
