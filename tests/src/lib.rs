@@ -19,6 +19,7 @@ pub mod crash;
 pub mod json;
 pub mod netns;
 pub mod programs;
+pub mod spoil;
 mod stand;
 pub mod switching;
 mod watch;

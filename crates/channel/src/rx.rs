@@ -12,6 +12,10 @@ use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
+/// How often a receive turns from one phase or ring to the next without finding a byte. An honest writer needs a few turns; one that goes on for ever would keep
+/// the reader in its call.
+const TURNS: u32 = 1000;
+
 /// How a non-blocking receive ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Take {
@@ -198,7 +202,9 @@ impl<'a> Endpoint<'a> {
     /// The sink's buffers are writable memory.
     #[inline]
     unsafe fn receive(self, sink: &mut Sink<'_>) -> Result<Take, Corrupt> {
+        let mut turns = 0;
         loop {
+            let filled = sink.filled();
             let step = if self.rx_in_ring() {
                 // SAFETY: the caller's promise.
                 unsafe { self.step_in_ring(sink)? }
@@ -210,6 +216,10 @@ impl<'a> Endpoint<'a> {
                 Step::Again if sink.room() > 0 => {}
                 Step::Again => return Ok(Take::Nothing),
                 Step::Done(take) => return Ok(take),
+            }
+            turns = if sink.filled() == filled { turns + 1 } else { 0 };
+            if turns > TURNS {
+                return Err(Corrupt);
             }
         }
     }
@@ -266,7 +276,8 @@ impl<'a> Endpoint<'a> {
             down = Some(record);
         }
         if let Some(start) = end_of_ring {
-            let left = start.wrapping_sub(head);
+            // Bytes behind `head` were read already: nothing that lies there can still be to come.
+            let left = Untrusted::new(start).ahead_of(head, size)?;
             if left == 0 && down.is_none_or(|record| record.ring != head) {
                 self.move_to_next_ring(direction, grown)?;
                 return Ok(Step::Again);
@@ -352,6 +363,8 @@ impl<'a> Endpoint<'a> {
             if rx.received.load(Relaxed) < record.tcp {
                 // The last tokens are on their way, unless the connection ended.
                 return Ok(match kernel::look(self.fd) {
+                    // Urgent data among the tokens went past the shim, and cannot be thrown away: an honest writer sends it behind the downgrade.
+                    Ok(1) if kernel::at_mark(self.fd) => return Err(Corrupt),
                     Ok(1) => Step::Again,
                     // The writer died in the middle of a downgrade: what it was to send again is lost.
                     Ok(_) if direction.tail().load(Acquire) != record.ring => Step::Done(Take::Error(libc::ECONNRESET)),
@@ -397,6 +410,11 @@ impl<'a> Endpoint<'a> {
                 }
                 // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
                 if self.sweep(None) == Swept::Tokens(0) {
+                    // Urgent data that went past the shim would keep the socket readable for ever, and nothing to receive.
+                    if kernel::at_mark(self.fd) {
+                        fence(SeqCst);
+                        return if self.has_news(direction) { Ok(Step::Again) } else { Err(Corrupt) };
+                    }
                     return Ok(Step::Done(Take::Nothing));
                 }
                 self.slot.attention.fetch_or(attention::KERNEL, Relaxed);

@@ -59,6 +59,11 @@ pub enum Command {
     Status(Status),
     /// Show connections and their rates, live; q quits
     Top(Top),
+    /// Look for everything that can keep connections on TCP, and say what to do about it
+    ///
+    /// One line for each thing: "ok", "WRONG" with what is wrong and what to do, or "-" where it is not there and not every use needs it. Works on a host and in a
+    /// virtual machine. The exit status is 1 where something is wrong.
+    Doctor(Doctor),
     /// Create, list and remove segments
     Segment(Segment),
     /// Attach virtual machines to segments that ginneld serves
@@ -94,6 +99,20 @@ pub struct Status {
     /// Show every user's, as far as permissions allow
     #[arg(long)]
     pub all_users: bool,
+}
+
+/// `ginnel doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print JSON: {"version", "ok", "checks": [{"check", "state": "ok"|"none"|"wrong", "found", "advice"}]}
+    #[arg(long)]
+    pub json: bool,
+    /// This is a virtual machine that is to have a device: none is wrong
+    #[arg(long)]
+    pub vm: bool,
+    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<std::path::PathBuf>,
 }
 
 /// `ginnel top`

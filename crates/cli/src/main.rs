@@ -6,6 +6,7 @@
 //! | [`run`], [`elf`], [`exec`] | `ginnel run`: what the program is, and becoming it |
 //! | [`survey`], [`report`], [`address`] | what a ledger and its segments say, as values |
 //! | [`status`], [`top`], [`table`] | the same for people |
+//! | [`doctor`] | `ginnel doctor` |
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`vm`] | `ginnel vm` |
 //!
@@ -17,6 +18,7 @@
 
 mod address;
 mod args;
+mod doctor;
 mod elf;
 mod exec;
 mod generate;
@@ -46,15 +48,18 @@ extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> lib
 }
 
 fn start() -> i32 {
+    let mut wrong = false;
     let done = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
         Command::Status(args) => status::status(&args),
+        Command::Doctor(args) => doctor::doctor(&args).map(|well| wrong = !well),
         Command::Top(args) => top::top(&args),
         Command::Segment(args) => segment::segment(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };
     match done {
+        Ok(()) if wrong => FAILED,
         Ok(()) => 0,
         Err(error) => {
             eprintln!("ginnel: {error:#}");

@@ -97,7 +97,7 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
 }
 
 /// The library to preload.
-fn shim() -> Result<PathBuf> {
+pub fn shim() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("GINNEL_SHIM") {
         let path = std::path::absolute(&given).unwrap_or_else(|_| given.into());
         ensure!(path.is_file(), "GINNEL_SHIM: there is no file {}", path.display());

@@ -431,6 +431,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
                 if fds[0].revents != 0 {
                     slot_kernel(endpoint);
                 }
+                emptied(waiter, fds[1]);
                 break Woken::Again;
             }
             Err(libc::EINTR) => {
@@ -445,6 +446,13 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
     waiter.take(segment, |_| {});
     endpoint.disarm_data(want);
     woken
+}
+
+/// Whether a FIFO was written to, the kernel says: what stands in the waiter's page may be a peer's lie, and the sleeper would never sleep again.
+pub fn emptied(waiter: &Waiter, polled: pollfd) {
+    if polled.revents != 0 {
+        waiter.empty();
+    }
 }
 
 fn slot_kernel(endpoint: Endpoint<'_>) {
@@ -545,6 +553,9 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
                 break Woken::Again;
             }
             Ok(_) => {
+                if let Some(waiter) = &waiter {
+                    emptied(waiter, fds[1]);
+                }
                 if fds[0].revents & libc::POLLIN != 0 {
                     let _ = endpoint.tidy();
                 }

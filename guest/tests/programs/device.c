@@ -5,6 +5,7 @@
 //   device spin DEVICE ADDRESS    maps all of it there, touches every page, and computes for ever
 //   device put DEVICE OFFSET N    writes a word; get: prints one
 //   device ring DEVICE PEER VECTOR
+//   device flood DEVICE PEER SECONDS        rings all vectors without a pause; prints how often
 //   device wait DEVICE VECTOR OFFSET|any   waits in poll, up to 30 s; "ready" and the count
 //   device unplug DEVICE          maps, waits until the device goes, and tries everything again
 #include "ginnel.h"
@@ -20,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what) \
@@ -161,6 +163,18 @@ static void spin(const char *name, void *at)
 		sum++;
 }
 
+/* Rings every vector of a peer without a pause, for so many seconds. */
+static void flood(const char *name, int peer, int seconds)
+{
+	int fd = open_device(name, O_RDWR);
+	unsigned long rung = 0;
+
+	for (time_t end = time(NULL) + seconds; time(NULL) < end;)
+		for (int vector = 0; vector < 3; vector++, rung++)
+			CHECK(ioctl(fd, GINNEL_RING, GINNEL_BELL(peer, vector)) == 0);
+	printf("%lu\n", rung);
+}
+
 static void unplug(const char *name)
 {
 	int fd = open_device(name, O_RDWR), waiting = open_device(name, O_RDWR);
@@ -216,6 +230,8 @@ int main(int argc, char **argv)
 		map(open_device(argv[2], O_RDWR), NULL)[strtoull(argv[3], NULL, 0) / 8] = strtoull(argv[4], NULL, 0);
 	} else if (!strcmp(what, "get") && argc == 4) {
 		printf("%llu\n", (unsigned long long)map(open_device(argv[2], O_RDWR), NULL)[strtoull(argv[3], NULL, 0) / 8]);
+	} else if (!strcmp(what, "flood") && argc == 5) {
+		flood(argv[2], atoi(argv[3]), atoi(argv[4]));
 	} else if (!strcmp(what, "ring") && argc == 5) {
 		CHECK(ioctl(open_device(argv[2], O_RDWR), GINNEL_RING, GINNEL_BELL(atoi(argv[3]), atoi(argv[4]))) == 0);
 	} else if (!strcmp(what, "wait") && argc == 5) {

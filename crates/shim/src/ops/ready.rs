@@ -282,6 +282,9 @@ unsafe fn sleep(
     if let Some(waiter) = &waiter {
         waiter.awake(&attachment.segment);
         waiter.take(&attachment.segment, |_| {});
+        if let Some(fifo) = asked.last() {
+            wait::emptied(waiter, *fifo);
+        }
     }
     for (endpoint, want, space) in armed {
         if want != Want::Token {

@@ -1,0 +1,324 @@
+//! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
+//!
+//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine.
+
+mod guest;
+mod host;
+
+use crate::args::Doctor;
+use crate::survey::Survey;
+use crate::{run, status, table};
+use anyhow::Result;
+use ginnel_channel::attach::{LEDGER, Settings, is_ledger};
+use ginnel_channel::ledger::Ledger;
+use ginnel_region::{Error, Segment, device, may_make, sys};
+use serde::Serialize;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Version of the JSON: grows when a member changes its meaning or goes.
+const VERSION: u32 = 1;
+/// Descriptors below which a process is left on TCP (`ginnel_channel::attach`).
+const FEWEST_DESCRIPTORS: u64 = 256;
+/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some hundred connections, bytes.
+const LITTLE_ROOM: u64 = 32 << 20;
+
+/// How a thing stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// Well.
+    Ok,
+    /// Not there, and not needed for all uses.
+    None,
+    /// Something is to be done.
+    Wrong,
+}
+
+/// What was looked at, and what was found.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    state: State,
+    found: String,
+    /// What to do.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, state: State::Ok, found: found.into(), advice: None }
+    }
+
+    fn none(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, state: State::None, found: found.into(), advice: None }
+    }
+
+    fn wrong(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, state: State::Wrong, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    /// An error that says what to do, behind a semicolon.
+    fn error(check: &'static str, what: &str, error: &str) -> Self {
+        let (found, advice) = error.split_once("; ").unwrap_or((error, "see `ginnel status`"));
+        Self::wrong(check, format!("{what}: {found}"), advice)
+    }
+
+    fn line(&self) -> String {
+        let mark = match self.state {
+            State::Ok => "ok",
+            State::None => "-",
+            State::Wrong => "WRONG",
+        };
+        let advice = self.advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
+        table::clean(&format!("{mark:<6}{:<12}{}{advice}", self.check, self.found)) + "\n"
+    }
+}
+
+/// The whole, as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    /// Nothing is wrong.
+    ok: bool,
+    checks: &'a [Finding],
+}
+
+/// Looks at everything. True if nothing is wrong.
+pub fn doctor(args: &Doctor) -> Result<bool> {
+    let mut settings = Settings::from_environment();
+    if std::env::var_os("GINNEL_SEGMENT").is_none()
+        && let Some(device) = device::find()
+    {
+        settings.segment = device;
+    }
+    let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
+    all.push(ledger(&settings.directory));
+    all.push(segment(&settings));
+    all.push(io_uring(&settings.directory));
+    all.extend(guest::checks(args.vm));
+    all.extend(host::checks(args.config.as_deref()));
+    let ok = all.iter().all(|finding| finding.state != State::Wrong);
+    if args.json {
+        status::json(&Report { version: VERSION, ok, checks: &all })?;
+    } else {
+        status::print(&all.iter().map(Finding::line).collect::<String>())?;
+    }
+    Ok(ok)
+}
+
+/// The first line of a file, or nothing.
+fn line_of(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
+}
+
+/// May this user do this (`R_OK`, `W_OK`, …) with a file?
+#[expect(unsafe_code, reason = "the C library's own question")]
+fn allowed(path: &Path, what: libc::c_int) -> bool {
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: a terminated string.
+    unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), what, libc::AT_EACCESS) == 0 }
+}
+
+/// Before Linux 5.14 a socket does not say in which network namespace it is.
+fn kernel() -> Finding {
+    let release = line_of("/proc/sys/kernel/osrelease");
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|text| text.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (5, 14) {
+        Finding::ok("kernel", format!("Linux {release}"))
+    } else {
+        Finding::wrong("kernel", format!("Linux {release}: connections over loopback stay on TCP"), "they need Linux 5.14 or later")
+    }
+}
+
+/// Is the shim there, and does the dynamic linker take it?
+fn library() -> Finding {
+    let shim = match run::shim() {
+        Ok(shim) => shim,
+        Err(error) => return Finding::wrong("library", error.to_string(), "keep it beside `ginnel`, as `make build` leaves it"),
+    };
+    let Ok(own) = std::env::current_exe() else {
+        return Finding::wrong("library", "cannot tell where ginnel is", "mount /proc");
+    };
+    // This program itself is one that it can be loaded into. The linker complains on standard error, and goes on.
+    let mut command = Command::new(own);
+    command.arg("--version").env("LD_PRELOAD", &shim).env("GINNEL_OFF", "1").stdin(Stdio::null());
+    match command.output() {
+        Ok(output) if output.status.success() && output.stderr.is_empty() => Finding::ok("library", shim.display().to_string()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let why = if said.is_empty() { output.status.to_string() } else { said };
+            Finding::wrong(
+                "library",
+                format!("{} cannot be loaded: {why}", shim.display()),
+                "install `ginnel` and its library from one build",
+            )
+        }
+        Err(error) => {
+            Finding::wrong("library", format!("{} cannot be tried: {error}", shim.display()), "see `ginnel run --verbose`")
+        }
+    }
+}
+
+fn descriptors() -> Finding {
+    let limit = sys::descriptor_limit();
+    let found = format!("{limit} allowed to a process");
+    if limit >= FEWEST_DESCRIPTORS {
+        Finding::ok("descriptors", found)
+    } else {
+        Finding::wrong(
+            "descriptors",
+            format!("{found}: with fewer than {FEWEST_DESCRIPTORS} it stays on TCP"),
+            "raise the limit (ulimit -n)",
+        )
+    }
+}
+
+/// The directory of segments and ledger.
+fn directory(path: &Path) -> Finding {
+    let (shown, check) = (path.display(), "directory");
+    let meta = match path.metadata() {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            return if allowed(parent, libc::W_OK | libc::X_OK) {
+                Finding::ok(check, format!("{shown} is made when first needed"))
+            } else {
+                Finding::wrong(check, format!("{shown} is not there and cannot be made"), "name another with GINNEL_DIR")
+            };
+        }
+        Err(error) => return Finding::wrong(check, format!("{shown}: {error}"), "name another with GINNEL_DIR"),
+    };
+    let (me, mode) = (crate::exec::effective_ids().0, meta.permissions().mode() & 0o7777);
+    if !meta.is_dir() {
+        Finding::wrong(check, format!("{shown} is no directory"), "remove it, or name another with GINNEL_DIR")
+    } else if meta.uid() != me && me != 0 {
+        Finding::wrong(check, format!("{shown} belongs to user {}", meta.uid()), "name another with GINNEL_DIR")
+    } else if !allowed(path, libc::R_OK | libc::W_OK | libc::X_OK) {
+        Finding::wrong(check, format!("{shown} has mode {mode:o}"), format!("chmod 700 {shown}"))
+    } else if mode & 0o022 != 0 {
+        Finding::wrong(
+            check,
+            format!("{shown} has mode {mode:o}: others can replace what lies in it"),
+            format!("chmod 700 {shown}"),
+        )
+    } else {
+        Finding::ok(check, format!("{shown}, mode {mode:o}"))
+    }
+}
+
+/// Free bytes of the file system that holds a path, or will.
+#[expect(unsafe_code, reason = "the C library's own question")]
+fn free_bytes(path: &Path) -> Option<u64> {
+    let there: PathBuf = path.ancestors().find(|path| path.exists())?.into();
+    let name = CString::new(there.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all zeroes is a valid `statvfs`.
+    let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated string, and a value to be filled in.
+    let asked = unsafe { libc::statvfs(name.as_ptr(), &raw mut stat) };
+    (asked == 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn room(settings: &Settings) -> Finding {
+    let (check, shown) = ("room", settings.directory.display());
+    if let Err(error) = may_make(settings.config.size) {
+        return Finding::wrong(check, error.to_string(), "raise the limit (ulimit -f), or set GINNEL_SIZE");
+    }
+    let Some(free) = free_bytes(&settings.directory) else {
+        return Finding::none(check, format!("the file system of {shown} does not say how much is free"));
+    };
+    let found = format!("{} free for {shown}", crate::size::human(free));
+    if free >= LITTLE_ROOM {
+        Finding::ok(check, found)
+    } else {
+        Finding::wrong(check, found, "make its file system larger (mount -o remount,size=1G /dev/shm; for a container --shm-size)")
+    }
+}
+
+fn ledger(directory: &Path) -> Finding {
+    let (check, path) = ("ledger", directory.join(LEDGER));
+    match Ledger::open(&path, true) {
+        Ok(_) => Finding::ok(check, path.display().to_string()),
+        Err(Error::System { errno: libc::ENOENT, .. }) => {
+            let older = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let older: Vec<String> = older.filter_map(|name| name.into_string().ok()).filter(|name| is_ledger(name)).collect();
+            if older.is_empty() {
+                Finding::ok(check, "made when first needed")
+            } else {
+                let found = format!("only of another version ({}): programs under that Ginnel are not seen", older.join(", "));
+                Finding::wrong(check, found, "end them and start them again under this one")
+            }
+        }
+        Err(Error::System { doing, errno }) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            Finding::wrong(check, format!("{}: {doing}: {error}", path.display()), "see the directory's owner and mode")
+        }
+        Err(_) => Finding::wrong(
+            check,
+            format!("{} is none of this version", path.display()),
+            "end the programs under ginnel and remove it",
+        ),
+    }
+}
+
+/// The segment that programs started here would use.
+fn segment(settings: &Settings) -> Finding {
+    let (check, path) = ("segment", &settings.segment);
+    match Segment::open(path) {
+        Ok(segment) => {
+            let (free, all) = segment.page_counts();
+            let found = format!("{}, {} of {} pages free", path.display(), free, all);
+            if free == 0 {
+                Finding::wrong(check, found, "create a larger one with `ginnel segment create --size`")
+            } else {
+                Finding::ok(check, found)
+            }
+        }
+        Err(Error::System { errno: libc::ENOENT, .. }) => {
+            let parent = path.parent().unwrap_or(Path::new("/"));
+            if parent == settings.directory || parent.is_dir() {
+                Finding::ok(check, format!("{} is made when first needed", path.display()))
+            } else {
+                Finding::wrong(check, format!("{}: there is no directory for it", path.display()), "create it first")
+            }
+        }
+        Err(Error::System { errno: libc::EACCES, .. }) => {
+            let advice = "whoever made it may allow you with `chmod`, or you name another with --segment";
+            Finding::wrong(check, format!("{} may not be opened by this user", path.display()), advice)
+        }
+        Err(error) => Finding::error(check, &path.display().to_string(), &error.to_string()),
+    }
+}
+
+fn io_uring(directory: &Path) -> Finding {
+    let seen = Survey::new(directory.to_owned()).look(false);
+    let users = seen.processes.iter().filter(|process| process.io_uring);
+    let users: Vec<String> = users.map(|process| format!("{} {}", process.name, process.pid)).collect();
+    if users.is_empty() {
+        Finding::ok("io_uring", "no program under ginnel uses it")
+    } else {
+        Finding::wrong(
+            "io_uring",
+            format!("used by {}: they stay on TCP", users.join(", ")),
+            "turn it off in them, where they have a setting",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_divided_into_what_is_and_what_to_do() {
+        let finding = Finding::error("segment", "/x", &Error::Foreign.to_string());
+        assert_eq!(finding.line(), "WRONG segment     /x: not a Ginnel segment; remove the file or name another with --segment\n");
+        let finding = Finding::ok("ledger", "two\nlines");
+        assert_eq!(finding.line().lines().count(), 1, "{}", finding.line());
+    }
+}

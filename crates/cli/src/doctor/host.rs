@@ -1,0 +1,65 @@
+//! `ginneld` on this machine: its configuration, its sockets, and whether anybody listens there. None of the sockets is joined: that would take a slot.
+
+use super::{Finding, allowed};
+use ginnel_host::config::{Config, DEFAULT_FILE};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CHECK: &str = "ginneld";
+
+/// What there is of a daemon.
+pub fn checks(file: Option<&Path>) -> Vec<Finding> {
+    let config = match Config::load(file) {
+        Ok(config) => config,
+        Err(error) => return vec![Finding::wrong(CHECK, error.to_string(), "correct the configuration")],
+    };
+    let named = file.is_some() || Path::new(DEFAULT_FILE).exists();
+    if !config.run_dir.exists() {
+        let found = format!("not running: there is no {}", config.run_dir.display());
+        // Where nothing was ever set up for virtual machines, nothing is missing.
+        let finding =
+            if named { Finding::wrong(CHECK, found, "start it (systemctl start ginneld)") } else { Finding::none(CHECK, found) };
+        return vec![finding];
+    }
+    let heard = listening();
+    config.segments.keys().map(|name| segment(&config, name, &heard)).collect()
+}
+
+/// Paths of unix sockets on which somebody listens (`/proc/net/unix`: flag `SO_ACCEPTCON`).
+fn listening() -> BTreeSet<PathBuf> {
+    let text = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let lines = text.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(3) == Some(&"00010000")).then(|| fields.get(7).map(PathBuf::from)).flatten()
+    });
+    lines.collect()
+}
+
+fn segment(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Finding {
+    let slots = config.segments.get(name).map_or(0, |segment| segment.machines);
+    let sockets: Vec<PathBuf> = (1..=slots).map(|slot| config.socket(name, slot)).collect();
+    let heard = |path: &PathBuf| heard.contains(path) || fs::canonicalize(path).is_ok_and(|path| heard.contains(&path));
+    let deaf = sockets.iter().filter(|path| !heard(path)).count();
+    let directory = config.run_dir.join(name);
+    if deaf == sockets.len() {
+        return if directory.exists() && !allowed(&directory, libc::X_OK) {
+            Finding::wrong(
+                CHECK,
+                format!("segment {name}: {} may not be entered", directory.display()),
+                "ask as root, or as one who may join",
+            )
+        } else {
+            Finding::wrong(
+                CHECK,
+                format!("segment {name}: nobody listens in {}", directory.display()),
+                "start it (systemctl start ginneld)",
+            )
+        };
+    }
+    if deaf != 0 {
+        let found = format!("segment {name}: nobody listens at {deaf} of {slots} slots");
+        return Finding::wrong(CHECK, found, "restart it: its configuration was changed");
+    }
+    Finding::ok(CHECK, format!("serves segment {name} with {slots} slots in {}", directory.display()))
+}

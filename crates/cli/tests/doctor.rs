@@ -1,0 +1,183 @@
+//! `ginnel doctor` on a host: each thing that can be wrong, made wrong. In a virtual machine: `guest/tests/doctor.rs`.
+
+mod common;
+
+use common::{Place, Said};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A configuration of ginneld with two slots, and listeners at so many of them.
+fn daemon(place: &Place, slots: u16) -> (String, Vec<UnixListener>) {
+    let (file, run) = (place.path("ginneld.toml"), place.path("run"));
+    fs::write(&file, format!("run_dir = {run:?}\n[segment.web]\nslots = 2\n")).expect("written");
+    fs::create_dir_all(run.join("web")).expect("made");
+    let listen = |slot| UnixListener::bind(run.join(format!("web/{slot}.sock"))).expect("a socket");
+    (file.to_string_lossy().into_owned(), (1..=slots).map(listen).collect())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// `ginnel doctor` with this in the environment, behind `wrapper`.
+fn examine(place: &Place, wrapper: &str, environment: &[(&str, &str)], config: &str) -> Said {
+    let ginnel = place.ginnel();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{wrapper} exec \"$@\""), "sh", env!("CARGO_BIN_EXE_ginnel"), "doctor", "--config", config]);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.envs(ginnel.get_envs().filter_map(|(key, value)| Some((key, value?)))).envs(environment.iter().copied());
+    Said::of(command.output().expect("sh runs"))
+}
+
+/// The line that begins so.
+fn line<'a>(said: &'a Said, check: &str) -> &'a str {
+    said.out.lines().find(|line| line.get(6..).is_some_and(|rest| rest.starts_with(check))).unwrap_or_else(|| panic!("{said:?}"))
+}
+
+/// Exactly this check is wrong, and its line has all these words.
+fn only_wrong(said: &Said, check: &str, words: &[&str]) {
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let wrong: Vec<&str> = said.out.lines().filter(|line| line.starts_with("WRONG")).collect();
+    assert_eq!(wrong, [line(said, check)], "{said:?}");
+    for word in words {
+        assert!(wrong[0].contains(word), "{word:?} is not in {}", wrong[0]);
+    }
+}
+
+#[test]
+fn all_is_well_and_nothing_is_made() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let before = fs::read_dir(place.directory()).expect("there").count();
+    let said = examine(&place, "", &[], &config);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    for check in ["kernel", "library", "descriptors", "directory", "room", "ledger", "segment", "io_uring", "ginneld"] {
+        assert!(line(&said, check).starts_with("ok "), "{said:?}");
+    }
+    assert!(line(&said, "ginneld").contains("serves segment web with 2 slots"), "{said:?}");
+    assert_eq!(fs::read_dir(place.directory()).expect("there").count(), before, "a look made something");
+}
+
+#[test]
+fn json_says_the_same() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 1);
+    let said = place.run(&["doctor", "--json", "--config", &config]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let report: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!((&report["version"], &report["ok"]), (&1.into(), &false.into()));
+    let checks = report["checks"].as_array().expect("a list");
+    let wrong: Vec<&str> =
+        checks.iter().filter(|check| check["state"] == "wrong").filter_map(|check| check["check"].as_str()).collect();
+    assert_eq!(wrong, ["ginneld"]);
+    assert!(checks.iter().all(|check| check["found"].is_string() && (check["state"] == "wrong") == check["advice"].is_string()));
+}
+
+#[test]
+fn the_library() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let said = examine(&place, "", &[("GINNEL_SHIM", "/no/shim.so")], &config);
+    only_wrong(&said, "library", &["there is no file /no/shim.so"]);
+    let file = place.path("shim.so");
+    fs::write(&file, "no library").expect("written");
+    let said = examine(&place, "", &[("GINNEL_SHIM", text(&file))], &config);
+    only_wrong(&said, "library", &["cannot be loaded", "shim.so", "from one build"]);
+}
+
+#[test]
+fn limits_of_the_process() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    only_wrong(&examine(&place, "ulimit -n 255;", &[], &config), "descriptors", &["255 allowed", "ulimit -n"]);
+    assert_eq!(examine(&place, "ulimit -n 256;", &[], &config).code, Some(0));
+    only_wrong(&examine(&place, "ulimit -f 100;", &[], &config), "room", &["ulimit -f", "GINNEL_SIZE"]);
+}
+
+#[test]
+fn the_directory() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let open = place.path("open");
+    fs::create_dir(&open).and_then(|()| fs::set_permissions(&open, fs::Permissions::from_mode(0o777))).expect("made");
+    let said = examine(&place, "", &[("GINNEL_DIR", text(&open))], &config);
+    only_wrong(&said, "directory", &["mode 777", "chmod 700"]);
+    let said = examine(&place, "", &[("GINNEL_DIR", "/proc/ginnel/x")], &config);
+    assert!(line(&said, "directory").starts_with("WRONG") && line(&said, "directory").contains("GINNEL_DIR"), "{said:?}");
+    let said = examine(&place, "", &[("GINNEL_DIR", text(&place.path("new")))], &config);
+    assert!(said.code == Some(0) && line(&said, "directory").contains("made when first needed"), "{said:?}");
+}
+
+#[test]
+fn ledger_and_segment() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let look = || examine(&place, "", &[], &config);
+    fs::write(place.path("sockets-1"), "").expect("written");
+    only_wrong(&look(), "ledger", &["another version (sockets-1)", "start them again"]);
+    fs::write(place.path("sockets-2"), "no ledger at all").expect("written");
+    only_wrong(&look(), "ledger", &["none of this version", "remove it"]);
+    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-2"))).expect("removed");
+
+    assert_eq!(place.run(&["segment", "create", "default", "--size", "16M"]).code, Some(0));
+    assert!(line(&look(), "segment").contains("pages free"), "{:?}", look());
+    let file = place.path("default");
+    let good = fs::read(&file).expect("read");
+    let mut other = good.clone();
+    other[8] = 99;
+    fs::write(&file, &other).expect("written");
+    only_wrong(&look(), "segment", &["layout version 99", "`ginnel segment remove`"]);
+    fs::write(&file, &good[..5000]).expect("written");
+    only_wrong(&look(), "segment", &["has 5000 bytes"]);
+    fs::write(&file, "no segment").expect("written");
+    only_wrong(&look(), "segment", &["not a Ginnel segment", "--segment"]);
+    let said = examine(&place, "", &[("GINNEL_SEGMENT", "/no/directory/segment")], &config);
+    only_wrong(&said, "segment", &["there is no directory for it"]);
+}
+
+#[test]
+fn the_daemon() {
+    let place = Place::new();
+    let (config, listeners) = daemon(&place, 2);
+    drop(listeners);
+    let look = || examine(&place, "", &[], &config);
+    only_wrong(&look(), "ginneld", &["segment web", "nobody listens in", "systemctl start ginneld"]);
+    let _one = {
+        let socket = place.path("run/web/1.sock");
+        fs::remove_file(&socket).expect("there");
+        UnixListener::bind(socket).expect("a socket")
+    };
+    only_wrong(&look(), "ginneld", &["nobody listens at 1 of 2 slots", "restart"]);
+    fs::remove_dir_all(place.path("run")).expect("removed");
+    only_wrong(&look(), "ginneld", &["not running: there is no", "start it"]);
+    fs::write(&config, "[segment.web]\nsize = 5\n").expect("written");
+    only_wrong(&look(), "ginneld", &["ginneld.toml:2: segment.web.size: must be a power of two"]);
+}
+
+/// Programs that use io_uring are named.
+#[test]
+fn io_uring() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let source = place.path("uring.c");
+    let program: PathBuf = place.path("uring");
+    let text_of = "#include <stdio.h>\n#include <sys/socket.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+                   int main(void) { static char p[256]; syscall(SYS_io_uring_setup, 8, p); socket(AF_INET, SOCK_STREAM, 0); puts(\"there\"); fflush(stdout); \
+                   return getchar() == 'x'; }\n";
+    fs::File::create(&source).and_then(|mut file| file.write_all(text_of.as_bytes())).expect("written");
+    assert!(Command::new("cc").args([text(&source), "-o", text(&program)]).status().expect("cc").success());
+    let mut running = place.ginnel();
+    running.args(["run", "--", text(&program)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = running.spawn().expect("ginnel starts");
+    let mut said = String::new();
+    BufReader::new(running.stdout.take().expect("piped")).read_line(&mut said).expect("read");
+    assert_eq!(said, "there\n");
+    only_wrong(&examine(&place, "", &[], &config), "io_uring", &["used by uring ", "stay on TCP"]);
+    drop(running.stdin.take());
+    running.wait().expect("ended");
+    assert_eq!(line(&examine(&place, "", &[], &config), "io_uring").get(..3), Some("ok "));
+}

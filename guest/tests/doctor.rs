@@ -1,0 +1,85 @@
+//! `ginnel doctor` in a virtual machine: each thing that can be wrong with the device, made wrong. On a host: `crates/cli/tests/doctor.rs`.
+
+mod common;
+
+use common::{Lab, PATIENCE};
+use ginnel_guest::machine::{self, Guest, Spec};
+use std::process::Command;
+
+/// `ginnel doctor`'s lines, and whether it found all well.
+fn doctor(guest: &Guest, wrapper: &str) -> (Vec<String>, bool) {
+    let said = guest.run(&format!("{wrapper} ginnel doctor --vm 2>&1"), PATIENCE).expect("an answer");
+    assert!(said.status < 2, "{}: {}", said.status, said.out);
+    (said.out.lines().map(str::to_owned).collect(), said.status == 0)
+}
+
+/// Exactly one line about the device is wrong, and it has these words.
+fn wrong(guest: &Guest, wrapper: &str, words: &[&str]) {
+    let (lines, well) = doctor(guest, wrapper);
+    let wrong: Vec<&String> = lines.iter().filter(|line| line.starts_with("WRONG device")).collect();
+    assert!(!well && wrong.len() == 1 && words.iter().all(|word| wrong[0].contains(word)), "{words:?} in {lines:#?}");
+}
+
+#[test]
+fn what_is_wrong_with_a_device_is_said() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(1, true, &["setpriv"]);
+    let options = lab.daemon.vm_args("t", 1).expect("options");
+    let guest = &mut lab.guests[0];
+    let (lines, well) = doctor(guest, "");
+    assert!(well, "{lines:#?}");
+    for words in ["64.0 MiB, driver ginnel", "/dev/ginnel0, peer 1, 3 doorbells, cached", "ok    segment     /dev/ginnel0"] {
+        assert!(lines.iter().any(|line| line.contains(words)), "{words:?} in {lines:#?}");
+    }
+
+    guest.sh("chmod 755 /root /root/* ; true");
+    let other = "setpriv --reuid=1000 --regid=1000 --clear-groups env GINNEL_DIR=/tmp/other";
+    wrong(guest, other, &["/dev/ginnel0 may not be opened by this user", "60-ginnel.rules"]);
+    guest.sh("rm /dev/ginnel0");
+    wrong(guest, "", &["/dev/ginnel0 is not there"]);
+    guest.sh("rmmod ginnel");
+    wrong(guest, "", &["no driver: mapped uncached, for root only, and without doorbells", "modprobe ginnel"]);
+    guest.sh("insmod /root/ginnel.ko; until test -e /dev/ginnel0; do sleep 0.1; done");
+    guest.unplug("ginnel-t-device").expect("unplugged");
+    wrong(guest, "", &["no ivshmem device", "ginnel vm args"]);
+    guest.plug(&options).expect("plugged in");
+    guest.sh("until test -e /dev/ginnel0; do sleep 0.1; done");
+    assert!(doctor(guest, "").1, "{:#?}", doctor(guest, "").0);
+    guest.assert_healthy();
+}
+
+/// A device without interrupts, whose memory no ginneld made; and one whose segment is of another version.
+#[test]
+fn a_device_that_is_not_ginnelds() {
+    let _alone = machine::alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let kernel = ginnel_guest::kernel::Kernel::fetch().expect("a kernel");
+    let file = |name: &str| directory.path().join(name);
+    let create = |name: &str| {
+        let mut command = Command::new(ginnel_guest::built("ginnel").expect("built"));
+        let said =
+            command.args(["segment", "create", file(name).to_str().expect("UTF-8"), "--size", "16M"]).output().expect("ginnel");
+        assert!(said.status.success(), "{said:?}");
+    };
+    create("old");
+    create("plain");
+    let device = |name: &str| {
+        let memory = format!("memory-backend-file,id={name},share=on,size=16M,mem-path={}", file(name).display());
+        ["-object".to_owned(), memory, "-device".to_owned(), format!("ivshmem-plain,memdev={name}")]
+    };
+    let mut spec = Spec { driver: true, ..Spec::new("plain") };
+    spec.options.extend(device("plain"));
+    let guest = Guest::boot(&kernel, directory.path(), &spec).expect("it boots");
+    let (lines, well) = doctor(&guest, "");
+    let has = |words: &str| lines.iter().any(|line| line.starts_with("WRONG device") && line.contains(words));
+    assert!(!well && has("no doorbells: sleepers are woken over TCP") && has("no ginneld made this segment"), "{lines:#?}");
+    drop(guest);
+
+    let old = std::fs::File::options().write(true).open(file("old")).expect("there");
+    std::os::unix::fs::FileExt::write_all_at(&old, &99u32.to_le_bytes(), 8).expect("written");
+    let mut spec = Spec { driver: true, ..Spec::new("old") };
+    spec.options.extend(device("old"));
+    let guest = Guest::boot(&kernel, directory.path(), &spec).expect("it boots");
+    wrong(&guest, "", &["the host's segment has layout version 99, this Ginnel speaks 1", "same release"]);
+    guest.assert_healthy();
+}

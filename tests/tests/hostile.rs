@@ -1,0 +1,291 @@
+//! A peer that means harm: it has the segment and writes into it whatever it likes. Connections may be lost, with ECONNRESET and a reason that is counted; nobody crashes, hangs, spins,
+//! or touches anything outside.
+//!
+//! `chosen`: one thing each that once went wrong. `random`: everything at once, for a while, under programs at work.
+
+use ginnel_tests::spoil::{PAGE, SMALL, Spoiler};
+use ginnel_tests::{Running, Stand, build};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// In a direction: its words, from the channel's page on.
+const DIRECTIONS: [u64; 2] = [0x200, 0x400];
+const TAIL: u64 = 0x000;
+const GROWN: u64 = 0x010;
+const RINGS: u64 = 0x080;
+const HEAD: u64 = 0x100;
+
+/// A program that waits with a connection in a ring, in a segment whose last pages hold all there is.
+fn hostage(what: &str, settings: &[(&str, &str)]) -> (Stand, Spoiler, Running) {
+    let mut all = vec![("GINNEL_RING", "4096")];
+    all.extend_from_slice(settings);
+    let stand = Stand::shimmed(&format!("hostage-{what}"), &all).limit(Duration::from_secs(60));
+    let spoiler = Spoiler::small(&stand);
+    spoiler.take_all_but(20);
+    let mut running = stand.start(stand.command(build::program("hostage")).arg(what));
+    running.wait_for("ready");
+    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    (stand, spoiler, running)
+}
+
+/// What the program said when its call had ended, and why the connection broke, if it did.
+fn outcome(stand: &Stand, mut running: Running) -> (String, bool) {
+    running.wait_for("seen?");
+    let corrupt = stand.status().contains("\"reason\": \"corrupt\"");
+    let said = running.output();
+    running.signal(libc::SIGUSR1);
+    let done = running.finish();
+    assert!(done.success(), "{done}");
+    (said, corrupt)
+}
+
+/// The next ring is said to begin behind what was read already: as many bytes were copied as both rings hold, out of the smaller one and what lies behind it.
+#[test]
+fn a_ring_that_begins_in_the_past_is_not_read_beyond_its_end() {
+    let (stand, spoiler, running) = hostage("reads", &[]);
+    let channel = spoiler.channel();
+    for direction in DIRECTIONS.map(|direction| channel + direction) {
+        let (grown, head) = (spoiler.word(direction + GROWN) + 1, spoiler.word(direction + HEAD));
+        let ring = direction + RINGS + (grown & 1) * 24;
+        for (word, value) in [(0, head.wrapping_sub(1)), (8, SMALL - (1 << 20)), (16, 1 << 20)] {
+            spoiler.put(ring + word, value);
+        }
+        spoiler.put(direction + GROWN, grown);
+        spoiler.put(direction + TAIL, head + (1 << 20));
+    }
+    running.signal(libc::SIGUSR1);
+    let (said, corrupt) = outcome(&stand, running);
+    assert!(said.contains("reads: Connection reset by peer"), "{said}");
+    assert!(corrupt, "status does not say why");
+}
+
+/// A FIFO that was written to, and a waiter's page that says that nobody wrote: whoever slept there found it readable for ever.
+fn sleeps_again(what: &str) {
+    let (stand, spoiler, mut running) = hostage(what, &[]);
+    running.signal(libc::SIGUSR1);
+    running.wait_for("begins");
+    std::thread::sleep(Duration::from_millis(200));
+    let mut rung = 0;
+    for page in spoiler.waiters() {
+        let fifo = stand.dir().join(format!("default.wake/w{:016x}", spoiler.word(page + 8)));
+        rung += usize::from(fs::File::options().read(true).write(true).open(fifo).is_ok_and(|mut fifo| fifo.write(&[0]).is_ok()));
+    }
+    assert!(rung > 0, "nobody has a FIFO");
+    let (said, _) = outcome(&stand, running);
+    assert!(said.contains(", asleep"), "{said}");
+}
+
+#[test]
+fn a_reader_sleeps_again_after_a_false_alarm() {
+    sleeps_again("sleeps");
+}
+
+#[test]
+fn a_poll_sleeps_again_after_a_false_alarm() {
+    sleeps_again("polls");
+}
+
+/// Urgent data sent past the shim, while a ring carries: it cannot be thrown away as wake-ups are, and kept the socket readable for ever.
+#[test]
+fn urgent_data_past_the_shim_ends_the_connection() {
+    for settings in [&[][..], &[("GINNEL_TOKENS", "1")]] {
+        let (stand, _spoiler, running) = hostage("urgent", settings);
+        running.signal(libc::SIGUSR1);
+        let (said, corrupt) = outcome(&stand, running);
+        assert!(said.contains("urgent: Connection reset by peer, asleep"), "{said}");
+        assert!(corrupt, "status does not say why");
+    }
+}
+
+/// Words of a channel that an end looks at: its head, and each direction as far as words are in use.
+fn words() -> Vec<u64> {
+    let head = [0x000, 0x008, 0x010, 0x018, 0x020, 0x028, 0x030, 0x040, 0x050, 0x060, 0x068];
+    let each = [
+        0x000, 0x008, 0x010, 0x040, 0x048, 0x050, 0x058, 0x060, 0x068, 0x070, 0x080, 0x088, 0x090, 0x098, 0x0a0, 0x0a8, 0x0c0,
+        0x0c8, 0x100, 0x140, 0x148, 0x150, 0x158, 0x160, 0x168, 0x170,
+    ];
+    head.into_iter().chain(DIRECTIONS.iter().flat_map(|direction| each.map(|word| direction + word))).collect()
+}
+
+/// One value in every word, of a connection each, before the calls and while they sleep.
+fn sweep(mode: &str, settings: &[(&str, &str)], values: &[(&str, fn(u64) -> u64)]) {
+    let words = words();
+    for (name, value) in values {
+        for late in [false, true] {
+            let what = format!("{mode}, {settings:?}, {name}, {}", if late { "asleep" } else { "before" });
+            let mut all = vec![("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")];
+            all.extend_from_slice(settings);
+            let stand = Stand::shimmed("sweep", &all).limit(Duration::from_secs(40));
+            let spoiler = Spoiler::small(&stand);
+            let mut running = stand.start(stand.command(build::program("sweep")).args([mode, &words.len().to_string()]));
+            running.wait_for("ready");
+            let channels = spoiler.channels();
+            assert!(channels.len() > words.len() * 9 / 10, "{what}: {} connections have a channel", channels.len());
+            if late {
+                running.signal(libc::SIGUSR1);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            for (channel, word) in channels.iter().zip(&words) {
+                spoiler.put(channel + word, value(spoiler.word(channel + word)));
+            }
+            if !late {
+                running.signal(libc::SIGUSR1);
+            }
+            let done = running.finish();
+            assert!(done.success(), "{what}: {done}");
+        }
+    }
+}
+
+/// Values that a word may be given, by what they are.
+const VALUES: [(&str, fn(u64) -> u64); 12] = [
+    ("zero", |_| 0),
+    ("one more", |is| is.wrapping_add(1)),
+    ("two more", |is| is.wrapping_add(2)),
+    ("one less", |is| is.wrapping_sub(1)),
+    ("a page more", |is| is.wrapping_add(4096)),
+    ("a page less", |is| is.wrapping_sub(4096)),
+    ("closed", |_| 2),
+    ("a wish of nobody", |_| 1 << 63 | 0xffff_ffff << 16),
+    ("all ones", |_| u64::MAX),
+    ("the sign turned", |is| is ^ 1 << 63),
+    ("large", |_| 1 << 40),
+    ("the segment's end", |_| SMALL),
+];
+
+#[test]
+fn any_word_is_wrong_under_receives() {
+    sweep("recv", &[], &VALUES[..4]);
+}
+
+#[test]
+fn any_word_is_wrong_under_epoll() {
+    sweep("epoll", &[], &VALUES[..4]);
+}
+
+#[test]
+fn any_word_is_wrong_under_sends() {
+    sweep("send", &[], &VALUES[..4]);
+}
+
+/// All of it: minutes.
+#[test]
+#[ignore = "for a night: every value, every way to wait, by FIFO and by token"]
+fn any_word_has_any_value() {
+    for settings in [&[][..], &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]] {
+        for mode in ["recv", "poll", "epoll", "send"] {
+            sweep(mode, settings, &VALUES);
+        }
+    }
+}
+
+/// Garbage over all of a segment while programs work in it. Prints its seed.
+fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
+    let stand = Stand::shimmed(&format!("hostile-{name}"), settings).limit(Duration::from_secs(u64::from(seconds) + 60));
+    let spoiler = Spoiler::small(&stand);
+    let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
+    let hostile = Stand::plain("hostile").limit(Duration::from_secs(u64::from(seconds) + 30));
+    let mut attack = hostile.command(build::program("hostile"));
+    let attack = hostile.start(attack.arg(spoiler.path()).args([seconds.to_string(), seed.to_string()]));
+    // Who looks at it meanwhile gets an answer, or is told that this is no segment.
+    let mut looks = 0;
+    for _ in 0..seconds * 4 {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut status = std::process::Command::new("timeout");
+        let seen = status.arg("20").arg(build::ginnel()).args(["status", "--json"]).env("GINNEL_DIR", stand.dir()).output();
+        let seen = seen.expect("timeout runs");
+        assert!(seen.status.success(), "{name}: seed {seed}: ginnel status: {seen:?}");
+        looks += 1;
+    }
+    let attacked = attack.finish();
+    assert!(attacked.success(), "{name}: seed {seed}: {attacked}");
+    let done = victims.finish();
+    assert!(done.success(), "{name}: seed {seed}: {done}");
+    let report = stand.report();
+    eprintln!("{name}: seed {seed}, {looks} looks: {}{}", attacked.stdout, done.stdout);
+    assert!(report.ring_bytes() > 0, "{name}: seed {seed}: no byte went through a ring");
+    // Somebody noticed.
+    let lost = ginnel_tests::json::sum(&done.stdout, "resets") + ginnel_tests::json::sum(&done.stdout, "limits");
+    assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
+}
+
+#[test]
+fn random_garbage_under_fifos() {
+    random("fifo", &[], 6, ginnel_tests::seed());
+}
+
+#[test]
+fn random_garbage_under_tokens() {
+    random("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")], 6, ginnel_tests::seed());
+}
+
+#[test]
+fn random_garbage_under_random_switches() {
+    random("chaos", &[("GINNEL_CHAOS", "5:40"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")], 6, ginnel_tests::seed());
+}
+
+/// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk ends as it should, errors or not.
+#[test]
+fn nginx_lives_through_random_garbage() {
+    const SECONDS: u32 = 6;
+    let seed = ginnel_tests::seed();
+    let stand = Stand::shimmed("hostile-nginx", &[]).limit(Duration::from_secs(90));
+    let (dir, port) =
+        (stand.dir().to_owned(), TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port());
+    let conf = format!(
+        "daemon off; master_process on; worker_processes 1; user root root; pid {d}/pid; error_log {d}/log; events {{}}
+         http {{ access_log off; client_body_temp_path {d}/a; proxy_temp_path {d}/b; fastcgi_temp_path {d}/c; uwsgi_temp_path {d}/d; scgi_temp_path {d}/e;
+         keepalive_requests 500; server {{ listen 127.0.0.1:{port}; root {d}/pages; }} }}",
+        d = dir.display()
+    );
+    fs::create_dir(dir.join("pages")).and_then(|()| fs::write(dir.join("pages/page"), vec![b'x'; 5000])).expect("own directory");
+    fs::write(dir.join("conf"), conf).expect("own directory");
+    let spoiler = Spoiler::small(&stand);
+    let nginx = stand.start(stand.command("nginx").args(["-e", "stderr", "-c"]).arg(dir.join("conf")));
+    let get = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        socket.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
+        let mut said = String::new();
+        socket.read_to_string(&mut said).map(|_| said)
+    };
+    assert!(
+        (0..100).any(|_| get().is_ok() || {
+            std::thread::sleep(Duration::from_millis(100));
+            false
+        }),
+        "nginx does not start"
+    );
+    let url = format!("http://127.0.0.1:{port}/page");
+    let wrk = stand.start(stand.command("wrk").args(["-t1", "-c16", "--timeout", "1s", &format!("-d{SECONDS}s"), &url]));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(stand.status().contains("\"in_carrier\": \"ring\""), "no ring carries anything: {}", stand.status());
+    let hostile = Stand::plain("hostile").limit(Duration::from_secs(60));
+    let mut attack = hostile.command(build::program("hostile"));
+    let attacked = hostile.run(attack.arg(spoiler.path()).args([(SECONDS - 1).to_string(), seed.to_string()]));
+    assert!(attacked.success(), "seed {seed}: {attacked}");
+    let load = wrk.finish();
+    assert!(load.success(), "seed {seed}: {load}");
+    eprintln!("nginx: seed {seed}: {}", load.stdout);
+    let page = get().unwrap_or_else(|error| panic!("seed {seed}: nginx does not answer any more: {error}"));
+    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with(&"x".repeat(5000)), "seed {seed}: {page}");
+    let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    assert!(!log.contains("exited on signal"), "seed {seed}: {log}");
+    nginx.signal(libc::SIGQUIT);
+    let done = nginx.finish();
+    assert!(done.success(), "seed {seed}: {done}");
+}
+
+#[test]
+fn rings_lie_where_they_are_looked_for() {
+    // What `spoil` knows of the layout is what the command says of it.
+    let stand = Stand::shimmed("layout", &[]);
+    let spoiler = Spoiler::small(&stand);
+    let before = stand.free_extents();
+    spoiler.take_all_but(20);
+    assert_eq!((before > 20, stand.free_extents()), (true, 20));
+    assert_eq!(spoiler.word(0), u64::from_le_bytes(*b"GINNELSG"));
+    assert_eq!(SMALL % PAGE, 0);
+}
