@@ -61,9 +61,9 @@ fn netcat_between_two_guests() {
 }
 
 #[test]
-fn iperf3_between_two_guests() {
+fn iperf3_and_netpipe_between_two_guests() {
     let _alone = machine::alone();
-    let lab = Lab::boot(2, true, &["iperf3"]);
+    let lab = Lab::boot(2, true, &["iperf3", "NPtcp"]);
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     let iperf3 = "rm -f report; GINNEL_REPORT=/root/report ginnel run -- iperf3";
     let server = one.start(&format!("{iperf3} -s -1"), PATIENCE).expect("started");
@@ -77,6 +77,20 @@ fn iperf3_between_two_guests() {
     // It has no pause by itself: it is held back until it can move, and that is soon.
     let (tcp, ring) = (reported(one, "tcp_in"), reported(one, "ring_in"));
     assert!(ring > tcp && reported(two, "ring_out") >= ring, "{}{}", one.sh("cat report"), two.sh("cat report"));
+
+    // NetPIPE: messages of every size there and back, first compared, then timed.
+    for options in ["-i -u 100000 -n 5", "-u 20000 -n 20"] {
+        let netpipe = format!("rm -f report; GINNEL_REPORT=/root/report ginnel run -- NPtcp {options}");
+        let server = one.start(&netpipe, PATIENCE).expect("started");
+        let said = two.sh(&format!("for i in $(seq 50); do {netpipe} -h 10.77.0.1 2>&1 && exit 0; sleep 0.1; done; exit 1"));
+        server.finish().expect("ended").good().expect("well");
+        let (last, checked) = (said.lines().last().unwrap_or_default(), options.starts_with("-i"));
+        assert!(last.contains(if checked { "Integrity check passed" } else { "Mbps" }) && !said.contains("ailed"), "{said}");
+        for guest in [one, two] {
+            let (tcp, ring) = (reported(guest, "tcp_in"), reported(guest, "ring_in"));
+            assert!(ring > 9 * tcp, "{options}: {}", guest.sh("cat report"));
+        }
+    }
     lab.assert_healthy();
 }
 
