@@ -10,7 +10,7 @@ use ginnel_guest::machine::{Guest, Spec, acceleration};
 use ginnel_guest::network::Switch;
 use std::time::Duration;
 
-const PROGRAMS: [&str; 3] = ["nc", "iperf3", "strace"];
+const PROGRAMS: [&str; 6] = ["nc", "iperf3", "redis-server", "redis-benchmark", "redis-cli", "strace"];
 
 fn main() -> Result<()> {
     let kernel = Kernel::fetch()?;

@@ -58,10 +58,22 @@ impl Pending {
     /// Where the guest gives no answer in time.
     pub fn finish(self) -> Result<Output> {
         // The guest ends it at its limit; a guest that does not is stuck itself.
-        match self.answer.recv_timeout(self.until.saturating_duration_since(Instant::now())) {
+        match receive(&self.answer, self.until)? {
             Ok(output) => Ok(output),
             Err(RecvTimeoutError::Timeout) => bail!("the guest gives no answer to: {}", self.script),
             Err(RecvTimeoutError::Disconnected) => bail!("the guest was reset, or is gone, at: {}", self.script),
+        }
+    }
+}
+
+/// Waits for a value until then, or until the program is to go home.
+fn receive<T>(from: &Receiver<T>, until: Instant) -> Result<Result<T, RecvTimeoutError>> {
+    loop {
+        crate::check()?;
+        let left = until.saturating_duration_since(Instant::now());
+        match from.recv_timeout(left.min(Duration::from_millis(50))) {
+            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+            other => return Ok(other),
         }
     }
 }
@@ -77,6 +89,7 @@ impl Agent {
     /// Where nobody serves it by `until`.
     pub fn connect(socket: &Path, until: Instant) -> Result<Self> {
         let port = loop {
+            crate::check()?;
             match UnixStream::connect(socket) {
                 Ok(port) => break port,
                 Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
@@ -98,8 +111,7 @@ impl Agent {
     /// # Errors
     /// Where it has not by `until`.
     pub fn wait_ready(&self, until: Instant) -> Result<()> {
-        let left = until.saturating_duration_since(Instant::now());
-        lock(&self.ready).recv_timeout(left).map_err(|_| anyhow::anyhow!("the guest does not boot"))
+        receive(&lock(&self.ready), until)?.map_err(|_| anyhow::anyhow!("the guest does not boot"))
     }
 
     fn ask(&self, head: impl FnOnce(u64) -> String, body: &[u8]) -> Result<Receiver<Output>> {

@@ -45,6 +45,27 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Kills the instance that serves, under its keeper, and waits until the next one has taken over.
+    ///
+    /// # Errors
+    /// Where none does.
+    pub fn kill_instance(&self) -> Result<()> {
+        let started = |log: &str| log.matches("event=started").count();
+        let log = self.log();
+        let line = log.lines().rfind(|line| line.contains("event=started")).context("it has not started")?;
+        let pid = line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")?;
+        // SAFETY: touches no memory; the keeper, our child, waits for this process, and starts another at once.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let until = Instant::now() + Duration::from_secs(20);
+        while started(&self.log()) == started(&log) {
+            if Instant::now() > until {
+                bail!("the next instance does not start: {}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// Its configuration.
     #[must_use]
     pub fn config(&self) -> &Path {

@@ -52,6 +52,7 @@ impl Initramfs {
         this.file("/etc/passwd", 0o644, nobody.as_bytes());
         this.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
         this.file("/etc/hosts", 0o644, b"127.0.0.1 localhost\n");
+        this.file("/etc/protocols", 0o644, b"tcp 6 TCP\nudp 17 UDP\n");
         Ok(this)
     }
 

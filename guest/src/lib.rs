@@ -35,6 +35,19 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+static OVER: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// From now on nothing here waits any longer once `over` says so: for a program that goes home at Ctrl-C.
+pub fn wait_only_until(over: fn() -> bool) {
+    let _ = OVER.set(over);
+}
+
+/// Fails once the program is to go home.
+pub(crate) fn check() -> Result<()> {
+    ensure!(!OVER.get().is_some_and(|over| over()), "interrupted");
+    Ok(())
+}
+
 /// Cargo's target folder: the one that the running program was built into.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Lab, PATIENCE, reported, status, wait, wait_for_ring};
+use common::{Lab, PATIENCE, assert_works, status, wait, wait_for_ring};
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;
 
@@ -27,18 +27,6 @@ fn assert_all_free(guests: &[&Guest]) {
         let free: Vec<bool> = guests.iter().map(|guest| pages(guest, "free_pages") == pages(guest, "pages")).collect();
         free.iter().all(|&free| free).then_some(())
     });
-}
-
-/// A checked round trip between two guests by `pingpong`, with its bytes in a ring.
-fn assert_works(one: &Guest, two: &Guest, address: &str, port: u16) {
-    for guest in [one, two] {
-        guest.sh("rm -f /root/report");
-    }
-    let run = "GINNEL_REPORT=/root/report ginnel run -- ./pingpong";
-    let server = one.start(&format!("{run} serve {port}"), PATIENCE).expect("started");
-    two.sh(&format!("{run} ask {address} {port} 50 1"));
-    server.finish().expect("ended").good().expect("well");
-    assert!(reported(two, "ring_in") > 64 * 20, "{}", two.sh("cat report"));
 }
 
 #[test]

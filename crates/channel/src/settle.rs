@@ -6,7 +6,7 @@ use crate::layout::{Channel, MAGIC, NO_EOF};
 use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
 use crate::place::Place;
 use crate::rendezvous::{self, Entry, Found, state};
-use crate::{Attachment, finish};
+use crate::{Attachment, catchup, finish};
 use ginnel_region::{Corrupt, Error, Owner, PAGE, Use, sys};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -193,6 +193,7 @@ impl<'a> Endpoint<'a> {
         }
         self.sign(channel, 1);
         slot.attempts.store(0, Relaxed);
+        slot.set_reason(Reason::None);
         slot.set_stage(Stage::Settling);
         channel.echo(1).store(channel.nonce(0).load(Relaxed), Release);
         slot.entry.store(0, Relaxed);
@@ -220,6 +221,7 @@ impl<'a> Endpoint<'a> {
         }
         slot.entry.store(0, Relaxed);
         slot.attempts.store(0, Relaxed);
+        slot.set_reason(Reason::None);
         slot.set_stage(Stage::Settling);
         channel.echo(0).store(channel.nonce(1).load(Relaxed), Release);
     }
@@ -277,36 +279,35 @@ impl<'a> Endpoint<'a> {
     fn settle(self, patient: bool) {
         let slot = self.slot;
         let attempt = slot.attempts.fetch_add(1, Relaxed);
-        if attempt > EAGER && !attempt.is_multiple_of(8) {
+        let due = attempt <= EAGER || attempt.is_multiple_of(8);
+        if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
             return;
         }
-        if slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
-            return;
+        if due {
+            self.compare();
         }
-        let agreed = self.compare();
-        let stop = patient && !agreed && attempt > EAGER / 2 && attempt.is_power_of_two();
-        if stop {
-            // A stream without pauses: hold the next byte back, so that both can count. Between namespaces two milliseconds will do; what a virtual network
-            // has under way takes longer to arrive, so later attempts are more patient.
-            let patience = 2_000_000u64 << (2 * attempt.ilog2().saturating_sub(4)).min(5);
-            let end = sys::monotonic_ns() + patience;
-            while sys::monotonic_ns() < end && slot.stage() == Stage::Settling {
-                sys::yield_now();
-                self.compare();
-            }
+        let settled = || {
+            self.compare();
+            slot.stage() != Stage::Settling
+        };
+        // Until both have agreed: what one has seen to agree, the other is to see as well.
+        if patient && slot.stage() == Stage::Settling && catchup::stop(&slot.tx.tries, || kernel::unacknowledged(self.fd), settled)
+        {
+            // All has arrived: the reader has little left to read before the ring can be taken up.
+            catchup::soon(&slot.tx.tries);
         }
     }
 
-    /// One comparison of both ends' counts. True once this side agrees.
-    fn compare(self) -> bool {
+    /// One comparison of both ends' counts.
+    fn compare(self) {
         let (slot, channel) = (self.slot, self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
         let agreed = channel.agreed(mine).load(Relaxed) == 1;
         if !(agreed && channel.agreed(theirs).load(Acquire) == 1) {
-            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return false };
-            let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return false };
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
+            let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return };
             if facts.state != ESTABLISHED || facts.sent + facts.arrived == 0 {
-                return false;
+                return;
             }
             // Shown until the other side agrees too: it compares with what is true now.
             show(channel, mine, facts);
@@ -316,15 +317,15 @@ impl<'a> Endpoint<'a> {
                 channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);
                 if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
-                    return false;
+                    return;
                 }
                 channel.agreed(mine).store(1, SeqCst);
             }
         }
         if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active) {
+            slot.tx.tries.store(0, Relaxed);
             slot.set_reason(Reason::None);
         }
-        true
     }
 }
 

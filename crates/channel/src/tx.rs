@@ -1,5 +1,6 @@
 //! The writer's side of a direction: everything here happens under the send lock.
 
+use crate::catchup;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
@@ -15,12 +16,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 const PIECE: u64 = 32 << 10;
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
-/// How often the reader may be found behind before a send waits for it.
-const TRIES_BEFORE_PAUSE: u64 = 8;
 /// How long a writer waits for the reader to give back what it has not read, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
-/// How long a send waits for the reader at most, nanoseconds.
-const PAUSE: u64 = 2_000_000;
 
 /// How a non-blocking send ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,22 +268,9 @@ impl<'a> Endpoint<'a> {
         self.outgoing().received().load(Acquire) == self.slot.tx.sent.load(Relaxed)
     }
 
-    /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up: first for two milliseconds at most, each time
-    /// longer, as what a virtual network has under way takes longer to arrive.
+    /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up.
     fn await_reader(self) -> bool {
-        let tries = self.slot.tx.tries.fetch_add(1, Relaxed) + 1;
-        if tries < TRIES_BEFORE_PAUSE || !tries.is_power_of_two() {
-            return false;
-        }
-        let stops = tries.ilog2() - TRIES_BEFORE_PAUSE.ilog2();
-        let end = sys::monotonic_ns() + (PAUSE << (2 * stops).min(5));
-        while sys::monotonic_ns() < end {
-            if self.reader_is_here() {
-                return true;
-            }
-            sys::yield_now();
-        }
-        false
+        catchup::stop(&self.slot.tx.tries, || self.outgoing().received().load(Relaxed), || self.reader_is_here())
     }
 
     fn may_upgrade(self) -> bool {

@@ -29,7 +29,8 @@ fn compiled(directory: &Path, name: &str, source: &Path) -> Vec<u8> {
     std::fs::read(&to).expect("compiled")
 }
 
-const SEGMENT: &str = "[segment.t]\nsize = \"64M\"\nslots = 3\nvectors = 3\n";
+/// The configuration of a segment.
+pub const SEGMENT: &str = "[segment.t]\nsize = \"64M\"\nslots = 4\nvectors = 3\n";
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,22 +47,36 @@ pub struct Lab {
 impl Lab {
     /// Boots guests 1 to `count`, with the driver or without, and with these programs.
     pub fn boot(count: u16, driver: bool, programs: &[&str]) -> Self {
+        Self::in_segments(SEGMENT, &vec!["t"; count.into()], driver, programs)
+    }
+
+    /// The same, each in the segment that stands for it in `segments`, which `config` describes.
+    pub fn in_segments(config: &str, segments: &[&str], driver: bool, programs: &[&str]) -> Self {
         let kernel = Kernel::fetch().expect("a kernel");
         let directory = tempfile::tempdir().expect("a directory");
-        let daemon = Daemon::start(directory.path(), SEGMENT, true).expect("ginneld");
+        let daemon = Daemon::start(directory.path(), config, true).expect("ginneld");
         let switch = Switch::new(directory.path()).expect("a switch");
-        let spec = |slot: u16| Spec {
+        let compiled = ["pingpong", "device"].map(|name| (format!("/root/{name}"), 0o755, program(directory.path(), name)));
+        let spec = |slot: u16, segment: &str| Spec {
             programs: programs.iter().map(|&name| name.to_owned()).collect(),
             netdev: Some(switch.netdev("net")),
             address: Some(format!("10.77.0.{slot}/24")),
-            options: daemon.vm_args("t", slot).expect("options"),
-            files: vec![("/root/pingpong".into(), 0o755, program(directory.path(), "pingpong"))],
+            options: daemon.vm_args(segment, slot).expect("options"),
+            files: compiled.to_vec(),
             driver,
             ..Spec::new(&format!("guest{slot}"))
         };
-        let specs: Vec<Spec> = (1..=count).map(spec).collect();
-        let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
+        // One more than are booted now.
+        let slots = segments.iter().chain(segments.last());
+        let specs: Vec<Spec> = (1..).zip(slots).map(|(slot, segment)| spec(slot, segment)).collect();
+        let guests = Guest::boot_all(&kernel, directory.path(), &specs[..segments.len()]).expect("they boot");
         Self { guests, daemon, _switch: switch, directory, kernel, specs }
+    }
+
+    /// Boots one machine more.
+    pub fn boot_another(&mut self) {
+        let spec = &self.specs[self.guests.len()];
+        self.guests.push(Guest::boot(&self.kernel, self.directory.path(), spec).expect("it boots"));
     }
 
     /// Boots a machine anew that was killed, 0 being the first.
@@ -121,4 +136,16 @@ pub fn busy(guest: &Guest) -> u64 {
 pub fn interrupts(guest: &Guest) -> u64 {
     let text = guest.sh("grep ginnel0 /proc/interrupts");
     text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+/// A checked round trip between two guests by `pingpong`, with its bytes in a ring.
+pub fn assert_works(one: &Guest, two: &Guest, address: &str, port: u16) {
+    for guest in [one, two] {
+        guest.sh("rm -f /root/report");
+    }
+    let run = "GINNEL_REPORT=/root/report ginnel run -- ./pingpong";
+    let server = one.start(&format!("{run} serve {port}"), PATIENCE).expect("started");
+    two.sh(&format!("{run} ask {address} {port} 50 1"));
+    server.finish().expect("ended").good().expect("well");
+    assert!(reported(two, "ring_in") > 64 * 20, "{}", two.sh("cat report"));
 }

@@ -250,7 +250,7 @@ pub struct Send {
     pub full: AtomicU64,
     /// Ring offset at which the present ring phase began.
     pub begun: AtomicU64,
-    /// How often the reader was found behind since the last upgrade.
+    /// How often the other end was found behind since the channel was made, both agreed, or the last upgrade.
     pub tries: AtomicU64,
     /// TCP offset at which the last downgrade ends the ring part: tokens go before it, re-sent bytes behind.
     pub down: AtomicU64,

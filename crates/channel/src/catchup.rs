@@ -1,0 +1,91 @@
+//! A stream without pauses is held back now and then, so that the other end can catch up with it: only when nothing is under way can both count, and can a ring be
+//! taken up. What lies in the kernel's buffers goes on being sent meanwhile, so a stop that ends when all has arrived costs the stream next to nothing.
+
+use crate::kernel;
+use ginnel_region::sys;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// So many sends go by before the first stop; then one at each power of two.
+const FIRST: u64 = 8;
+/// The first stop lasts so long at most, nanoseconds; each further one four times as long, up to [`LONGEST`]: what a virtual network has under way takes
+/// longer to arrive than what lies between two namespaces.
+const SHORTEST: u64 = 2_000_000;
+const LONGEST: u64 = 512_000_000;
+/// A stop in which nothing gets on ends sooner, nanoseconds: the other end reads nothing, or does not run.
+const STANDSTILL: u64 = 50_000_000;
+/// After a stop nothing in this process is stopped for so many times its length: a program that serves many connections by one thread loses a small part of its time.
+const REST: u64 = 8;
+
+static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
+/// gets on. True if it was `done`.
+pub(crate) fn stop(sends: &AtomicU64, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
+    let begin = sys::monotonic_ns();
+    if begin < REST_UNTIL.load(Relaxed) {
+        return false;
+    }
+    let sends = sends.fetch_add(1, Relaxed) + 1;
+    if sends < FIRST || !sends.is_power_of_two() {
+        return false;
+    }
+    let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(LONGEST);
+    let (mut now, mut last, mut moved) = (begin, left(), begin);
+    let mut is_done = done();
+    while !is_done && now < limit && now - moved < STANDSTILL {
+        if now - begin < SHORTEST {
+            sys::yield_now();
+        } else {
+            let _ = kernel::poll(-1, 0, 1);
+        }
+        is_done = done();
+        now = sys::monotonic_ns();
+        let left = left();
+        if left != last {
+            (last, moved) = (left, now);
+        }
+    }
+    REST_UNTIL.store(now + REST * (now - begin), Relaxed);
+    is_done
+}
+
+/// The next send is a time for a stop, and not for the shortest: the other end has caught up with nearly all.
+pub(crate) fn soon(sends: &AtomicU64) {
+    sends.store(4 * FIRST - 1, Relaxed);
+    REST_UNTIL.store(0, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on, and are followed by a rest.
+    #[test]
+    fn stops_are_few_and_bounded() {
+        let sends = AtomicU64::new(0);
+        let looks = Cell::new(0u64);
+        let never = || {
+            looks.set(looks.get() + 1);
+            false
+        };
+        assert!((0..7).all(|_| !stop(&sends, || 0, never)) && looks.get() == 0, "no stop at first");
+        assert!(!stop(&sends, || 0, never) && looks.get() > 0, "a stop at the eighth");
+        looks.set(0);
+        assert!((0..100).all(|_| !stop(&sends, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
+        assert_eq!(sends.load(Relaxed), 8);
+        REST_UNTIL.store(0, Relaxed);
+        sends.store(1023, Relaxed);
+        let begin = sys::monotonic_ns();
+        assert!(!stop(&sends, || 0, never));
+        let stood = sys::monotonic_ns() - begin;
+        assert!((STANDSTILL..LONGEST).contains(&stood), "nothing got on: {stood} ns");
+        soon(&sends);
+        let left = Cell::new(100);
+        let gets_on = || {
+            left.set(left.get() - 1);
+            left.get() == 0
+        };
+        assert!(stop(&sends, || left.get(), gets_on), "as soon as it is done");
+    }
+}
