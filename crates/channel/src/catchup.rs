@@ -2,8 +2,9 @@
 //! taken up. What lies in the kernel's buffers goes on being sent meanwhile, so a stop that ends when all has arrived costs the stream next to nothing.
 
 use crate::kernel;
+use crate::ledger::{Slot, flag};
 use ginnel_region::sys;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// So many sends go by before the first stop; then one at each power of two.
 const FIRST: u64 = 8;
@@ -11,25 +12,43 @@ const FIRST: u64 = 8;
 /// longer to arrive than what lies between two namespaces.
 const SHORTEST: u64 = 2_000_000;
 const LONGEST: u64 = 512_000_000;
+/// With more sockets than this, a process that does not block has others to serve meanwhile: its stops last so long at most.
+const FEW: u32 = 8;
+const LONGEST_OF_MANY: u64 = 16_000_000;
 /// A stop in which nothing gets on ends sooner, nanoseconds: the other end reads nothing, or does not run.
 const STANDSTILL: u64 = 50_000_000;
 /// After a stop nothing in this process is stopped for so many times its length: a program that serves many connections by one thread loses a small part of its time.
 const REST: u64 = 8;
 
 static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
+/// This process has one more connection that may be carried …
+pub fn came() {
+    SOCKETS.fetch_add(1, Relaxed);
+}
+
+/// … or one less.
+pub fn went() {
+    let _ = SOCKETS.fetch_update(Relaxed, Relaxed, |sockets| sockets.checked_sub(1));
+}
+
+fn longest(slot: &Slot) -> u64 {
+    if slot.has(flag::NONBLOCKING) && SOCKETS.load(Relaxed) > FEW { LONGEST_OF_MANY } else { LONGEST }
+}
 
 /// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
 /// gets on. True if it was `done`.
-pub(crate) fn stop(sends: &AtomicU64, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
     let begin = sys::monotonic_ns();
     if begin < REST_UNTIL.load(Relaxed) {
         return false;
     }
-    let sends = sends.fetch_add(1, Relaxed) + 1;
+    let sends = slot.tx.tries.fetch_add(1, Relaxed) + 1;
     if sends < FIRST || !sends.is_power_of_two() {
         return false;
     }
-    let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(LONGEST);
+    let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
     let (mut now, mut last, mut moved) = (begin, left(), begin);
     let mut is_done = done();
     while !is_done && now < limit && now - moved < STANDSTILL {
@@ -50,8 +69,8 @@ pub(crate) fn stop(sends: &AtomicU64, left: impl Fn() -> u64, mut done: impl FnM
 }
 
 /// The next send is a time for a stop, and not for the shortest: the other end has caught up with nearly all.
-pub(crate) fn soon(sends: &AtomicU64) {
-    sends.store(4 * FIRST - 1, Relaxed);
+pub(crate) fn soon(slot: &Slot) {
+    slot.tx.tries.store(4 * FIRST - 1, Relaxed);
     REST_UNTIL.store(0, Relaxed);
 }
 
@@ -63,29 +82,40 @@ mod tests {
     /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on, and are followed by a rest.
     #[test]
     fn stops_are_few_and_bounded() {
-        let sends = AtomicU64::new(0);
+        // SAFETY: a slot is made of atomics, and zeroes are valid.
+        let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
+        let sends = &slot.tx.tries;
         let looks = Cell::new(0u64);
         let never = || {
             looks.set(looks.get() + 1);
             false
         };
-        assert!((0..7).all(|_| !stop(&sends, || 0, never)) && looks.get() == 0, "no stop at first");
-        assert!(!stop(&sends, || 0, never) && looks.get() > 0, "a stop at the eighth");
+        assert!((0..7).all(|_| !stop(&slot, || 0, never)) && looks.get() == 0, "no stop at first");
+        assert!(!stop(&slot, || 0, never) && looks.get() > 0, "a stop at the eighth");
         looks.set(0);
-        assert!((0..100).all(|_| !stop(&sends, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
+        assert!((0..100).all(|_| !stop(&slot, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
         assert_eq!(sends.load(Relaxed), 8);
         REST_UNTIL.store(0, Relaxed);
         sends.store(1023, Relaxed);
         let begin = sys::monotonic_ns();
-        assert!(!stop(&sends, || 0, never));
+        assert!(!stop(&slot, || 0, never));
         let stood = sys::monotonic_ns() - begin;
         assert!((STANDSTILL..LONGEST).contains(&stood), "nothing got on: {stood} ns");
-        soon(&sends);
+        (0..=FEW).for_each(|_| came());
+        slot.set(flag::NONBLOCKING, true);
+        sends.store(1023, Relaxed);
+        REST_UNTIL.store(0, Relaxed);
+        let begin = sys::monotonic_ns();
+        assert!(!stop(&slot, || sys::monotonic_ns(), never));
+        let stood = sys::monotonic_ns() - begin;
+        assert!((LONGEST_OF_MANY..LONGEST).contains(&stood), "others are waiting: {stood} ns");
+        (0..=FEW).for_each(|_| went());
+        soon(&slot);
         let left = Cell::new(100);
         let gets_on = || {
             left.set(left.get() - 1);
             left.get() == 0
         };
-        assert!(stop(&sends, || left.get(), gets_on), "as soon as it is done");
+        assert!(stop(&slot, || left.get(), gets_on), "as soon as it is done");
     }
 }

@@ -11,7 +11,7 @@
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
-//! | `catchup` | holding a stream back for a moment, until the other end has caught up |
+//! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`quick`] | the usual send and receive of a small piece, and nothing else |
@@ -23,7 +23,7 @@
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
-mod catchup;
+pub mod catchup;
 pub mod cork;
 pub mod finish;
 pub mod kernel;

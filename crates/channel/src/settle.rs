@@ -291,10 +291,9 @@ impl<'a> Endpoint<'a> {
             slot.stage() != Stage::Settling
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
-        if patient && slot.stage() == Stage::Settling && catchup::stop(&slot.tx.tries, || kernel::unacknowledged(self.fd), settled)
-        {
+        if patient && slot.stage() == Stage::Settling && catchup::stop(slot, || kernel::unacknowledged(self.fd), settled) {
             // All has arrived: the reader has little left to read before the ring can be taken up.
-            catchup::soon(&slot.tx.tries);
+            catchup::soon(slot);
         }
     }
 

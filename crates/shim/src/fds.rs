@@ -3,6 +3,7 @@
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
 
@@ -191,7 +192,9 @@ fn entry_of(table: &AtomicPtr<AtomicU32>, slot: u32) -> &'static AtomicU32 {
 
 /// One more descriptor of this process, `fd`, stands for `slot`.
 pub fn refer(slot: u32, fd: i32) {
-    entry_of(&REFERENCES, slot).fetch_add(1, Ordering::AcqRel);
+    if entry_of(&REFERENCES, slot).fetch_add(1, Ordering::AcqRel) == 0 {
+        catchup::came();
+    }
     entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
 }
 
@@ -199,6 +202,9 @@ pub fn refer(slot: u32, fd: i32) {
 pub fn unrefer(slot: u32, fd: i32) -> u32 {
     let before = entry_of(&REFERENCES, slot).fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     let left = before.map_or(0, |before| before - 1);
+    if before == Ok(1) {
+        catchup::went();
+    }
     let known = entry_of(&DESCRIPTORS, slot);
     if known.load(Ordering::Acquire) == fd.unsigned_abs() + 1 {
         let other = if left == 0 {
