@@ -202,19 +202,20 @@ fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStr
         4 => put(channel + bytes.below(0x40) * 8, bytes),
         5 => {
             // A switch.
-            let epoch = segment.word(direction + 8).load(Relaxed) + 1;
+            let epoch = segment.word(direction + 8).load(Relaxed).wrapping_add(1);
             let record = direction + if epoch & 1 == 1 { 0x40 } else { 0x58 };
             segment.word(record).store(epoch, Relaxed);
             let (received, tail) = (segment.word(direction + 0x170).load(Relaxed), segment.word(direction).load(Relaxed));
-            segment
-                .word(record + 8)
-                .store(if bytes.one_in(2) { received + u64::from(bytes.byte() % 4) } else { bytes.value(received) }, Relaxed);
+            segment.word(record + 8).store(
+                if bytes.one_in(2) { received.wrapping_add(u64::from(bytes.byte() % 4)) } else { bytes.value(received) },
+                Relaxed,
+            );
             segment.word(record + 16).store(if bytes.one_in(2) { tail } else { bytes.value(tail) }, Relaxed);
             segment.word(direction + 8).store(epoch, Relaxed);
         }
         6 => {
             // Another ring, at the very end perhaps.
-            let grown = segment.word(direction + 0x10).load(Relaxed) + 1;
+            let grown = segment.word(direction + 0x10).load(Relaxed).wrapping_add(1);
             let (ring, size) = (direction + 0x80 + (grown & 1) * 24, PAGE << bytes.below(8));
             let (head, tail) = (segment.word(direction + 0x100).load(Relaxed), segment.word(direction).load(Relaxed));
             let start = [tail, head, head.wrapping_sub(bytes.below(65536))][bytes.below(3) as usize];
@@ -222,7 +223,7 @@ fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStr
                 segment.word(ring + i * 8).store(if bytes.one_in(8) { bytes.value(value) } else { value }, Relaxed);
             }
             segment.word(direction + 0x10).store(grown, Relaxed);
-            segment.word(direction).store(tail + bytes.below(20_000), Relaxed);
+            segment.word(direction).store(tail.wrapping_add(bytes.below(20_000)), Relaxed);
         }
         7 => {
             // A freeze.

@@ -1,8 +1,8 @@
 //! Garbage for everything in Ginnel that reads what another party wrote.
 //!
 //! A target takes bytes and does with them what its reader does; whatever they are, it must come back, and nothing may crash. `tests/bounded.rs` runs each target for a few
-//! seconds with bytes from a seed that it prints; the program `ginnel-fuzz` does so for as long as is wanted. Under a nightly toolchain the same runs with an address sanitizer
-//! (CONTRIBUTING.md).
+//! seconds with bytes from a seed that it prints; the program `ginnel-fuzz` does so for as long as is wanted. CONTRIBUTING.md has how the same runs with the code's own
+//! assertions, and under an address sanitizer.
 //!
 //! | target | reads |
 //! |---|---|

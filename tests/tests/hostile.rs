@@ -109,8 +109,11 @@ fn words() -> Vec<u64> {
     head.into_iter().chain(DIRECTIONS.iter().flat_map(|direction| each.map(|word| direction + word))).collect()
 }
 
+/// What a word is made, from what it is; and its name.
+type Value = (&'static str, fn(u64) -> u64);
+
 /// One value in every word, of a connection each, before the calls and while they sleep.
-fn sweep(mode: &str, settings: &[(&str, &str)], values: &[(&str, fn(u64) -> u64)]) {
+fn sweep(mode: &str, settings: &[(&str, &str)], values: &[Value]) {
     let words = words();
     for (name, value) in values {
         for late in [false, true] {
@@ -140,7 +143,7 @@ fn sweep(mode: &str, settings: &[(&str, &str)], values: &[(&str, fn(u64) -> u64)
 }
 
 /// Values that a word may be given, by what they are.
-const VALUES: [(&str, fn(u64) -> u64); 12] = [
+const VALUES: [Value; 12] = [
     ("zero", |_| 0),
     ("one more", |is| is.wrapping_add(1)),
     ("two more", |is| is.wrapping_add(2)),

@@ -143,7 +143,7 @@ impl Segment {
     pub fn release_group(&self, tag: u32) -> u32 {
         let (first, end) = self.page_range();
         let mut freed = 0;
-        for page in (first..end).filter(|&page| page != tag).chain([tag]) {
+        for page in (first..end).filter(|&page| page != tag).chain((first..end).contains(&tag).then_some(tag)) {
             let word = self.owner_word(page);
             let old = word.load(Acquire);
             let member_of_group =
@@ -152,7 +152,7 @@ impl Segment {
                 freed += 1;
             }
         }
-        self.hint().fetch_min(tag, Relaxed);
+        self.hint().fetch_min(tag.max(first), Relaxed);
         freed
     }
 

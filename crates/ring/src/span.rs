@@ -46,6 +46,7 @@ impl Span {
     /// `from` is readable for `len` bytes; `len` ≤ size; the range is this writer's (free).
     #[inline]
     pub unsafe fn copy_in(self, position: u64, from: *const u8, len: usize) {
+        debug_assert!(len as u64 <= self.size, "{len} bytes of a ring of {}", self.size);
         let (at, first) = self.piece(position, len as u64);
         // SAFETY: `piece` stays inside the ring; source and ring cannot overlap: the program does not know the ring.
         unsafe {
@@ -62,6 +63,7 @@ impl Span {
     /// `to` is writable for `len` bytes; `len` ≤ size.
     #[inline]
     pub unsafe fn copy_out(self, position: u64, to: *mut u8, len: usize) {
+        debug_assert!(len as u64 <= self.size, "{len} bytes of a ring of {}", self.size);
         let (at, first) = self.piece(position, len as u64);
         // SAFETY: as for `copy_in`. A peer that writes at the same time makes the bytes garbage, which is its own stream.
         unsafe {
