@@ -21,16 +21,16 @@ build=(gcc=gcc libc6-dev=/usr/include/stdio.h)
 servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
          memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
-tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps qemu-system-x86=qemu-system-x86_64
-       busybox-static=busybox make=make libelf1= netpipe-tcp=NPtcp)
+guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=)
+tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
 
 case $group in
-    demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}") ;;
+    demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
     test|all)
-        wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${tests[@]}")
+        wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
 esac
 

@@ -4,7 +4,7 @@ use crate::agent::{Agent, Output, Pending};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::{spawn, target_dir};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -116,7 +116,9 @@ impl Guest {
         command.args(&spec.options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         let mut child = spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
         let until = Instant::now() + BOOT;
-        let connected = Agent::connect(&path("agent"), until).and_then(|agent| Ok((agent, qmp(&path("qmp"), until)?)));
+        let connected = serving(&mut child, &[path("agent"), path("qmp")], until)
+            .and_then(|()| Agent::connect(&path("agent"), until))
+            .and_then(|agent| Ok((agent, qmp(&path("qmp"), until)?)));
         let (agent, qmp) = match connected {
             Ok(both) => both,
             Err(error) => {
@@ -331,6 +333,18 @@ fn setup(spec: &Spec) -> String {
     script
 }
 
+/// Waits until QEMU serves these sockets. One that has ended never will.
+fn serving(child: &mut Child, sockets: &[PathBuf], until: Instant) -> Result<()> {
+    while !sockets.iter().all(|socket| socket.exists()) && Instant::now() < until {
+        crate::check()?;
+        if let Some(status) = child.try_wait()? {
+            bail!("QEMU has ended ({status})");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 fn qmp(socket: &Path, until: Instant) -> Result<BufReader<UnixStream>> {
     let stream = loop {
         crate::check()?;
@@ -377,11 +391,11 @@ fn kvm_works(kernel: &Kernel) -> bool {
         Ok(known) => return known == "works",
         Err(_) => {}
     }
-    let works = tempfile::tempdir().is_ok_and(|directory| kvm_boots(kernel, &directory.path().join("console")).unwrap_or(false));
-    if crate::check().is_ok() {
+    let tried = tempfile::tempdir().map_err(Into::into).and_then(|directory| kvm_boots(kernel, &directory.path().join("console")));
+    if let Ok(works) = tried {
         let _ = fs::write(&note, if works { "works" } else { "does not" });
     }
-    works
+    tried.unwrap_or(false)
 }
 
 fn kvm_boots(kernel: &Kernel, console: &Path) -> Result<bool> {
@@ -393,10 +407,14 @@ fn kvm_boots(kernel: &Kernel, console: &Path) -> Result<bool> {
     let until = Instant::now() + Duration::from_secs(10);
     // Without an initramfs it panics, at the end of a boot that went well.
     let booted = || fs::read_to_string(console).unwrap_or_default().contains("Kernel panic");
-    while Instant::now() < until && crate::check().is_ok() && !booted() && child.try_wait()?.is_none() {
+    let mut ended = None;
+    while Instant::now() < until && crate::check().is_ok() && !booted() && ended.is_none() {
         std::thread::sleep(Duration::from_millis(50));
+        ended = child.try_wait()?;
     }
     let _ = child.kill();
     let _ = child.wait();
+    crate::check()?;
+    ensure!(ended.is_none_or(|status| status.success()), "QEMU has ended");
     Ok(booted())
 }

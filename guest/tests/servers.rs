@@ -43,7 +43,7 @@ fn nginx_redis_and_memcached_serve_another_guest() {
 
     one.sh("ginnel run -- redis-server --bind 0.0.0.0 --protected-mode no --save '' --port 7000 >log 2>&1 &");
     up(7000);
-    let (share, said) = load(two, "redis-benchmark -h 10.77.0.1 -p 7000 -t set,get -n 3000 -c 10 -d 100 --csv");
+    let (share, said) = load(two, "redis-benchmark -h 10.77.0.1 -p 7000 -t set,get -n 10000 -c 50 -d 100 --csv");
     assert!(share > 0.9 && said.contains("GET") && said.contains("SET"), "{share}: {said}");
     // Byte for byte, a value larger than any ring.
     two.sh("head -c 3000000 /dev/urandom >value");

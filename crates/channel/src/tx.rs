@@ -489,20 +489,29 @@ impl<'a> Endpoint<'a> {
         let tx = &self.slot.tx;
         let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let known = tx.head_seen.load(Relaxed);
-        let begun = later(start, tx.begun.load(Relaxed));
         let room = span::free(tail, Untrusted::new(later(known, start)), size)?;
         if room >= wanted.min(size) {
             return Ok(room);
         }
+        let (room, head) = self.look_for_room(direction)?;
+        tx.head_seen.store(head, Relaxed);
+        Ok(room)
+    }
+
+    /// Room in the ring, and how far the reader has come, going by what it says now.
+    fn look_for_room(self, direction: Direction<'_>) -> Result<(u64, u64), Corrupt> {
+        let tx = &self.slot.tx;
+        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        let known = tx.head_seen.load(Relaxed);
+        let begun = later(start, tx.begun.load(Relaxed));
         // Acquire pairs with the reader's Release of `head`: it has copied the bytes before.
         let head = direction.head().load(Acquire);
         if (head.wrapping_sub(begun) as i64) < 0 {
             // Not entered yet, or still in the ring before.
-            return span::free(tail, Untrusted::new(later(begun, known)), size);
+            return Ok((span::free(tail, Untrusted::new(later(begun, known)), size)?, known));
         }
         let moved = Untrusted::new(later(head, known)).ahead_of(known, tail.wrapping_sub(known))?;
-        tx.head_seen.store(known.wrapping_add(moved), Relaxed);
-        span::free(tail, Untrusted::new(later(head, start)), size)
+        Ok((span::free(tail, Untrusted::new(later(head, start)), size)?, known.wrapping_add(moved)))
     }
 
     /// # Safety
@@ -709,13 +718,8 @@ impl<'a> Endpoint<'a> {
     pub fn writable(self) -> bool {
         let direction = self.outgoing();
         let asked = self.frozen() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
-        asked || self.slot.has(flag::TX_SHUT) || {
-            let tx = &self.slot.tx;
-            let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
-            let head = later(direction.head().load(Acquire), later(start, tx.begun.load(Relaxed)));
-            // Nonsense: the send will say so.
-            span::free(tail, Untrusted::new(head), size).map_or(true, |room| room >= self.enough())
-        }
+        // Judged as a send judges: one that finds no room where there is said to be some would be made again and again. Nonsense: the send will say so.
+        asked || self.slot.has(flag::TX_SHUT) || self.look_for_room(direction).map_or(true, |(room, _)| room >= self.enough())
     }
 
     /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.

@@ -9,7 +9,7 @@ use crate::programs::Name;
 /// Runs real servers and clients plainly and under `ginnel run`, and prints one table.
 ///
 /// As root, servers and clients live in network namespaces of their own, made for the occasion, with a bridge between
-/// them. Without root they use the loopback interface. Nothing is left behind.
+/// them. Without root they use the loopback interface. Then the same between two virtual machines. Nothing is left behind.
 #[derive(Debug, Parser)]
 #[command(name = "ginnel-demo", version)]
 pub struct Args {
@@ -32,6 +32,10 @@ pub struct Args {
     /// Use the loopback interface even where namespaces could be made
     #[arg(long)]
     pub loopback: bool,
+
+    /// Boot no virtual machines
+    #[arg(long)]
+    pub no_guests: bool,
 
     /// Measure plain TCP alone
     #[arg(long)]

@@ -2,7 +2,8 @@
 //!
 //! Debian's own servers (nginx, redis, memcached, iperf3) run in one network namespace and their own clients in
 //! another, with a bridge between them in a third: the shape of two machines on a software bridge. Each pair runs
-//! plainly and under `ginnel run`, in turn, and one table at the end compares the medians.
+//! plainly and under `ginnel run`, in turn, and one table at the end compares the medians. Then the same between two
+//! virtual machines.
 //!
 //! ```text
 //! make demo                          # installs what is missing, builds, runs everything
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! The way through the files: [`args`] → [`place`] (where things run) → [`programs`] (what runs) → [`pair`] (the
-//! rounds, over [`child`]) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
+//! rounds, in [`local`] over [`child`], or in [`guests`]) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
 //! the end, at Ctrl-C, at SIGTERM and in a panic.
 #![forbid(unsafe_code)]
 
@@ -18,7 +19,9 @@ mod args;
 mod child;
 mod cpus;
 mod diagnose;
+mod guests;
 mod interrupt;
+mod local;
 mod pair;
 mod place;
 mod programs;
@@ -36,6 +39,8 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::args::Args;
+use crate::guests::Guests;
+use crate::local::Local;
 use crate::pair::{Bench, Carrier};
 use crate::place::Place;
 use crate::progress::Progress;
@@ -84,18 +89,40 @@ fn demo(args: &Args) -> Result<bool> {
 
     let programs = programs::selected(&args.only);
     let settings: usize = programs.iter().map(|program| program.settings().len()).sum();
-    let progress = Progress::new(settings * args.rounds() * carriers.len());
-    let bench =
-        Bench { args, ginnel: ginnel.as_ref(), carriers, place: &place, cpus: &cpus, workdir: &workdir, progress: &progress };
+    let steps = settings * args.rounds() * carriers.len();
+    let progress = Progress::new(if args.no_guests { steps } else { 2 * steps });
+    let local = Local { place: &place, cpus: &cpus };
+    let bench = Bench { args, ginnel: ginnel.as_ref(), carriers, ground: &local, workdir: &workdir, progress: &progress };
 
     let mut rows: Vec<Row> = Vec::new();
     for program in &programs {
         rows.extend(pair::run(&bench, program.as_ref())?);
     }
+    let mut about_guests = None;
+    if !args.no_guests {
+        progress.now("two virtual machines: booting");
+        match Guests::boot(&programs, &workdir) {
+            Ok(guests) => {
+                for program in &programs {
+                    rows.extend(pair::run(&Bench { ground: &guests, ..bench }, program.as_ref())?);
+                }
+                about_guests = Some(guests.describe());
+            }
+            Err(error) => {
+                interrupt::check()?;
+                progress.skip(steps);
+                rows.push(Row::left_out("two virtual machines", guests::WORD));
+                about_guests = Some(format!("guests: left out, as two virtual machines do not run here: {error:#}"));
+            }
+        }
+    }
     progress.finish();
 
     let results = Results { rows };
     say!("{}", report::table(&results));
+    if let Some(about) = about_guests {
+        say!("{about}");
+    }
     for line in report::remarks(&results, ginnel.is_some()) {
         say!("{line}");
     }

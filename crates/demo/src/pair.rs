@@ -1,24 +1,32 @@
 //! One server and its loads: the two servers run side by side, and the loads take turns.
 
-use std::net::TcpListener;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 
 use crate::args::Args;
-use crate::child::{Child, End};
-use crate::cpus::Cpus;
-use crate::place::{Place, Side};
-use crate::programs::{Listen, Load, Program, Setting};
+use crate::programs::{Program, Setting};
 use crate::progress::Progress;
 use crate::report::Row;
 use crate::tools::Ginnel;
 use crate::workdir::WorkDir;
-use crate::{diagnose, interrupt, share};
+use crate::{interrupt, share};
 
-/// How long a server may take until it listens.
-const START: Duration = Duration::from_secs(10);
+/// Where pairs run: on this kernel ([`crate::local`]), or in virtual machines ([`crate::guests`]).
+pub trait Ground: Debug {
+    /// The word that stands in the results.
+    fn word(&self) -> &'static str;
+    /// Starts a server, and returns once it listens.
+    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>>;
+}
+
+/// A server that listens. It is ended when it is dropped.
+pub trait Server {
+    /// Runs one load to its end and reads its figure. `before`: the figure that the same load reached before.
+    fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64>;
+}
 
 /// What every measurement needs.
 #[derive(Debug, Clone, Copy)]
@@ -30,9 +38,7 @@ pub struct Bench<'a> {
     /// What is measured, in this order.
     pub carriers: &'a [Carrier],
     /// Where.
-    pub place: &'a Place,
-    /// On which processors.
-    pub cpus: &'a Cpus,
+    pub ground: &'a dyn Ground,
     /// Where files go.
     pub workdir: &'a WorkDir,
     /// Who hears of it.
@@ -54,7 +60,8 @@ impl Carrier {
         if ginnel { &[Self::Plain, Self::Ginnel] } else { &[Self::Plain] }
     }
 
-    fn word(self) -> &'static str {
+    /// For messages, and names of files.
+    pub fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Ginnel => "ginnel",
@@ -63,24 +70,37 @@ impl Carrier {
 }
 
 /// A pair's two programs, found.
-struct Found<'a> {
-    program: &'a dyn Program,
-    server: String,
-    client: String,
+pub struct Found<'a> {
+    /// What is known of it.
+    pub program: &'a dyn Program,
+    /// The server's path.
+    pub server: String,
+    /// The load's path.
+    pub client: String,
 }
 
-/// A server that listens.
-struct Server {
-    child: Child,
-    port: u16,
+impl Found<'_> {
+    /// A server's or load's name, for messages.
+    pub fn name(&self, carrier: Carrier, role: &str) -> String {
+        format!("{} ({} {role})", self.program.name(), carrier.word())
+    }
 }
 
 /// One carrier's part of one row.
-struct Track {
-    carrier: Carrier,
+pub struct Track {
+    /// Which.
+    pub carrier: Carrier,
     values: Vec<f64>,
     failure: Option<String>,
-    report: PathBuf,
+    /// The file with the loads' reports.
+    pub report: PathBuf,
+}
+
+impl Track {
+    /// How long a load may take. Generous: the machine may be busy, and a number of requests is only an estimate of a time.
+    pub fn limit(seconds: u32) -> Duration {
+        Duration::from_secs(u64::from(seconds) * 5 + 15)
+    }
 }
 
 /// Measures all settings of a program. What goes wrong stands in the rows; an error means that it is time to go home.
@@ -96,23 +116,32 @@ pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
         }
     };
     let found = Found { program, server, client };
-    let mut servers: Vec<Option<Server>> = bench.carriers.iter().map(|_| None).collect();
+    let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
     program.settings().iter().map(|setting| measure(bench, &found, setting, &mut servers)).collect()
 }
 
 /// Measures one setting: every carrier in every round, in changing order.
-fn measure(bench: &Bench, found: &Found, setting: &'static Setting, servers: &mut [Option<Server>]) -> Result<Row> {
+fn measure<'a>(
+    bench: &Bench<'a>,
+    found: &Found,
+    setting: &'static Setting,
+    servers: &mut [Option<Box<dyn Server + 'a>>],
+) -> Result<Row> {
     let label = label(found.program, setting);
     let mut tracks: Vec<Track> = Vec::new();
     for (carrier, server) in bench.carriers.iter().zip(servers.iter_mut()) {
-        let report = bench.workdir.file(&format!("report-{}", label.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
+        let report = bench.workdir.file(&format!(
+            "report-{}-{}",
+            bench.ground.word(),
+            label.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+        ));
         let mut track = Track { carrier: *carrier, values: Vec::new(), failure: None, report };
         bench.progress.now(&format!("{label}, {}: starting", carrier.word()));
         if server.is_none() {
-            track.note(bench, &label, Server::start(bench, found, *carrier).map(|started| *server = Some(started)))?;
+            track.note(bench, &label, bench.ground.start(bench, found, *carrier).map(|started| *server = Some(started)))?;
         }
         if let Some(running) = server.as_ref().filter(|_| found.program.counts_requests()) {
-            let first = load(bench, found, setting, &track, running, None);
+            let first = running.load(bench, found, setting, &track, None);
             if let Some(rate) = track.note(bench, &label, first)? {
                 track.values.push(rate);
             }
@@ -134,7 +163,7 @@ fn measure(bench: &Bench, found: &Found, setting: &'static Setting, servers: &mu
             };
             let what = format!("{label}, {}, round {}", track.carrier.word(), round + 1);
             bench.progress.now(&what);
-            let result = load(bench, found, setting, track, server, before[index]);
+            let result = server.load(bench, found, setting, track, before[index]);
             match track.note(bench, &label, result)? {
                 Some(value) => {
                     bench.progress.step(&format!("{what}: {value:.1} {}", found.program.unit()));
@@ -170,91 +199,6 @@ impl Track {
     }
 }
 
-impl Server {
-    fn start(bench: &Bench, found: &Found, carrier: Carrier) -> Result<Self> {
-        let name = format!("{} ({} server)", found.program.name(), carrier.word());
-        let port = free_port()?;
-        let dir = bench.workdir.subdir(&format!("{}-{}", found.program.name(), carrier.word()))?;
-        let root = rustix::process::geteuid().is_root();
-        let listen = Listen { address: bench.place.address(), port, dir: &dir, root };
-        let command = found.program.server(&found.server, &listen)?;
-        let command = [bench.place.enter(Side::Server), bench.cpus.server(), through(bench, carrier), command].concat();
-        let child = Child::spawn(&name, &command, &[], bench.workdir)?;
-        let listens = interrupt::poll(START, || {
-            child.check_alive()?;
-            Ok(listening(child.pid().as_raw_nonzero().get(), port).then_some(()))
-        })?;
-        if listens.is_none() {
-            diagnose::print(bench.ginnel, &[&child]);
-            return Err(anyhow!("{name} did not listen within {START:?}: {}", child.last_words()));
-        }
-        Ok(Self { child, port })
-    }
-}
-
-/// Runs one load to its end and reads its figure.
-fn load(
-    bench: &Bench,
-    found: &Found,
-    setting: &'static Setting,
-    track: &Track,
-    server: &Server,
-    before: Option<f64>,
-) -> Result<f64> {
-    server.child.check_alive()?;
-    let dir = bench.workdir.subdir("client")?;
-    let seconds = bench.args.seconds();
-    let load = Load { address: bench.place.address(), port: server.port, dir: &dir, seconds, before, setting };
-    let mut command = [bench.place.enter(Side::Client), bench.cpus.client(), through(bench, track.carrier)].concat();
-    command.push(found.client.clone());
-    command.extend(found.program.client(&load)?);
-    let env = match track.carrier {
-        Carrier::Plain => Vec::new(),
-        Carrier::Ginnel => vec![(share::REPORT_VARIABLE, track.report.display().to_string())],
-    };
-    let name = format!("{} ({} client)", found.program.name(), track.carrier.word());
-    let client = Child::spawn(&name, &command, &env, bench.workdir)?;
-    // Generous: the machine may be busy, and a number of requests is only an estimate of a time.
-    let limit = Duration::from_secs(u64::from(seconds) * 5 + 15);
-    match client.wait(limit)? {
-        End::Done(printed) => found.program.read(&printed),
-        End::Failed(words) => Err(anyhow!("{name} failed: {words}")),
-        End::Late => {
-            bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
-            diagnose::print(bench.ginnel, &[&client, &server.child]);
-            Err(anyhow!("{name} did not end within {limit:?}"))
-        }
-    }
-}
-
-/// What is put before a program's own command.
-fn through(bench: &Bench, carrier: Carrier) -> Vec<String> {
-    match (carrier, bench.ginnel) {
-        (Carrier::Ginnel, Some(ginnel)) => ginnel.run(),
-        _ => Vec::new(),
-    }
-}
-
-/// A port that nobody uses at the moment.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no free port")?.port())
-}
-
-/// Whether somebody listens on a port where this process is, seen without connecting.
-fn listening(pid: i32, port: u16) -> bool {
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    listens_in(&table, port)
-}
-
-/// The table's fields: number, local address and port, remote address and port, state (0A is LISTEN).
-fn listens_in(table: &str, port: u16) -> bool {
-    let port = format!(":{port:04X}");
-    table.lines().any(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
-        matches!(fields[..], [_, local, _, "0A"] if local.ends_with(&port))
-    })
-}
-
 fn label(program: &dyn Program, setting: &Setting) -> String {
     format!("{}, {}", program.name(), setting.label)
 }
@@ -266,7 +210,7 @@ fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track]
     let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();
     Row {
         program: label(program, setting),
-        place: bench.place.word(),
+        place: bench.ground.word(),
         plain,
         ginnel,
         unit: program.unit(),
@@ -294,15 +238,5 @@ mod tests {
         assert_eq!(median(&[3.0]), Some(3.0));
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
-
-    #[test]
-    fn only_a_listener_on_that_port_counts() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
-                     0: 0100007F:1F90 00000000:0000 0A 00000000:00000000\n\
-                     1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000\n";
-        assert!(listens_in(table, 8080));
-        assert!(!listens_in(table, 8081));
-        assert!(!listens_in(table, 80));
     }
 }

@@ -19,7 +19,7 @@ pub struct Results {
 pub struct Row {
     /// Program and setting.
     pub program: String,
-    /// `namespaces` or `loopback`.
+    /// `namespaces`, `loopback` or `guests`.
     #[serde(rename = "where")]
     pub place: &'static str,
     /// Median of the plain rounds.
@@ -35,6 +35,13 @@ pub struct Row {
     /// Why something is missing.
     #[serde(skip)]
     pub failure: Option<String>,
+}
+
+impl Row {
+    /// A row without figures.
+    pub fn left_out(what: &str, place: &'static str) -> Self {
+        Self { program: what.to_owned(), place, plain: None, ginnel: None, unit: "", ratio: None, share: None, failure: None }
+    }
 }
 
 /// The table.

@@ -86,7 +86,7 @@ fn measures_and_leaves_nothing_behind() {
         return;
     }
     let trace = Trace::new("measures");
-    let arguments = ["--plain-only", "--loopback", "--quick", "--only", "iperf3"];
+    let arguments = ["--plain-only", "--loopback", "--quick", "--no-guests", "--only", "iperf3"];
     let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
@@ -105,6 +105,79 @@ fn measures_and_leaves_nothing_behind() {
     trace.assert_nothing_left(pid);
 }
 
+fn rows(trace: &Trace) -> Vec<serde_json::Value> {
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    results["rows"].as_array().unwrap().iter().filter(|row| row["where"] == "guests").cloned().collect()
+}
+
+#[test]
+fn measures_between_guests_too() {
+    if missing("iperf3") || missing("qemu-system-x86_64") {
+        return;
+    }
+    let trace = Trace::new("guests");
+    let arguments = ["--loopback", "--seconds", "4", "--rounds", "1", "--only", "iperf3"];
+    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = wait(child);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("guests: two virtual machines with kernel"), "{text}");
+    let rows = rows(&trace);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in rows {
+        assert!(row["plain"].as_f64().unwrap() > 0.0 && row["ginnel"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["share"].as_f64().unwrap() > 0.1, "{row}");
+    }
+    trace.assert_nothing_left(pid);
+}
+
+/// QEMU that does not run is one row and one line, and the rest is measured.
+#[test]
+fn guests_that_do_not_boot_are_left_out() {
+    if missing("iperf3") || missing("qemu-system-x86_64") {
+        return;
+    }
+    let trace = Trace::new("no-guests");
+    let bin = trace.dir.join("bin");
+    fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink("/bin/false", bin.join("qemu-system-x86_64")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let arguments = ["--plain-only", "--loopback", "--quick", "--only", "iperf3"];
+    let child = trace.demo(&arguments).env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = wait(child);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("guests: left out") && text.contains("QEMU has ended"), "{text}");
+    let rows = rows(&trace);
+    assert!(matches!(rows.as_slice(), [row] if row["plain"].is_null()), "{rows:?}");
+    trace.assert_nothing_left(pid);
+}
+
+/// Machines too are gone at once, whether they boot or run.
+#[test]
+fn a_signal_takes_guests_back() {
+    if missing("iperf3") || missing("qemu-system-x86_64") {
+        return;
+    }
+    for pause in [0, 6] {
+        let trace = Trace::new(&format!("guests-{pause}"));
+        let arguments = ["--plain-only", "--loopback", "--rounds", "1", "--seconds", "3", "--only", "iperf3"];
+        let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let end = Instant::now() + Duration::from_secs(60);
+        while trace.processes().iter().filter(|name| name.starts_with("qemu-system")).count() < 2 {
+            assert!(Instant::now() < end, "no machine begins to boot: {:?}", trace.processes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_secs(pause));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(wait(child).status.code(), Some(130));
+        trace.assert_nothing_left(pid);
+    }
+}
+
 /// With root this passes through namespaces, without through loopback; either way nothing may stay.
 #[test]
 fn a_signal_takes_everything_back() {
@@ -113,7 +186,7 @@ fn a_signal_takes_everything_back() {
     }
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let trace = Trace::new(&format!("signal-{status}"));
-        let arguments = ["--plain-only", "--seconds", "60", "--only", "iperf3"];
+        let arguments = ["--plain-only", "--no-guests", "--seconds", "60", "--only", "iperf3"];
         let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         // Server and client: it is in the middle of a measurement.
