@@ -331,7 +331,8 @@ int main(int argc, char **argv) {
                    : i == 3 ? client_of_idle(ports, 9)
                             : client_of_many(ports, (unsigned)i);
         report();
-        if (idle_percent > 50) fprintf(stderr, "%s (%d) does not sleep: %ld %%\n", role, getpid(), idle_percent), status = 6;
+        // Random switches wake whom they like, for ever.
+        if (idle_percent > 50 && getenv("GINNEL_CHAOS") == NULL) fprintf(stderr, "%s (%d) does not sleep: %ld %%\n", role, getpid(), idle_percent), status = 6;
         exit(status);
     }
     int bad = 0;
