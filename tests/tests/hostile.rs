@@ -118,6 +118,7 @@ fn sweep(mode: &str, settings: &[(&str, &str)], values: &[Value]) {
     for (name, value) in values {
         for late in [false, true] {
             let what = format!("{mode}, {settings:?}, {name}, {}", if late { "asleep" } else { "before" });
+            eprintln!("{what}");
             let mut all = vec![("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "16384")];
             all.extend_from_slice(settings);
             let stand = Stand::shimmed("sweep", &all).limit(Duration::from_secs(40));

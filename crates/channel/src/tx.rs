@@ -165,8 +165,11 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn arrange(self, flags: c_int) -> Result<bool, Corrupt> {
         let slot = self.slot;
-        if slot.stage() != Stage::Active {
-            return Ok(true);
+        match slot.stage() {
+            Stage::Active => {}
+            // By another thread, the service's perhaps, while this one waited for room in a ring that nobody will read.
+            Stage::Broken => return Err(Corrupt),
+            _ => return Ok(true),
         }
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed);
@@ -510,8 +513,10 @@ impl<'a> Endpoint<'a> {
             // Not entered yet, or still in the ring before.
             return Ok((span::free(tail, Untrusted::new(later(begun, known)), size)?, known));
         }
+        // Never behind what was seen before: the same question asked twice has one answer.
         let moved = Untrusted::new(later(head, known)).ahead_of(known, tail.wrapping_sub(known))?;
-        Ok((span::free(tail, Untrusted::new(later(head, start)), size)?, known.wrapping_add(moved)))
+        let head = known.wrapping_add(moved);
+        Ok((span::free(tail, Untrusted::new(later(head, start)), size)?, head))
     }
 
     /// # Safety

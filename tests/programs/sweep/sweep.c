@@ -72,7 +72,11 @@ static void waits_for_all(void) {
 int main(int argc, char **argv) {
     CHECK(argc == 3 && (count = atoi(argv[2])) <= MOST);
     mode = argv[1];
-    for (int i = 0; i < count; i++) pair_here(ends[i]), limits(ends[i][0]), limits(ends[i][1]);
+    for (int i = 0; i < count; i++) {
+        pair_here(ends[i]), limits(ends[i][0]), limits(ends[i][1]);
+        // Several times what a ring holds goes by, so that a place of before is no place of now.
+        for (int j = 0; j < 20; j++) put_pattern(ends[i][0], 3500, j), get_pattern(ends[i][1], 3500, j);
+    }
     sigset_t usr1;
     int got;
     sigemptyset(&usr1), sigaddset(&usr1, SIGUSR1);
