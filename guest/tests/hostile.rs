@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported};
+use common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
 use ginnel_guest::machine::{self, Guest};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -25,6 +25,8 @@ fn garbage_from_another_machine() {
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |time| time.as_secs());
     let command = format!("GINNEL_AFTER=0 GINNEL_REPORT=/root/report ginnel run -- ./victims {}", SECONDS + 2);
     let working = victim.start(&command, PATIENCE * 2).expect("started");
+    // A segment that is spoilt before they have it is none.
+    wait("victims that are attached", || status(victim)["processes"].as_array().is_some_and(|all| all.len() >= 6).then_some(()));
     let attack = hostile.start(&format!("./hostile /dev/ginnel0 {SECONDS} {seed}"), PATIENCE * 2).expect("started");
     let until = Instant::now() + Duration::from_secs(SECONDS.into());
     while Instant::now() < until {
