@@ -836,17 +836,22 @@ impl<'a> Endpoint<'a> {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
             return self.tidy();
         }
-        direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
+        self.is_filled(direction)
     }
 
     /// Are there bytes in the ring, no switch being under way? Looks at memory only: good without a lock, and when the descriptor may be gone.
     #[must_use]
     #[inline]
     pub fn ring_is_filled(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
-        direction.tail().load(Acquire) != rx.head.load(Relaxed)
-            && rx.frozen.load(Relaxed) == 0
-            && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
+        let direction = self.incoming();
+        self.is_filled(direction) && direction.epoch().load(Acquire) == self.slot.rx.phase.load(Relaxed)
+    }
+
+    /// The same, whatever switch may be under way.
+    #[inline]
+    fn is_filled(self, direction: Direction<'_>) -> bool {
+        let rx = &self.slot.rx;
+        direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
 
     /// Bytes that the ring says it holds. A hint, not checked.

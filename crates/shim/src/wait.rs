@@ -429,7 +429,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
             Ok(0) => break Woken::TimedOut,
             Ok(_) => {
                 if fds[0].revents != 0 {
-                    slot_kernel(endpoint);
+                    endpoint.slot.heed_kernel();
                 }
                 emptied(waiter, fds[1]);
                 break Woken::Again;
@@ -455,10 +455,6 @@ pub fn emptied(waiter: &Waiter, polled: pollfd) {
     }
 }
 
-fn slot_kernel(endpoint: Endpoint<'_>) {
-    endpoint.slot.heed_kernel();
-}
-
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
 fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
     if end.is_some_and(|end| end <= sys::monotonic_ns()) {
@@ -476,7 +472,7 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
         // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.
         return Woken::Again;
     }
-    slot_kernel(endpoint);
+    endpoint.slot.heed_kernel();
     if got >= 0 {
         return Woken::Again;
     }

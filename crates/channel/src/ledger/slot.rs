@@ -384,6 +384,11 @@ impl Slot {
         self.cookie.store(0, Ordering::Release);
     }
 
+    /// One fork less is under way: its child has said that it holds the socket, or there is none.
+    pub fn forked(&self) {
+        let _ = self.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
+    }
+
     /// The kernel reported something about the socket: the next receive that finds nothing asks it, and the next send.
     pub fn heed_kernel(&self) {
         self.attention.fetch_or(attention::KERNEL | attention::READER, Ordering::SeqCst);

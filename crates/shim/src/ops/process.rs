@@ -129,9 +129,7 @@ pub fn fork_parent() {
 
 /// After a `fork` that failed: there is no child that would say that it holds what this process holds.
 pub fn fork_failed() {
-    each_endpoint(|slot| {
-        let _ = slot.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
-    });
+    each_endpoint(ginnel_channel::Slot::forked);
 }
 
 /// After `fork`, in the child.
@@ -156,7 +154,7 @@ pub fn fork_child() {
             }
             shared.hold(attachment.me());
             shared.set(flag::SHARED, true);
-            let _ = shared.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
+            shared.forked();
             fds::set(fd, Entry::Inherited(slot));
         }
     }
