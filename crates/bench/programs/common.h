@@ -234,12 +234,13 @@ static inline void recv_all(int fd, char *buffer, size_t size) {
 }
 
 static int ascending(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-// Sorts the samples (in picoseconds, so that batches keep their fractions) and prints their quantiles as part of a result line.
-__attribute__((unused)) static void print_quantiles(uint64_t *samples, size_t n) {
+// Sorts the samples (in picoseconds, so that batches keep their fractions) and prints their quantiles as part of a result line. They may be negative:
+// where two machines' clocks are apart, one way looks shorter by as much as the other looks longer.
+__attribute__((unused)) static void print_quantiles(int64_t *samples, size_t n) {
     if (!n) return;
     qsort(samples, n, sizeof *samples, ascending);
     printf(" samples=%zu min_ns=%.1f p50_ns=%.1f p90_ns=%.1f p99_ns=%.1f max_ns=%.1f", n, samples[0] / 1000.0,

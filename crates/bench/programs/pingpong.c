@@ -4,12 +4,12 @@
 #include "common.h"
 
 enum { MOST_SAMPLES = 1 << 18 };
-static uint64_t samples[MOST_SAMPLES];
+static int64_t samples[MOST_SAMPLES];
 static size_t taken;
 static struct options o;
 static int fd, epoll_fd;
 
-static void sample(uint64_t picoseconds) {
+static void sample(int64_t picoseconds) {
     if (taken < MOST_SAMPLES) samples[taken++] = picoseconds;
 }
 
@@ -39,7 +39,7 @@ static void exchange(char *buffer, uint64_t sequence, enum kind kind) {
     send_all(fd, buffer, o.size);
     receive(buffer);
     struct message reply = checked(buffer, o.size, sequence);
-    if (kind == MEASURE && o.pause_us) sample((now_ns() - reply.stamp_ns) * 1000);
+    if (kind == MEASURE && o.pause_us) sample((int64_t)(now_ns() - reply.stamp_ns) * 1000);
 }
 
 static void client(char *buffer) {
@@ -59,7 +59,7 @@ static void client(char *buffer) {
         while (last < end && taken < MOST_SAMPLES) {
             for (int i = 0; i < o.batch; i++) exchange(buffer, sequence++, MEASURE);
             uint64_t now = now_ns();
-            sample((now - last) * 1000 / (2 * (uint64_t)o.batch));
+            sample((int64_t)((now - last) * 1000 / (2 * (uint64_t)o.batch)));
             last = now;
         }
     }
@@ -80,7 +80,7 @@ static void server(char *buffer) {
         if (m.kind == MEASURE) {
             if (!messages++) cpu = cpu_ns(), begin = now_ns();
             if (o.pause_us) {
-                sample((now - m.stamp_ns) * 1000);
+                sample((int64_t)(now - m.stamp_ns) * 1000);
                 pause_us(o.pause_us);
                 fill(buffer, o.size, sequence, now_ns(), MEASURE);
             }

@@ -34,12 +34,12 @@ static struct shared {
     _Atomic size_t taken[2];
     uint64_t cpu[2];
     uint64_t bytes, elapsed;
-    uint64_t samples[2][MOST_SAMPLES]; // picoseconds, by process
+    int64_t samples[2][MOST_SAMPLES]; // picoseconds, by process
     struct ring rings[2];
 } *shared;
 static struct options o;
 
-static void sample(int self, uint64_t picoseconds) {
+static void sample(int self, int64_t picoseconds) {
     size_t n = atomic_load_explicit(&shared->taken[self], memory_order_relaxed);
     if (n == MOST_SAMPLES) return;
     shared->samples[self][n] = picoseconds;

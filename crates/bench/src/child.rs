@@ -112,7 +112,7 @@ impl Drop for Process {
 
 /// A child did not end in time. Holds its name.
 #[derive(Debug)]
-pub struct TimedOut(String);
+pub struct TimedOut(pub String);
 
 impl std::fmt::Display for TimedOut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -134,7 +134,8 @@ fn forward_lines(output: ChildStdout, mut forward: impl FnMut(String)) {
     }
 }
 
-fn parse(line: &str) -> Values {
+/// The values of a result line; none of another.
+pub fn parse(line: &str) -> Values {
     let pairs = line.strip_prefix("result ").unwrap_or_default().split_whitespace();
     pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(k, v)| Some((k.into(), v.parse().ok()?))).collect()
 }

@@ -91,7 +91,8 @@ impl Report {
         Self::parse(&std::fs::read_to_string(path).ok()?)
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// The same of its text.
+    pub fn parse(text: &str) -> Option<Self> {
         let mut sum = Self::default();
         for one in text.lines().filter_map(|line| serde_json::from_str::<Self>(line).ok()) {
             sum.tcp_in += one.tcp_in;

@@ -58,14 +58,14 @@ impl Machine {
 pub struct Load {
     /// Time that all processors were busy or stolen, in ticks of 10 ms.
     busy: u64,
-    /// Time of this process and the children it has reaped, in the same ticks.
+    /// Time of this process, the children it has reaped and its virtual machines, in the same ticks.
     own: u64,
     when: Instant,
 }
 
 impl Load {
-    /// The load up to now (`/proc/stat` and `/proc/self/stat`, proc(5)).
-    pub fn now() -> Self {
+    /// The load up to now (`/proc/stat` and `/proc/self/stat`, proc(5)), where the virtual machines have taken `machines` ticks.
+    pub fn now(machines: u64) -> Self {
         let numbers = |text: &str, from, to| -> u64 {
             let fields = text.split_whitespace().enumerate().filter(|(i, _)| (from..=to).contains(i));
             fields.filter_map(|(_, field)| field.parse::<u64>().ok()).sum()
@@ -76,12 +76,12 @@ impl Load {
         // After the name in brackets: state is field 0, utime to cstime are 11 to 14.
         let own = own.rsplit_once(')').map_or("", |(_, rest)| rest);
         let busy = numbers(all, 1, 3) + numbers(all, 6, 8);
-        Self { busy, own: numbers(own, 11, 14), when: Instant::now() }
+        Self { busy, own: numbers(own, 11, 14) + machines, when: Instant::now() }
     }
 
     /// CPU time that other processes took since, in percent of a core; to about 10 ms.
-    pub fn foreign_percent(&self) -> f64 {
-        let now = Self::now();
+    pub fn foreign_percent(&self, machines: u64) -> f64 {
+        let now = Self::now(machines);
         let ticks = (now.busy - self.busy).saturating_sub(now.own - self.own);
         ticks as f64 / (self.when.elapsed().as_secs_f64().max(0.01))
     }

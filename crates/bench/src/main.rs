@@ -9,6 +9,7 @@
 mod child;
 mod cleanup;
 mod ginnel;
+mod guests;
 mod machine;
 mod measure;
 mod network;
@@ -21,6 +22,7 @@ mod table;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ginnel::Ginnel;
+use guests::Guests;
 use measure::Bench;
 use network::Network;
 use plan::{Carrier, FIGURES, Figure, MEASURES, Measure};
@@ -58,6 +60,9 @@ struct Options {
     /// Do without network namespaces; their rows are shown as failed
     #[arg(long)]
     no_veth: bool,
+    /// Measure from guest to guest, in two virtual machines, instead of the rest
+    #[arg(long)]
+    guests: bool,
     /// The two processors to pin to
     #[arg(long, value_delimiter = ',', num_args = 2, default_values_t = [0, 1])]
     cpus: Vec<usize>,
@@ -79,7 +84,7 @@ fn main() -> Result<()> {
 }
 
 fn measure(options: &Options) -> Result<()> {
-    let figures = chosen(&options.only);
+    let figures = chosen(options);
     ensure!(!figures.is_empty(), "no figure matches: see --list");
     let measures = needed(&figures);
     let cores = std::thread::available_parallelism()?.get();
@@ -93,9 +98,13 @@ fn measure(options: &Options) -> Result<()> {
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let results = table::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
     results.print();
+    if let Ok(guests) = &bench.guests {
+        println!("{}.", guests.describe());
+    }
     let path = if options.record {
         let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
-        repository.join(format!("benchmarks/{date}-{commit}.json"))
+        let kind = if options.guests { "-guests" } else { "" };
+        repository.join(format!("benchmarks/{date}-{commit}{kind}.json"))
     } else {
         scratch.join("results.json")
     };
@@ -123,11 +132,17 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
         false if !rustix::process::geteuid().is_root() => Err("network namespaces need root".into()),
         false => Network::build().map_err(|error| format!("{error:#}")),
     };
+    let programs = programs::Programs::compile(target)?;
+    let guests = match options.guests {
+        true => Guests::boot(&programs, &scratch.join("guests")).map_err(|error| format!("{error:#}")),
+        false => Err("only with --guests".into()),
+    };
     Ok(Bench {
-        programs: programs::Programs::compile(target)?,
+        programs,
         ginnel,
         tokens,
         network,
+        guests,
         scratch,
         cpus: [options.cpus[0], options.cpus[1]],
         quick: options.quick,
@@ -135,10 +150,12 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
     })
 }
 
-fn chosen(patterns: &[String]) -> Vec<&'static Figure> {
+fn chosen(options: &Options) -> Vec<&'static Figure> {
     let matches = |figure: &&Figure| {
         let name = format!("{} {}", figure.id(), figure.group);
-        patterns.is_empty() || patterns.iter().any(|pattern| name.contains(pattern.as_str()))
+        let measure = MEASURES.iter().find(|measure| measure.id == figure.measure);
+        measure.is_some_and(|measure| measure.carrier.is_guests() == options.guests)
+            && (options.only.is_empty() || options.only.iter().any(|pattern| name.contains(pattern.as_str())))
     };
     FIGURES.iter().filter(matches).collect()
 }

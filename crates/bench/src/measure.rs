@@ -2,8 +2,9 @@
 
 use crate::child::{Process, TimedOut, Values};
 use crate::ginnel::{Ginnel, Report};
+use crate::guests::{self, Guests};
 use crate::network::Network;
-use crate::plan::{Carrier, IDLE_CONNECTIONS, Measure, Work};
+use crate::plan::{Carrier, Measure, Work};
 use crate::programs::Programs;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
@@ -21,6 +22,8 @@ pub struct Bench {
     pub tokens: Result<(), String>,
     /// The two network namespaces.
     pub network: Result<Network, String>,
+    /// The two virtual machines.
+    pub guests: Result<Guests, String>,
     /// Folder for reports and error output.
     pub scratch: PathBuf,
     /// The two processors that the processes are pinned to.
@@ -51,12 +54,18 @@ impl Bench {
         raw.get("p50_ns").copied().context("the limit was not measured")
     }
 
+    /// CPU time of the virtual machines so far, in ticks of 10 ms.
+    pub fn guest_ticks(&self) -> u64 {
+        self.guests.as_ref().map_or(0, |guests| guests.ticks().unwrap_or(0))
+    }
+
     /// Takes one sample.
     pub fn sample(&self, measure: &Measure) -> Result<Sample> {
-        let options = self.options(measure.work);
+        let options = self.options(measure);
         let cpus = if measure.work == Work::OneCore { [self.cpus[0]; 2] } else { self.cpus };
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
+            carrier if carrier.is_guests() => self.guest_pair(carrier, measure.work, &options)?,
             carrier => self.pair(carrier, measure.work, &options, cpus)?,
         };
         Ok(Sample {
@@ -68,8 +77,13 @@ impl Bench {
     }
 
     /// The options that make a workload program do this work.
-    fn options(&self, work: Work) -> Vec<String> {
-        let seconds = if self.quick { "0.1" } else { "0.3" };
+    fn options(&self, measure: &Measure) -> Vec<String> {
+        let (work, guests) = (measure.work, measure.carrier.is_guests());
+        let seconds = match (self.quick, guests) {
+            (true, false) => "0.1",
+            (false, false) => "0.3",
+            (_, true) => "1",
+        };
         let text = match work {
             Work::PingPong("") => format!("--size 64 --seconds {seconds}"),
             Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
@@ -80,9 +94,10 @@ impl Bench {
             }
             Work::Stream(size) => format!("--size {size} --seconds {seconds}"),
             Work::Idle => {
-                let seconds = if self.quick { 1 } else { 3 };
-                format!("--connections {IDLE_CONNECTIONS} --warmup 5 --seconds {seconds}")
+                let seconds = if guests { guests::IDLE_SECONDS } else { if self.quick { 1 } else { 3 } };
+                format!("--connections {} --warmup 5 --seconds {seconds}", measure.carrier.idle_connections())
             }
+            Work::Getter => format!("--size 1024 --pause-us 5000 --count {}", if self.quick { 150 } else { 400 }),
         };
         // Where the first bytes of a connection are TCP's, they must not be a large part of few messages.
         let warm_up = if matches!(work, Work::Paused(_)) { " --warmup 20" } else { "" };
@@ -97,12 +112,17 @@ impl Bench {
         process.result().inspect_err(|error| self.explain(error, &[&process]))
     }
 
+    fn guest_pair(&self, carrier: Carrier, work: Work, options: &[String]) -> Result<(Vec<Values>, Option<Report>)> {
+        let guests = self.guests.as_ref().map_err(|why| anyhow!("{why}"))?;
+        guests.pair(carrier, work, work.program(), options, self.patience * 2).inspect_err(|error| {
+            if error.is::<TimedOut>() {
+                eprintln!("\n{error}\n{}", guests.status());
+            }
+        })
+    }
+
     fn pair(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
-        let program = self.programs.path(match work {
-            Work::PingPong(_) | Work::Paused(_) | Work::OneCore => "pingpong",
-            Work::Stream(_) => "stream",
-            Work::Idle => "idle",
-        });
+        let program = self.programs.path(work.program());
         let program = program.to_str().context("the path of the programs is not UTF-8")?;
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
@@ -177,7 +197,8 @@ fn value(work: Work, raw: &[Values]) -> Option<f64> {
         Work::PingPong(_) | Work::OneCore => all("p50_ns").next(),
         Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
         Work::Stream(_) => all("bytes_per_s").next(),
-        Work::Idle => cpu_percent(raw),
+        Work::Idle => cpu_percent(raw.get(2..).filter(|host| !host.is_empty()).unwrap_or(raw)),
+        Work::Getter => all("p50_ns").next(),
     }
 }
 

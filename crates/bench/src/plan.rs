@@ -17,17 +17,28 @@ pub enum Carrier {
     GinnelTokens,
     /// Ginnel between the two network namespaces of [`Carrier::Veth`].
     GinnelVeth,
+    /// TCP between two virtual machines, over virtio-net.
+    Virtio,
+    /// Ginnel between the two machines, by the driver.
+    GinnelGuests,
+    /// Ginnel between the two machines without the driver: by sysfs, with tokens.
+    GinnelSysfs,
 }
 
 impl Carrier {
     /// Whether the programs run under `ginnel run`.
     pub fn is_ginnel(self) -> bool {
-        matches!(self, Self::Ginnel | Self::GinnelTokens | Self::GinnelVeth)
+        matches!(self, Self::Ginnel | Self::GinnelTokens | Self::GinnelVeth | Self::GinnelGuests | Self::GinnelSysfs)
     }
 
     /// Whether the programs run in the two network namespaces.
     pub fn is_veth(self) -> bool {
         matches!(self, Self::Veth | Self::GinnelVeth)
+    }
+
+    /// Whether the programs run in two virtual machines.
+    pub fn is_guests(self) -> bool {
+        matches!(self, Self::Virtio | Self::GinnelGuests | Self::GinnelSysfs)
     }
 }
 
@@ -42,8 +53,22 @@ pub enum Work {
     Paused(&'static str),
     /// A stream of writes of this many bytes: bytes per second.
     Stream(usize),
-    /// 1,000 open connections, both processes asleep: CPU time of both in percent of a core.
+    /// Many open connections ([`Work::connections`]), both processes asleep: CPU time of both, or of both virtual machines, in percent of a core.
     Idle,
+    /// Reading values of 1 KiB from memcached, one every 5 ms: from request to answer in ns.
+    Getter,
+}
+
+impl Work {
+    /// The workload program that does it, of both roles.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::PingPong(_) | Self::Paused(_) | Self::OneCore => "pingpong",
+            Self::Stream(_) => "stream",
+            Self::Idle => "idle",
+            Self::Getter => "getter",
+        }
+    }
 }
 
 /// One thing to measure, once in each round.
@@ -61,11 +86,18 @@ const fn measure(id: &'static str, carrier: Carrier, work: Work) -> Measure {
     Measure { id, carrier, work }
 }
 
-/// Number of connections of [`Work::Idle`].
+/// Number of connections of [`Work::Idle`]; in virtual machines a tenth of it.
 pub const IDLE_CONNECTIONS: u64 = 1000;
 
-use Carrier::{Ginnel, GinnelTokens, GinnelVeth, Shared, Tcp, Unix, Veth};
-use Work::{Idle, OneCore, Paused, PingPong, Stream};
+impl Carrier {
+    /// Number of connections of [`Work::Idle`].
+    pub fn idle_connections(self) -> u64 {
+        if self.is_guests() { IDLE_CONNECTIONS / 10 } else { IDLE_CONNECTIONS }
+    }
+}
+
+use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tcp, Unix, Veth, Virtio};
+use Work::{Getter, Idle, OneCore, Paused, PingPong, Stream};
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
 pub const MEASURES: &[Measure] = &[
@@ -99,6 +131,17 @@ pub const MEASURES: &[Measure] = &[
     measure("tcp/stream-64", Tcp, Stream(64)),
     measure("tcp/idle", Tcp, Idle),
     measure("ginnel/idle", Ginnel, Idle),
+    measure("virtio/spinning", Virtio, PingPong("spin")),
+    measure("guests/spinning", GinnelGuests, PingPong("spin")),
+    measure("virtio/paused", Virtio, Paused("blocking")),
+    measure("guests/paused", GinnelGuests, Paused("blocking")),
+    measure("sysfs/paused", GinnelSysfs, Paused("blocking")),
+    measure("virtio/stream-64k", Virtio, Stream(65536)),
+    measure("guests/stream-64k", GinnelGuests, Stream(65536)),
+    measure("virtio/memcached", Virtio, Getter),
+    measure("guests/memcached", GinnelGuests, Getter),
+    measure("virtio/idle", Virtio, Idle),
+    measure("guests/idle", GinnelGuests, Idle),
 ];
 
 /// How a figure is made of measures.
@@ -180,6 +223,10 @@ const BULK: &str = "stream, 64 KiB writes";
 const SMALL: &str = "stream, 64 B writes";
 const AWAKE: &str = "wake-ups per message, peer awake";
 const QUIET: &str = "1,000 idle connections, % of a core";
+const FAR: &str = "guest to guest: 64 B one way";
+const FAR_BULK: &str = "guest to guest: stream, 64 KiB writes";
+const FAR_CACHE: &str = "guest to guest: memcached GET of 1 KiB at 200/s";
+const FAR_QUIET: &str = "guest to guest: 100 idle connections, % of a core of the host";
 
 use Against::{Above, Limit, Messages};
 use Target::{AtLeast, AtMost};
@@ -219,6 +266,12 @@ pub const FIGURES: &[Figure] = &[
     figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(40.0)),
     figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), Target::None),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
+    figure(FAR, "guests/spinning", to("virtio/spinning"), AtMost(0.02)),
+    figure(FAR, "guests/paused", to("virtio/paused"), AtMost(0.4)),
+    figure(FAR, "sysfs/paused", to("virtio/paused"), AtMost(1.0)),
+    figure(FAR_BULK, "guests/stream-64k", to("virtio/stream-64k"), AtLeast(5.0)),
+    figure(FAR_CACHE, "guests/memcached", to("virtio/memcached"), AtMost(0.4)),
+    figure(FAR_QUIET, "guests/idle", Above("virtio/idle"), AtMost(0.5)),
 ];
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const COMMON: &str = include_str!("../programs/common.h");
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("pingpong", include_str!("../programs/pingpong.c")),
     ("stream", include_str!("../programs/stream.c")),
     ("idle", include_str!("../programs/idle.c")),
+    ("getter", include_str!("../programs/getter.c")),
     ("references", include_str!("../programs/references.c")),
 ];
 

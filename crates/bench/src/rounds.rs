@@ -64,10 +64,10 @@ pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyho
                 if series.failures.len() >= FAILURES {
                     break;
                 }
-                let load = Load::now();
+                let load = Load::now(bench.guest_ticks());
                 match bench.sample(measure) {
                     Ok(sample) => {
-                        let foreign_percent = load.foreign_percent();
+                        let foreign_percent = load.foreign_percent(bench.guest_ticks());
                         let after = bench.limit()?;
                         let taken = Taken { round, limit_before_ns: limit, limit_after_ns: after, foreign_percent, sample };
                         let unsteady = moved(limit, after, TOLERANCE);

@@ -1,7 +1,7 @@
 //! Figures made of samples, shown as a table and kept as JSON.
 
 use crate::machine::Machine;
-use crate::plan::{Against, Carrier, FIGURES, Figure, IDLE_CONNECTIONS, MEASURES, Measure, Target, Work};
+use crate::plan::{Against, Carrier, FIGURES, Figure, MEASURES, Measure, Target, Work};
 use crate::rounds::{Series, Taken};
 use crate::stats::Spread;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets::UTF8_FULL_CONDENSED};
@@ -131,10 +131,10 @@ fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
     if !is_ginnel(figure) {
         return None;
     }
-    let idle = measure_of(figure).is_some_and(|measure| measure.work == Work::Idle);
+    let idle = measure_of(figure).filter(|measure| measure.work == Work::Idle).map(|measure| measure.carrier.idle_connections());
     let shares = taken.iter().map(|taken| {
         let report = taken.sample.report.filter(|report| report.processes >= 2)?;
-        Some(if idle { (report.upgrades as f64 / (2 * IDLE_CONNECTIONS) as f64).min(1.0) } else { report.share() })
+        Some(idle.map_or_else(|| report.share(), |connections| (report.upgrades as f64 / (2 * connections) as f64).min(1.0)))
     });
     shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
 }

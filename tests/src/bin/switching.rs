@@ -2,7 +2,8 @@
 //! `cargo run --release -p ginnel-tests --bin switching -- --seconds 3600`.
 //!
 //! It goes round all configurations, ten seconds or a tenth of the time each, with a new seed each time, until the time is
-//! over or one fails. `--seed N` repeats one seed in every round; `--only NAME` keeps to one configuration.
+//! over or one fails. `--seed N` repeats one seed in every round; `--only NAME` keeps to one configuration; `--workers N` runs so
+//! many pairs at once: a pair waits for TCP's own timers most of the time, so that eight keep two processors busy.
 
 use ginnel_tests::switching::{Place, Run, line};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ fn main() {
     ginnel_tests::exit_on_panic();
     let (mut seconds, mut seed, mut only, mut fixed) =
         (60, ginnel_tests::seed(), String::new(), std::env::var_os("GINNEL_SEED").is_some());
+    let mut workers = 2u32;
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let value = args.next();
@@ -18,9 +20,10 @@ fn main() {
         match (flag.as_str(), &value) {
             ("--seconds", Some(_)) if number().is_some() => seconds = number().unwrap_or(60),
             ("--seed", Some(_)) if number().is_some() => (seed, fixed) = (number().unwrap_or(seed), true),
+            ("--workers", Some(_)) if number().is_some_and(|n| (1..=64).contains(&n)) => workers = number().map_or(2, |n| n as u32),
             ("--only", Some(name)) => only.clone_from(name),
             _ => {
-                eprintln!("usage: switching [--seconds N] [--seed N] [--only NAME]");
+                eprintln!("usage: switching [--seconds N] [--seed N] [--only NAME] [--workers N]");
                 std::process::exit(2);
             }
         }
@@ -37,7 +40,7 @@ fn main() {
             // Few switches, so that much happens between them, and many.
             let chaos = format!("{seed}:{}", [2, 16][rounds % 2]);
             let settings = settings.map(|s| s.iter().map(|&(k, v)| (k, if v == "SEED" { chaos.as_str() } else { v })).collect());
-            let run = Run { name, place, settings, splice: rounds % 4 == 3, seconds: each, workers: 2, seed };
+            let run = Run { name, place, settings, splice: rounds % 4 == 3, seconds: each, workers, seed };
             println!("{name}: seed {seed}");
             if let Some((summary, report)) = run.go() {
                 println!("{}", line(name, &summary, &report));

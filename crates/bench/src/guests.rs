@@ -1,0 +1,181 @@
+//! Two virtual machines with Debian's own kernel, for the figures from guest to guest: one has the server, the other the client. Both are booted once, and all
+//! samples are taken in that boot.
+
+use crate::child::{TimedOut, Values, parse};
+use crate::ginnel::Report;
+use crate::plan::{Carrier, Work};
+use crate::programs::Programs;
+use anyhow::{Context, Result, ensure};
+use ginnel_guest::agent::Output;
+use ginnel_guest::daemon::Daemon;
+use ginnel_guest::kernel::Kernel;
+use ginnel_guest::machine::{self, Guest, Spec};
+use ginnel_guest::network::Switch;
+use std::cell::Cell;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const SERVER: &str = "10.77.0.1";
+const SEGMENT: &str = "[segment.bench]\nsize = \"256M\"\nslots = 2\nvectors = 3\n";
+/// How long a small command may take in a machine.
+const SHORT: Duration = Duration::from_secs(30);
+/// Where processes in a machine report what they carried.
+const REPORT: &str = "/tmp/report";
+/// Where the workload programs are in a machine.
+const PLACE: &str = "/root";
+/// After so long the programs of [`Work::Idle`] sleep.
+const IDLE_FROM: Duration = Duration::from_secs(10);
+/// For so long they are watched then.
+const IDLE_FOR: Duration = Duration::from_secs(5);
+/// Seconds that they sleep, beyond the six of their own: an emulated machine may need a while to set up.
+pub const IDLE_SECONDS: u64 = 12;
+
+/// Two running machines. They are killed when this is dropped.
+pub struct Guests {
+    // The order is the one in which they end.
+    machines: [Guest; 2],
+    _daemon: Daemon,
+    _switch: Switch,
+    kernel: Kernel,
+    port: Cell<u16>,
+}
+
+impl Guests {
+    /// Boots two machines that have the workload programs, memcached too where the host has it.
+    pub fn boot(programs: &Programs, directory: &Path) -> Result<Self> {
+        let _ = std::fs::remove_dir_all(directory);
+        std::fs::create_dir_all(directory)?;
+        let kernel = Kernel::fetch().context("Debian's kernel for virtual machines")?;
+        let daemon = Daemon::start(directory, SEGMENT, false)?;
+        let switch = Switch::new(directory)?;
+        let file = |name: &str| -> Result<_> { Ok((format!("{PLACE}/{name}"), 0o755, std::fs::read(programs.path(name))?)) };
+        let files: Vec<_> = ["pingpong", "stream", "idle", "getter"].into_iter().map(file).collect::<Result<_>>()?;
+        let spec = |slot: u16| -> Result<Spec> {
+            Ok(Spec {
+                programs: ginnel_guest::initramfs::find("memcached").iter().map(|_| "memcached".to_owned()).collect(),
+                netdev: Some(switch.netdev("net")),
+                address: Some(format!("10.77.0.{slot}/24")),
+                options: daemon.vm_args("bench", slot)?,
+                files: files.clone(),
+                driver: true,
+                ..Spec::new(&format!("bench{slot}"))
+            })
+        };
+        let booted = Guest::boot_all(&kernel, directory, &[spec(1)?, spec(2)?])?;
+        let machines = <[Guest; 2]>::try_from(booted).ok().context("two machines were to boot")?;
+        Ok(Self { machines, _daemon: daemon, _switch: switch, kernel, port: Cell::new(7000) })
+    }
+
+    /// For the reader.
+    pub fn describe(&self) -> String {
+        let how = match machine::acceleration(&self.kernel) {
+            "kvm" => "under KVM",
+            _ => "under software emulation, which is not KVM: these figures compare ways within it, and say nothing of real machines",
+        };
+        format!("guests: two virtual machines of one processor with kernel {}, {how}", self.kernel.release())
+    }
+
+    /// Runs a workload's two halves, one in each machine: the result lines of the server (first) and the client, and what was carried how.
+    pub fn pair(&self, carrier: Carrier, work: Work, program: &str, options: &[String], patience: Duration) -> Result<(Vec<Values>, Option<Report>)> {
+        let _driver = (carrier == Carrier::GinnelSysfs).then(|| Unbound::new(&self.machines)).transpose()?;
+        let port = self.port.replace(self.port.get() + 1);
+        let before = if carrier.is_ginnel() { "ginnel run -- " } else { "" };
+        let line = |role: &str| {
+            let command = match (work, role) {
+                (Work::Getter, "server") => format!("memcached -l {SERVER} -p {port} -U 0 -t 1 -m 64 -u root"),
+                _ => format!("{PLACE}/{program} {role} --addr {SERVER}:{port} {}", options.join(" ")),
+            };
+            format!("rm -f {REPORT}; export GINNEL_REPORT={REPORT}; exec {before}{command}")
+        };
+        let [server, client] = &self.machines;
+        let stop = format!("for p in $(pgrep -f ':{port} |-p {port} '); do [ $p = $$ ] || kill $p; done; true");
+        let serving = server.start(&line("server"), patience)?;
+        let listens = format!("for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1");
+        ensure!(server.run(&listens, SHORT * 2)?.status == 0, "{program} does not listen in its machine");
+        let fetching = client.start(&line("client"), patience)?;
+        let idle = (work == Work::Idle).then(|| self.idle_cost());
+        let theirs = fetching.finish()?;
+        if work == Work::Getter || theirs.status != 0 {
+            server.run(&stop, SHORT)?;
+        }
+        let own = serving.finish()?;
+        let theirs = values("client", &theirs)?;
+        let mut raw = if work == Work::Getter { vec![theirs] } else { vec![values("server", &own)?, theirs] };
+        if let Some(cost) = idle {
+            raw.push(cost?);
+        }
+        let mut report = None;
+        if carrier.is_ginnel() {
+            let mut text = String::new();
+            for machine in &self.machines {
+                text += &machine.run(&format!("cat {REPORT}"), SHORT)?.out;
+            }
+            report = Report::parse(&text);
+        }
+        Ok((raw, report))
+    }
+
+    /// What both machines cost the host while the programs in them sleep: the programs have set up by then, and sleep for long enough.
+    fn idle_cost(&self) -> Result<Values> {
+        std::thread::sleep(IDLE_FROM);
+        let (before, begun) = (self.ticks()?, Instant::now());
+        std::thread::sleep(IDLE_FOR);
+        let (spent, elapsed) = (self.ticks()? - before, begun.elapsed());
+        Ok(Values::from([("cpu_ns".into(), spent as f64 * 1e7), ("elapsed_ns".into(), elapsed.as_nanos() as f64)]))
+    }
+
+    /// CPU time that both machines have taken of the host, in ticks of 10 ms.
+    pub fn ticks(&self) -> Result<u64> {
+        self.machines.iter().map(|machine| ticks(machine.pid())).sum()
+    }
+
+    /// For a program that hangs.
+    pub fn status(&self) -> String {
+        let look = |machine: &Guest| machine.run("ginnel status --json; ps", SHORT).map_or_else(|error| format!("{error:#}"), |said| said.out);
+        self.machines.iter().map(look).collect()
+    }
+}
+
+/// A program's result line.
+fn values(role: &str, said: &Output) -> Result<Values> {
+    if said.status == 124 {
+        return Err(TimedOut(role.to_owned()).into());
+    }
+    ensure!(said.status == 0, "{role}: status {}: {}", said.status, said.err.trim());
+    let values: Values = said.out.lines().flat_map(parse).collect();
+    ensure!(!values.is_empty(), "{role} gave no result");
+    Ok(values)
+}
+
+/// CPU time of a process of the host's and all its threads, in ticks of 10 ms (`/proc/PID/stat`, proc(5)).
+fn ticks(pid: u32) -> Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("no name in brackets")?;
+    Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
+}
+
+/// The driver let go of the device in both machines, so that programs map it by sysfs; it takes it back when this is dropped.
+struct Unbound<'a>(&'a [Guest; 2], String);
+
+impl<'a> Unbound<'a> {
+    fn new(machines: &'a [Guest; 2]) -> Result<Self> {
+        let device = machines[0].run("basename $(readlink -f /sys/class/ginnel/ginnel0/device)", SHORT)?.good()?.trim().to_owned();
+        let this = Self(machines, device);
+        this.tell("unbind")?;
+        Ok(this)
+    }
+
+    fn tell(&self, what: &str) -> Result<()> {
+        for machine in self.0 {
+            machine.run(&format!("echo {} >/sys/bus/pci/drivers/ginnel/{what}", self.1), SHORT)?.good()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unbound<'_> {
+    fn drop(&mut self) {
+        // Where a machine does not answer, every later sample says so.
+        let _ = self.tell("bind");
+    }
+}
