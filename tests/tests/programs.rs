@@ -49,8 +49,10 @@ macro_rules! programs {
 
 programs! {
     broken_pipe
+    child_carries
     close_while_polling
     clone_closes
+    confines_itself
     closes_everything
     cork
     daemonizes
@@ -73,9 +75,11 @@ programs! {
     message_calls
     mixed_descriptors
     nested_sets
+    no_descriptor_left
     numbers_reused
     on_standard_streams
     oneshot
+    other_user
     out_of_band
     pass_to_unshimmed
     preforked_server

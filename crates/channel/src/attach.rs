@@ -8,6 +8,7 @@ use crate::place::{self, Known, Place};
 use ginnel_region::{Config, Error, Segment, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -118,6 +119,8 @@ pub struct Attachment {
     me: AtomicU32,
     ticket: AtomicU32,
     wake_dir: AtomicI32,
+    /// Permissions of what this process makes in the directory of FIFOs.
+    pub(crate) wake_mode: u32,
     /// The guest driver's device, to ring doorbells with; -1 where there are none.
     device: AtomicI32,
     lock_fd: AtomicI32,
@@ -175,7 +178,8 @@ impl Attachment {
         // Another life of this kernel in the same segment is another member.
         let key = segment.id() ^ place.map_or(0, |place| place.life());
         let member = ledger.member_of(key, ticket, || place::choose_member(&segment, place)).ok_or_else(|| refuse(Error::Full))?;
-        let wake_dir = open_wake_directory(&wake_directory(&settings.directory, &settings.segment));
+        let (wake_dir, wake_mode) = open_wake_directory(&wake_directory(&settings.directory, &settings.segment), &settings.segment)
+            .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
         let tokens = settings.tokens || segment.tokens_only();
         // FIFOs reach nobody in another kernel, doorbells everybody.
         let device = if place.is_some() && !tokens { open_device(&settings.segment) } else { -1 };
@@ -189,6 +193,7 @@ impl Attachment {
             me: AtomicU32::new(me),
             ticket: AtomicU32::new(ticket),
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
+            wake_mode,
             device: AtomicI32::new(device),
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
@@ -273,7 +278,11 @@ impl Attachment {
     /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is.
     fn lock_member(&self) {
         let Ok(name) = CString::new(format!("m{}", self.member)) else { return };
-        if let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR | libc::O_CREAT, 0o666) {
+        let open = |flags| sys::openat(self.wake_dir(), &name, flags | LOCK_FILE, 0o600);
+        let made = || open(libc::O_CREAT | libc::O_EXCL).inspect(|&fd| {
+            let _ = sys::fchmod(fd, self.wake_mode);
+        });
+        if let Ok(fd) = open(0).or_else(|_| made()).or_else(|_| open(0)) {
             let fd = sys::move_high(fd);
             if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
                 self.own(fd);
@@ -296,7 +305,7 @@ impl Attachment {
             Known::Ours => {}
         }
         let Ok(name) = CString::new(format!("m{member}")) else { return true };
-        let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR, 0) else { return true };
+        let Ok(fd) = sys::openat(self.wake_dir(), &name, LOCK_FILE, 0) else { return true };
         let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
         sys::close(fd);
         lives
@@ -359,11 +368,30 @@ pub(crate) fn open_device(path: &Path) -> i32 {
     sys::openat(libc::AT_FDCWD, &path, libc::O_RDWR | libc::O_NONBLOCK, 0).map_or(-1, sys::move_high)
 }
 
-fn open_wake_directory(directory: &Path) -> Result<i32, i32> {
+/// How a member's lock file is opened: anything may stand under its name where several users share the directory.
+const LOCK_FILE: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW;
+
+/// Makes the directory of FIFOs where it is missing. Gives it with the permissions that files in it are to have.
+///
+/// Who may use the segment may wake its users: the directory has the segment's permissions. In a directory that nobody else can enter it is open to all: who has it
+/// there inherited it, and may have become another user since (a server's workers, say).
+fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i32> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+    let mode_of = |path: &Path| std::fs::metadata(path).map_or(0o600, |meta| meta.permissions().mode());
+    let private = directory.parent().is_some_and(|parent| mode_of(parent) & 0o077 == 0);
+    let mode = if private { 0o666 } else { mode_of(segment) & 0o666 };
     match sys::mkdir(&path, 0o700) {
         Ok(()) | Err(libc::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0).map(sys::move_high)
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0).map(sys::move_high)?;
+    // Who may read may enter. One user's files are not another's to remove, but for those who inherited the directory.
+    let sticky = if private { 0 } else { 0o1000 };
+    let wanted = sticky | mode | (mode & 0o444) >> 2;
+    // SAFETY: no arguments, cannot fail.
+    let me = unsafe { libc::geteuid() };
+    if sys::fstat(fd).is_ok_and(|stat| stat.st_uid == me && stat.st_mode & 0o7777 != wanted) {
+        let _ = sys::fchmod(fd, wanted);
+    }
+    Ok((fd, mode))
 }

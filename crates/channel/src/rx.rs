@@ -986,7 +986,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.attachment.fifos || self.slot.has(flag::SHARED)
+        !self.attachment.fifos || self.slot.has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.
@@ -1147,7 +1147,8 @@ impl<'a> Endpoint<'a> {
         let index = channel.owner(other).load(Relaxed) as u32;
         fence(SeqCst);
         if let (Ok(page @ 1..), Ok(bit)) = (u32::try_from(page), u16::try_from(index % waiter::BITS)) {
-            waiter::ring(self.attachment, page, bit, None);
+            // Where it is not reached, it looks by itself after a while.
+            let _ = waiter::ring(self.attachment, page, bit, None);
         }
     }
 

@@ -385,12 +385,13 @@ impl<'a> Endpoint<'a> {
         Slot::count(&slot.downgrades, 1);
         self.pay_tokens();
         self.settle_cork();
+        // The downgrade's token reaches it too, where this does not.
         if let Want::Waiter { page, bit } = want {
-            waiter::ring(self.attachment, page, bit, Some(slot));
+            let _ = waiter::ring(self.attachment, page, bit, Some(slot));
         }
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
-            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, None),
+            Want::Waiter { page, bit } => drop(waiter::ring(self.attachment, page, bit, None)),
             // Taken back: the token that was counted will not come.
             Want::Token => {
                 slot.rx.armed.fetch_sub(1, Relaxed);
@@ -591,8 +592,25 @@ impl<'a> Endpoint<'a> {
                 Slot::count(&self.slot.tx.owed, 1);
                 self.pay_tokens();
             }
-            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
+            Want::Waiter { page, bit } => {
+                if !waiter::ring(self.attachment, page, bit, Some(self.slot)) {
+                    self.wake_by_token();
+                }
+            }
             Want::Nothing | Want::Closed | Want::Promised => {}
+        }
+    }
+
+    /// The other end sleeps, and this process has no way to ring it: a token that was not armed wakes it, as a downgrade's does, and it is told to arm tokens from now on.
+    /// Under the send lock.
+    #[cold]
+    fn wake_by_token(self) {
+        let direction = self.outgoing();
+        direction.mute().store(1, SeqCst);
+        // One that was promised meanwhile is on its way already.
+        if !matches!(park::promise(direction.want_data()), Want::Closed | Want::Promised) {
+            Slot::count(&self.slot.tx.owed, 1);
+            self.pay_tokens();
         }
     }
 
@@ -681,6 +699,7 @@ impl<'a> Endpoint<'a> {
             return None;
         }
         let direction = self.outgoing();
+        let want = if self.incoming().mute().load(Relaxed) == 0 { want } else { Want::Token };
         let already = Want::of(direction.want_space().load(Relaxed));
         let token = want == Want::Token || !matches!(already, Want::Nothing) && already != want;
         let mut armed = want;
@@ -733,8 +752,14 @@ impl<'a> Endpoint<'a> {
         let word = self.incoming().want_space();
         match Want::of(word.load(Relaxed)) {
             Want::Waiter { .. } => {
-                if let Want::Waiter { page, bit } = park::claim_waiter(word) {
-                    waiter::ring(self.attachment, page, bit, Some(self.slot));
+                if let Want::Waiter { page, bit } = park::claim_waiter(word)
+                    && !waiter::ring(self.attachment, page, bit, Some(self.slot))
+                {
+                    // Where no token may be sent either: a writer that waits for room looks again after a while.
+                    let _held = self.send_lock();
+                    if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+                        self.wake_by_token();
+                    }
                 }
             }
             Want::Token => {

@@ -59,6 +59,9 @@ impl Waiter {
         let name = fifo_name(id);
         let dir = attachment.wake_dir();
         let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| sys::openat(dir, &name, libc::O_RDWR | libc::O_NONBLOCK, 0));
+        let opened = opened.inspect(|&fifo| {
+            let _ = sys::fchmod(fifo, attachment.wake_mode);
+        });
         match opened {
             Ok(fifo) => {
                 let fifo = sys::move_high(fifo);
@@ -190,11 +193,12 @@ pub(crate) fn discard(attachment: &Attachment, page: u32) {
     attachment.segment.release_if_tagged(page, 1, page);
 }
 
-/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone.
-pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) {
+/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, and this process has no
+/// way to its FIFO or doorbell.
+pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -> bool {
     let segment = &attachment.segment;
     if u32::from(bit) >= BITS || !segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
-        return;
+        return true;
     }
     let line = u64::from(bit) / 512;
     let word = u64::from(bit) / 64 * 8;
@@ -205,17 +209,19 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) {
     let sleeping = page_word(segment, page, 0);
     if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
         let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
-        if bell & BELL != 0 {
+        let rung = if bell & BELL != 0 {
             // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
-            let _ = device::ring(attachment.device(), (bell >> 16) as u16, bell as u16);
+            device::ring(attachment.device(), (bell >> 16) as u16, bell as u16).is_ok()
         } else {
             let id = page_word(segment, page, 8).load(Ordering::Acquire);
-            attachment.peers.write(attachment, id);
-        }
-        if let Some(slot) = slot {
+            attachment.peers.write(attachment, id)
+        };
+        if let (true, Some(slot)) = (rung, slot) {
             slot.wakes.fetch_add(1, Ordering::Relaxed);
         }
+        return rung;
     }
+    true
 }
 
 const CACHED: usize = 128;
@@ -246,7 +252,8 @@ impl PeerFifos {
         !self.locked.load(Ordering::Relaxed)
     }
 
-    fn write(&self, attachment: &Attachment, id: u64) {
+    /// False where the FIFO cannot be opened.
+    fn write(&self, attachment: &Attachment, id: u64) -> bool {
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
@@ -257,8 +264,7 @@ impl PeerFifos {
         let fd = match known {
             Some((_, fd)) => *fd,
             None => {
-                let opened =
-                    sys::openat(attachment.wake_dir(), &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK, 0).map(sys::move_high);
+                let opened = open_fifo(attachment.wake_dir(), id).map(sys::move_high);
                 *next = next.wrapping_add(1);
                 let victim = (place + *next % 4) % CACHED;
                 match (opened, entries.get_mut(victim)) {
@@ -276,5 +282,18 @@ impl PeerFifos {
             let _ = sys::write(fd, &[0]);
         }
         self.locked.store(false, Ordering::Release);
+        fd >= 0
+    }
+}
+
+/// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.
+fn open_fifo(dir: i32, id: u64) -> sys::Result<i32> {
+    let fd = sys::openat(dir, &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK | libc::O_NOFOLLOW, 0)?;
+    match sys::fstat(fd) {
+        Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFIFO => Ok(fd),
+        _ => {
+            sys::close(fd);
+            Err(libc::EINVAL)
+        }
     }
 }

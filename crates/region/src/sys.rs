@@ -229,6 +229,15 @@ pub fn mkdir(path: &CStr, mode: u32) -> Result<()> {
     unsafe { raw(Sysno::mkdirat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode as usize, 0, 0, 0]) }.map(drop)
 }
 
+/// `fchmod(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn fchmod(fd: i32, mode: u32) -> Result<()> {
+    // SAFETY: no memory is passed.
+    unsafe { raw(Sysno::fchmod, [fd as usize, mode as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
 /// `mknodat(2)` of a FIFO, relative to `dir`.
 ///
 /// # Errors

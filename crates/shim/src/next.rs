@@ -299,6 +299,7 @@ table! {
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fn unshare(flags: c_int) -> c_int;
+    fn prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn _exit(status: c_int) -> ();
     fn _Exit(status: c_int) -> ();

@@ -75,6 +75,15 @@ pub fn attend(endpoint: Endpoint<'static>) {
     }
 }
 
+/// Another process has sockets of this one's too, and may carry them, and end: starts the thread where it could not know of that by any call of this process's.
+pub fn expect() {
+    let Some(attachment) = runtime::attachment() else { return };
+    let may_move = |(_, entry)| matches!(entry, fds::Entry::Endpoint(slot) | fds::Entry::Inherited(slot) if attachment.ledger.slot(slot).may_move());
+    if fds::all().any(may_move) && start(attachment) {
+        ring();
+    }
+}
+
 /// Watches the kernel's side of an active channel.
 pub fn watch(endpoint: Endpoint<'static>) {
     if !start(endpoint.attachment) {
@@ -340,11 +349,13 @@ struct Seen {
 fn all(attachment: &'static Attachment) -> Seen {
     let mut seen = Seen::default();
     for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
-        serve(index);
         let slot = attachment.ledger.slot(index);
+        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+            serve(index);
+        }
         seen.settling |= slot.stage() == Stage::Settling;
         seen.leaving |= slot.stage() == Stage::Active && runtime::endpoint(-1, index).is_some_and(Endpoint::wishes);
-        seen.shared |= slot.stage() == Stage::Active && slot.has(flag::SHARED);
+        seen.shared |= slot.has(flag::SHARED) && slot.may_move();
     }
     seen
 }

@@ -209,7 +209,7 @@ static inline void hear(void) {
     CHECK(n == 1);
 }
 
-static inline int with_peer(void (*peer)(int fd)) {
+static inline int with_peer_and(void (*peer)(int fd), bool warm) {
     struct sockaddr_in at;
     int listener = listen_on(&at), sides[2];
     IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sides), 0);
@@ -219,7 +219,7 @@ static inline int with_peer(void (*peer)(int fd)) {
         close(listener), close(sides[0]);
         side = sides[1];
         int fd = connect_to(&at);
-        warm_up(fd, true);
+        if (warm) warm_up(fd, true);
         peer(fd);
         // Not before the other end is through: the end of file would be one more thing to report.
         while (read(side, &(char){0}, 1) > 0) {}
@@ -229,9 +229,11 @@ static inline int with_peer(void (*peer)(int fd)) {
     side = sides[0];
     int fd = accept_from(listener);
     close(listener);
-    warm_up(fd, false);
+    if (warm) warm_up(fd, false);
     return fd;
 }
+
+static inline int with_peer(void (*peer)(int fd)) { return with_peer_and(peer, true); }
 
 static inline int ended(pid_t child) {
     int status;

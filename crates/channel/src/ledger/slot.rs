@@ -400,6 +400,12 @@ impl Slot {
         Stage::of(self.stage.load(Ordering::Acquire))
     }
 
+    /// Is it in rings, or may it come to be?
+    #[must_use]
+    pub fn may_move(&self) -> bool {
+        !matches!(self.stage(), Stage::Plain | Stage::Broken | Stage::Closed)
+    }
+
     /// Moves on.
     pub fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u32, Ordering::SeqCst);

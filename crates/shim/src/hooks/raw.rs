@@ -26,6 +26,10 @@ fn pointer<T>(word: c_long) -> *mut T {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
+/// What `seccomp(2)` may be asked without confining anybody: SECCOMP_GET_ACTION_AVAIL and SECCOMP_GET_NOTIF_SIZES.
+const GET_ACTION: c_int = 2;
+const GET_SIZES: c_int = 3;
+
 /// Does this call make a process with memory of its own?
 ///
 /// # Safety
@@ -126,6 +130,14 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             libc::SYS_execveat => super::process::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
+            libc::SYS_seccomp if int(a) != GET_ACTION && int(a) != GET_SIZES => {
+                crate::ops::process::confined();
+                next::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_prctl if int(a) == libc::PR_SET_SECCOMP => {
+                crate::ops::process::confined();
+                next::syscall(number, a, b, c, d, e, f)
+            }
             libc::SYS_exit_group => {
                 super::process::ending();
                 next::syscall(number, a, b, c, d, e, f)

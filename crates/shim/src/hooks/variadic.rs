@@ -1,4 +1,4 @@
-//! Variadic functions whose arguments must reach the C library's function untouched: `execl` and its kin, `dprintf`.
+//! Variadic functions whose arguments must reach the C library's function untouched: `execl` and its kin, `dprintf`, `prctl`.
 //!
 //! Stable Rust cannot define a variadic function. These only need a look at the arguments before the C library's function runs, so each
 //! is a few instructions that save every register that may hold an argument, call a Rust function with what was saved, restore
@@ -123,6 +123,7 @@ forwarded! {
     fn execle = program_with_environment;
     fn dprintf = printing;
     fn __dprintf_chk = printing;
+    fn prctl = controlling;
 }
 
 /// What the trampolines jump to if the C library lacks the function.
@@ -163,4 +164,13 @@ unsafe fn program_with_environment(arguments: &Arguments) {
 unsafe fn printing(arguments: &Arguments) {
     // SAFETY: the first is the descriptor, an int in the low half of its register.
     ops::io::hand_over(unsafe { arguments.at(0) }.addr() as c_int);
+}
+
+/// # Safety
+/// `arguments` are those of a `prctl`.
+unsafe fn controlling(arguments: &Arguments) {
+    // SAFETY: the first is what it is to do, an int in the low half of its register.
+    if unsafe { arguments.at(0) }.addr() as c_int == libc::PR_SET_SECCOMP {
+        ops::process::confined();
+    }
 }

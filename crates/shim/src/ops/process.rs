@@ -28,7 +28,8 @@ pub fn started() {
 /// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that somebody else may have go back to TCP. Else a token would lie unread when the kernel closes them, which then resets and
 /// throws away what it has not sent. Together they have two seconds.
 pub fn finish_all() {
-    if !own::is_ours_by_number() {
+    // A process that carries nothing may be confined: not one system call more than its own.
+    if runtime::attachment().is_none() || !own::is_ours_by_number() {
         return;
     }
     let end = sys::monotonic_ns() + 2_000_000_000;
@@ -125,6 +126,7 @@ fn each_endpoint(work: impl Fn(&ginnel_channel::Slot)) {
 pub fn fork_parent() {
     sets::unlock_all();
     fds::release_changes(false);
+    service::expect();
 }
 
 /// After a `fork` that failed: there is no child that would say that it holds what this process holds.
@@ -208,6 +210,7 @@ fn mark_inherited() {
             endpoint.slot.set(flag::SPAWNED | flag::SHARED, true);
         }
     }
+    service::expect();
 }
 
 /// The TCP sockets that an exec would leave open.
@@ -322,14 +325,30 @@ pub fn io_uring_used() {
     runtime::note_io_uring();
     let Some(attachment) = runtime::attachment() else { return };
     attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
+    hand_over_all(Reason::IoUring);
+}
+
+/// The program is about to confine itself to the system calls that it makes itself (seccomp): from here on the shim makes none of its own, and changes none.
+pub fn confined() {
+    if runtime::attachment().is_none() || !own::is_ours_by_number() {
+        return;
+    }
+    hand_over_all(Reason::HandedOver);
+    report::write();
+    service::pause();
+    runtime::stop();
+}
+
+/// Everything that this process carries goes back to TCP, and stays there.
+fn hand_over_all(reason: Reason) {
     for (fd, entry) in fds::all() {
         if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_))
             && let Some(endpoint) = runtime::known(fd)
         {
             if endpoint.slot.stage() == Stage::Active {
-                super::io::hand_over_for(fd, Reason::IoUring);
+                super::io::hand_over_for(fd, reason);
             } else {
-                finish::hold(endpoint, Reason::IoUring);
+                finish::hold(endpoint, reason);
             }
         }
     }
