@@ -85,6 +85,7 @@ programs! {
     preforked_server
     processes_share
     queue_sizes
+    receive_options
     receive_timeout
     send_timeout
     several_sets

@@ -25,6 +25,10 @@ pub fn is_ledger(name: &str) -> bool {
 
 /// A process that may have fewer descriptors is left alone.
 const FEWEST_DESCRIPTORS: u64 = 256;
+/// Likewise one whose address space is limited to less than so many times the segment's size …
+const LEAST_SPACE: u64 = 16;
+/// … or its private memory to less than this, bytes.
+const LEAST_MEMORY: u64 = 256 << 20;
 
 /// Settings, from the environment or the command line.
 #[derive(Debug, Clone)]
@@ -159,6 +163,10 @@ impl Attachment {
                 reason: Reason::NoSegment,
                 message: format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)"),
             });
+        }
+        let (space, memory) = sys::memory_limits();
+        if space < settings.config.size.saturating_mul(LEAST_SPACE) || memory < LEAST_MEMORY {
+            return Err(Unattached { reason: Reason::NoSegment, message: "memory limited (ulimit -v or -d)".to_owned() });
         }
         make_directory(&settings.directory)?;
         let path = settings.directory.join(LEDGER);
@@ -333,13 +341,15 @@ fn make_directory(directory: &Path) -> Result<(), Unattached> {
         Ok(()) | Err(libc::EEXIST) => Ok(()),
         Err(errno) => Err(unattached(errno)),
     }?;
-    // In a world-writable directory somebody else may have been there first.
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0).map_err(unattached)?;
+    // In a world-writable directory somebody else may have been there first. Root may be told to use another user's.
+    let told = std::env::var_os("GINNEL_DIR").is_some();
+    let follow = if told { 0 } else { libc::O_NOFOLLOW };
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | follow, 0).map_err(unattached)?;
     let stat = sys::fstat(fd).map_err(unattached);
     sys::close(fd);
     // SAFETY: no arguments, cannot fail.
     let me = unsafe { libc::geteuid() };
-    if stat?.st_uid != me && me != 0 {
+    if stat?.st_uid != me && !(me == 0 && told) {
         return Err(unattached(libc::EPERM));
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
 use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, wake_directory};
-use ginnel_channel::layout::Channel;
+use ginnel_channel::layout::{Channel, Direction};
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, reclaim};
 use ginnel_region::device::{self, Source};
@@ -231,7 +231,7 @@ impl Survey {
         let address = |bytes, port| (tuple.local_port != 0).then(|| address::text(bytes, port));
         // Where the path is cut, the next byte goes by TCP.
         let tcp = out_carrier == Carrier::Tcp || in_carrier == Carrier::Tcp || active && slot.has(flag::CUT);
-        let why = if tcp { Some(why(slot, &holders, stage)) } else { None };
+        let why = if tcp { Some(why(slot, &holders, stage, || self.is_held(slot))) } else { None };
         let connection = Connection {
             cookie,
             generation,
@@ -257,16 +257,28 @@ impl Survey {
         (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation).then_some(connection)
     }
 
+    /// The segment that a connection is in.
+    fn region_of(&self, slot: &Slot) -> Option<&Region> {
+        let id = slot.segment.load(Relaxed);
+        self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).find(|region| region.id() == id)
+    }
+
+    /// What this end sends in a channel (0), or what it receives (1).
+    fn direction(&self, slot: &Slot, which: u8) -> Option<Direction<'_>> {
+        let page = slot.channel.load(Relaxed);
+        let region = self.region_of(slot).filter(|region| region.owner(page).is_some())?;
+        Some(Channel::at(region, page).direction(which ^ slot.side()))
+    }
+
+    /// Does the other end keep what this one sends on TCP?
+    fn is_held(&self, slot: &Slot) -> bool {
+        self.direction(slot, 0).is_some_and(Direction::asked_back)
+    }
+
     /// By what this end is woken when it sleeps: what it asked for last, else what it would ask for.
     fn wake(&self, slot: &Slot) -> Wake {
-        let id = slot.segment.load(Relaxed);
-        let regions = self.regions.values().filter_map(|(_, region)| region.as_ref().ok());
-        let region = regions.into_iter().find(|region| region.id() == id);
-        let page = slot.channel.load(Relaxed);
-        let wish = region.filter(|region| region.owner(page).is_some()).map(|region| {
-            let incoming = Channel::at(region, page).direction(1 - slot.side());
-            Want::of(incoming.want_data().load(Relaxed))
-        });
+        let region = self.region_of(slot);
+        let wish = self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));
         let tokens_only = region.is_some_and(Region::tokens_only);
         let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. }));
         let better = if device { Wake::Doorbell } else { Wake::Fifo };
@@ -397,7 +409,7 @@ impl Why {
     }
 }
 
-fn why(slot: &Slot, holders: &[&Process], stage: Stage) -> Why {
+fn why(slot: &Slot, holders: &[&Process], stage: Stage, is_held: impl FnOnce() -> bool) -> Why {
     let reason = slot.reason();
     if reason != Reason::None {
         return Why::of(reason);
@@ -411,6 +423,7 @@ fn why(slot: &Slot, holders: &[&Process], stage: Stage) -> Why {
         Stage::Published => Why::of(Reason::NoPeer),
         Stage::Offered | Stage::Settling => Why::new("settling", "the ends have met and are agreeing on the bytes so far"),
         Stage::Active if slot.has(flag::HOLD) => Why::of(Reason::Held),
+        Stage::Active if is_held() => Why::of(Reason::Held),
         Stage::Active => Why::new("ready", "moves at the next write"),
         Stage::Broken => Why::of(Reason::Corrupt),
         Stage::Plain | Stage::Closed => Why::new("plain", "stays on TCP"),

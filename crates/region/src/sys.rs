@@ -63,6 +63,13 @@ pub fn file_size_limit() -> u64 {
     soft_limit(libc::RLIMIT_FSIZE as usize).unwrap_or(u64::MAX)
 }
 
+/// How much address space (`RLIMIT_AS`) and private memory (`RLIMIT_DATA`) this process may have, soft, bytes.
+#[must_use]
+pub fn memory_limits() -> (u64, u64) {
+    let limit = |which| soft_limit(which as usize).unwrap_or(u64::MAX);
+    (limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA))
+}
+
 /// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows, close-on-exec.
 /// Where that fails the descriptor stays where it is.
 #[must_use]

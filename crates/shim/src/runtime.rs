@@ -184,7 +184,7 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
-        } else if flags & libc::O_ASYNC != 0 || least > 1 {
+        } else if flags & libc::O_ASYNC != 0 || least > 1 || crate::ops::sock::is_unfit(fd) {
             slot.make_plain(Reason::Option);
         }
     }

@@ -192,7 +192,11 @@ static void in_turns(struct end *e) {
             do n = read(in, &turn, 1);
             while (n < 0 && errno == EINTR);
         if (n != 1 && !all_done(e)) fail(e, "the process that had the turn is gone");
-        if (all_done(e)) break;
+        if (all_done(e)) {
+            // End of file would not come where another thread's fork has a copy of the pipe.
+            (void)!write(out, &turn, 1);
+            break;
+        }
         engine(me, IN | OUT, 1 + (long)below(&me->rng, 30));
         mine = false;
         if (write(out, &turn, 1) != 1 && !all_done(e)) fail(e, "the process that has the turn next is gone");

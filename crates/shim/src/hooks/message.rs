@@ -90,10 +90,11 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
 /// # Safety
 /// As for `recvmsg(2)`.
 unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
-    if bypass() || message.is_null() {
+    // SAFETY: not null, so a message by the caller's promise.
+    if bypass() || message.is_null() || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd) {
         return Outcome::Libc;
     }
-    // SAFETY: not null, so a message by the caller's promise, and its pieces describe writable memory of the program.
+    // SAFETY: as above, and its pieces describe writable memory of the program.
     let outcome = unsafe { with_pieces((*message).msg_iov, (*message).msg_iovlen, |pieces, _| ops::io::recv(fd, pieces, flags)) };
     if matches!(outcome, Outcome::Done(_)) {
         // SAFETY: as above; the kernel writes the same fields.

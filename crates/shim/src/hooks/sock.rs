@@ -70,6 +70,9 @@ pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
+    if !bypass() {
+        ops::sock::reading_option(fd, level, name);
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { next::getsockopt(fd, level, name, value, len) };
     if result == 0 && !value.is_null() && !len.is_null() && !bypass() {

@@ -2,8 +2,8 @@
 use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::{next, runtime};
-use core::sync::atomic::Ordering;
-use ginnel_channel::ledger::{Reason, Stage};
+use core::sync::atomic::{AtomicBool, Ordering};
+use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::{kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
@@ -41,31 +41,66 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     if done < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(done) }
 }
 
+const SO_ZEROCOPY: c_int = 60;
+const SO_TXTIME: c_int = 61;
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
+const TCP_ULP: c_int = 31;
+const TCP_INQ: c_int = 36;
+
+/// Options that only the kernel can honour.
+const UNFIT: [(c_int, c_int); 12] = [
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    (libc::SOL_SOCKET, SO_TIMESTAMP_NEW),
+    (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
+    (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::SOL_SOCKET, SO_ZEROCOPY),
+    (libc::SOL_SOCKET, SO_TXTIME),
+    (libc::IPPROTO_TCP, TCP_ULP),
+    (libc::IPPROTO_TCP, libc::TCP_REPAIR),
+    (libc::IPPROTO_TCP, TCP_INQ),
+];
+
+/// Whether the program ever set one of them: connections that come after ask for all.
+static UNFIT_SET: AtomicBool = AtomicBool::new(false);
+
+/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
+pub fn is_unfit(fd: c_int) -> bool {
+    UNFIT_SET.load(Ordering::Relaxed)
+        && UNFIT.iter().any(|&(level, name)| {
+            // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
+            let mut value: c_int = -1;
+            name != TCP_ULP && kernel::getsockopt(fd, level, name, &mut value).is_ok() && value >= c_int::from(name != libc::SO_PEEK_OFF)
+        })
+}
+
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP, SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
 pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
-    const SO_ZEROCOPY: c_int = 60;
-    const SO_TXTIME: c_int = 61;
-    const TCP_INQ: c_int = 36;
-    const TCP_ULP: c_int = 31;
-    let unfit = match level {
-        libc::SOL_SOCKET => matches!(
-            name,
-            libc::SO_TIMESTAMP
-                | libc::SO_TIMESTAMPNS
-                | libc::SO_TIMESTAMPING
-                | 63
-                | 64
-                | 65
-                | libc::SO_PEEK_OFF
-                | SO_ZEROCOPY
-                | SO_TXTIME
-        ),
-        libc::IPPROTO_TCP => matches!(name, TCP_ULP | libc::TCP_REPAIR | TCP_INQ),
-        _ => false,
-    };
-    if unfit && runtime::classify(fd).is_tcp() {
+    if UNFIT.contains(&(level, name)) && runtime::classify(fd).is_tcp() {
+        UNFIT_SET.store(true, Ordering::Relaxed);
         super::io::hand_over_for(fd, Reason::Option);
     }
+}
+
+/// Before `getsockopt`: one option is a receive.
+pub fn reading_option(fd: c_int, level: c_int, name: c_int) {
+    const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+    if (level, name) == (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) && runtime::classify(fd).is_tcp() {
+        super::io::hand_over_for(fd, Reason::Option);
+    }
+}
+
+/// May the kernel have control data for a receive: does the socket stay on TCP, perhaps for an option that brings some?
+pub fn has_control(fd: c_int) -> bool {
+    runtime::known(fd).is_some_and(|endpoint| {
+        let slot = endpoint.slot;
+        let stage = slot.stage();
+        stage == Stage::Plain || slot.has(flag::HOLD) && (stage != Stage::Active || endpoint.on_tcp())
+    })
 }
 
 /// The value of an option that is a number.
