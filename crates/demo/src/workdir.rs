@@ -10,7 +10,7 @@ use crate::undo::{self, Undo};
 
 const PREFIX: &str = "ginnel-demo-";
 
-/// A private directory, removed with all in it at the end.
+/// A directory that nobody else may list, removed with all in it at the end.
 #[derive(Debug)]
 pub struct WorkDir {
     path: PathBuf,
@@ -21,7 +21,8 @@ impl WorkDir {
     /// Makes the directory, named for this process; a leftover of a process that is no more is replaced.
     pub fn create() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
-        let make = || DirBuilder::new().mode(0o700).create(&path);
+        // Servers that become another user find their files by name.
+        let make = || DirBuilder::new().mode(0o711).create(&path);
         // Our own process id: whoever made it before is dead. A symbolic link there makes this fail, as it should.
         make()
             .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))

@@ -70,7 +70,8 @@ fn page() -> String {
 }
 
 fn configuration(dir: &str, listen: &Listen) -> String {
-    let user = if listen.root { "user root;\n" } else { "" };
+    // As with Debian's own settings: the worker is not root any more when it accepts.
+    let user = if listen.root { "user nobody nogroup;\n" } else { "" };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path \"{dir}/{kind}\";\n"))
         .concat();
