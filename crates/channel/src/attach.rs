@@ -3,11 +3,14 @@
 //! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-2` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
+use crate::bells::Bells;
+use crate::join;
 use crate::ledger::{Ledger, Reason};
 use crate::place::{self, Known, Place};
 use ginnel_region::{Config, Error, Segment, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -30,7 +33,7 @@ const FEWEST_DESCRIPTORS: u64 = 256;
 pub struct Settings {
     /// Directory of the ledger and of segments given by name.
     pub directory: PathBuf,
-    /// The segment's file.
+    /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
     pub segment: PathBuf,
     /// How a segment is made where there is none.
     pub config: Config,
@@ -120,6 +123,8 @@ pub struct Attachment {
     wake_dir: AtomicI32,
     /// The guest driver's device, to ring doorbells with; -1 where there are none.
     device: AtomicI32,
+    /// Where `ginneld` gave the segment: its doorbells.
+    pub bells: Option<Bells>,
     lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
     pub(crate) peers: crate::waiter::PeerFifos,
@@ -139,7 +144,11 @@ pub struct Unattached {
 
 impl Unattached {
     fn new(what: &Path, error: &Error) -> Self {
-        let reason = if *error == Error::NoMemory { Reason::NoMemory } else { Reason::NoSegment };
+        let reason = match error {
+            Error::NoMemory => Reason::NoMemory,
+            _ if join::is_socket(what) => Reason::NotServed,
+            _ => Reason::NoSegment,
+        };
         Self { reason, message: format!("{}: {error}", what.display()) }
     }
 }
@@ -169,17 +178,21 @@ impl Attachment {
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
             unattached
         };
-        let segment = Segment::open_or_create(&settings.segment, &settings.config).map_err(refuse)?;
+        let (segment, bells) = open(&settings).map_err(refuse)?;
         ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
         let place = Place::of(&segment);
         // Another life of this kernel in the same segment is another member.
         let key = segment.id() ^ place.map_or(0, |place| place.life());
-        let member = ledger.member_of(key, ticket, || place::choose_member(&segment, place)).ok_or_else(|| refuse(Error::Full))?;
+        let mark = ledger_mark(&settings.directory);
+        let holds = |member| place::is_ours(&segment, place, member, mark);
+        let choose = || place::choose_member(&segment, place, mark);
+        let member = ledger.member_of(key, ticket, holds, choose).ok_or_else(|| refuse(Error::Full))?;
         let wake_dir = open_wake_directory(&wake_directory(&settings.directory, &settings.segment));
         let tokens = settings.tokens || segment.tokens_only();
         // FIFOs reach nobody in another kernel, doorbells everybody.
-        let device = if place.is_some() && !tokens { open_device(&settings.segment) } else { -1 };
-        let fifos = !tokens && if place.is_some() { device >= 0 } else { wake_dir.is_ok() };
+        let in_guest = place.is_some() && bells.is_none();
+        let device = if in_guest && !tokens { open_device(&settings.segment) } else { -1 };
+        let fifos = !tokens && if in_guest { device >= 0 } else { wake_dir.is_ok() };
         let attachment = Self {
             ledger,
             segment,
@@ -190,6 +203,7 @@ impl Attachment {
             ticket: AtomicU32::new(ticket),
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
             device: AtomicI32::new(device),
+            bells,
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
             peers: crate::waiter::PeerFifos::new(),
@@ -199,6 +213,9 @@ impl Attachment {
         };
         attachment.own(attachment.wake_dir());
         attachment.own(attachment.device());
+        if let Some(bells) = &attachment.bells {
+            bells.each(|fd| attachment.own(fd));
+        }
         attachment.lock_member();
         Ok(attachment)
     }
@@ -259,6 +276,9 @@ impl Attachment {
     pub fn reenter(&self) -> bool {
         self.peers.forget_lock();
         self.service_page.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.bells {
+            bells.forget_parent();
+        }
         match self.ledger.enter() {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);
@@ -317,6 +337,18 @@ impl Attachment {
     }
 }
 
+fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
+    if join::is_socket(&settings.segment) {
+        return join::open(&settings.segment).map(|(segment, bells)| (segment, Some(bells)));
+    }
+    Segment::open_or_create(&settings.segment, &settings.config).map(|segment| (segment, None))
+}
+
+/// Tells a ledger from those of other users and containers.
+fn ledger_mark(directory: &Path) -> u64 {
+    directory.metadata().map_or(0, |meta| meta.ino() ^ meta.dev() << 40)
+}
+
 fn make_directory(directory: &Path) -> Result<(), Unattached> {
     let unattached = |errno| Unattached::new(directory, &Error::System { doing: "make directory", errno });
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| unattached(libc::EINVAL))?;
@@ -336,9 +368,15 @@ fn make_directory(directory: &Path) -> Result<(), Unattached> {
     Ok(())
 }
 
-/// `SEGMENT.wake`: beside a file, and in `directory` for a device, beside which nothing can lie.
+/// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
 #[must_use]
 pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
+    if join::is_socket(segment) {
+        // One name for each path. FNV-1a: nobody gains by two paths with one name.
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = segment.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, hash);
+        return directory.join(format!(".ginneld-{hash:016x}.wake"));
+    }
     let device = segment.starts_with("/dev") && !segment.starts_with("/dev/shm");
     if device || segment.starts_with("/sys") {
         // The memory of a PCI device, .../0000:01:00.0/resource2, is called after the device.

@@ -373,8 +373,9 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         let want = park::promise(direction.want_data());
-        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none.
-        let owed = slot.tx.owed.load(Relaxed) + u64::from(want != Want::Closed);
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none. One that was promised before (`wake_by_token`)
+        // has not armed since, and one promise stands for one token.
+        let owed = slot.tx.owed.load(Relaxed) + u64::from(!matches!(want, Want::Closed | Want::Promised));
         direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
         slot.tx.owed.store(owed, Relaxed);
@@ -390,7 +391,9 @@ impl<'a> Endpoint<'a> {
         }
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
-            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, None),
+            Want::Waiter { page, bit } => {
+                waiter::ring(self.attachment, page, bit, None);
+            }
             // Taken back: the token that was counted will not come.
             Want::Token => {
                 slot.rx.armed.fetch_sub(1, Relaxed);
@@ -591,8 +594,33 @@ impl<'a> Endpoint<'a> {
                 Slot::count(&self.slot.tx.owed, 1);
                 self.pay_tokens();
             }
-            Want::Waiter { page, bit } => waiter::ring(self.attachment, page, bit, Some(self.slot)),
+            Want::Waiter { page, bit } => {
+                if !waiter::ring(self.attachment, page, bit, Some(self.slot)) {
+                    self.wake_by_token();
+                }
+            }
             Want::Nothing | Want::Closed | Want::Promised => {}
+        }
+    }
+
+    /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's is, so that it is counted. In ring phase, under the send lock.
+    #[cold]
+    fn wake_by_token(self) {
+        match park::promise(self.outgoing().want_data()) {
+            // None will be read, or one is on its way.
+            Want::Closed | Want::Promised => {}
+            Want::Nothing | Want::Token | Want::Waiter { .. } => {
+                Slot::count(&self.slot.tx.owed, 1);
+                self.pay_tokens();
+            }
+        }
+    }
+
+    /// The daemon by whose way machines are rung is gone, perhaps with a ring that it had not passed on: wakes the reader at the other end over TCP.
+    pub fn wake_again(self) {
+        let _held = self.send_lock();
+        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+            self.wake_by_token();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::args::Run;
 use crate::elf::{self, Unreachable};
-use crate::exec;
+use crate::{exec, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
 use ginnel_region::device;
@@ -76,8 +76,10 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
             ensure!(directory.is_dir(), "segment {}: there is no directory {}", path.display(), directory.display());
             changes.push(("GINNEL_SEGMENT", path.into()));
         } else {
-            changes.push(("GINNEL_SEGMENT", segment.as_str().into()));
+            changes.push(("GINNEL_SEGMENT", served::socket(segment.as_str()).map_or_else(|| segment.as_str().into(), PathBuf::into_os_string)));
         }
+    } else if let Some(socket) = served::from_environment() {
+        changes.push(("GINNEL_SEGMENT", socket.into()));
     }
     // In a virtual machine: the segment that its host shares with it, unless something else was said.
     if args.segment.is_none()

@@ -2,15 +2,18 @@
 
 use crate::address;
 use crate::name::is_by_product;
+use crate::served;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
 use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, wake_directory};
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
-use ginnel_channel::{Reason, Slot, Stage, reclaim};
+use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
 use ginnel_region::device::{self, Source};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -49,6 +52,12 @@ impl Survey {
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Looks at the segments of `ginneld` too, whether anybody uses them or not.
+    pub fn with_served(mut self) -> Self {
+        self.elsewhere.extend(served::all().into_iter().map(|(_, socket)| socket));
+        self
     }
 
     /// What is there now. `patient`: waits a second where something died just now, so that its memory is freed too.
@@ -116,6 +125,7 @@ impl Survey {
             let named =
                 std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && may_be_segment(path));
             self.elsewhere.extend(named);
+            self.elsewhere.extend(served::from_environment());
             self.elsewhere.extend(device::find());
             let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
             if let Some((_, ledger)) = &self.ledger {
@@ -138,7 +148,7 @@ impl Survey {
     fn region(&mut self, path: &Path) -> Option<&Result<Region, Error>> {
         let now = identity(path)?;
         if self.regions.get(path).is_none_or(|(known, _)| *known != now) {
-            self.regions.insert(path.to_owned(), (now, Region::open(path)));
+            self.regions.insert(path.to_owned(), (now, join::look(path)));
         }
         self.regions.get(path).map(|(_, region)| region)
     }
@@ -268,7 +278,7 @@ impl Survey {
             Want::of(incoming.want_data().load(Relaxed))
         });
         let tokens_only = region.is_some_and(Region::tokens_only);
-        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. }));
+        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. } | Source::Host { .. }));
         let better = if device { Wake::Doorbell } else { Wake::Fifo };
         match wish {
             Some(Want::Waiter { .. }) => better,
@@ -278,9 +288,9 @@ impl Survey {
     }
 }
 
-/// A file, or a device that a driver made.
+/// A file, a device that a driver made, or a daemon's socket.
 fn may_be_segment(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device())
+    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device() || meta.file_type().is_socket())
 }
 
 /// Every file of the directory that may be a segment.
@@ -342,6 +352,10 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     let paths = shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
     let mut segments: Vec<PathBuf> =
         paths.filter(|path| may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
+    // Memory that a daemon gave has no name there; the process was started with that of the socket.
+    let environment = std::fs::read(format!("/proc/{}/environ", process.pid.load(Relaxed))).unwrap_or_default();
+    let named = environment.split(|&byte| byte == 0).find_map(|variable| variable.strip_prefix(b"GINNEL_SEGMENT="));
+    segments.extend(named.map(|path| PathBuf::from(OsStr::from_bytes(path))).filter(|path| path.is_absolute() && join::is_socket(path)));
     segments.dedup();
     segments
 }

@@ -82,6 +82,13 @@ pub fn move_high(fd: i32) -> i32 {
     }
 }
 
+/// `dup3(2)`, close-on-exec: `to` stands for what `from` stands for, at once. `from` is closed.
+pub fn replace(from: i32, to: i32) {
+    // SAFETY: no memory is passed.
+    let _ = unsafe { raw(Sysno::dup3, [from as usize, to as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+    close(from);
+}
+
 /// `fcntl(2)` with a number as its argument.
 ///
 /// # Errors
@@ -264,6 +271,15 @@ pub fn link(old: &CStr, new: &CStr) -> Result<()> {
 pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
     unsafe { raw(Sysno::read, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// `pread(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    unsafe { raw(Sysno::pread64, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
 }
 
 /// `write(2)`.
