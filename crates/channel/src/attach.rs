@@ -8,7 +8,7 @@ use crate::join;
 use crate::ledger::{Ledger, Reason};
 use crate::place::{self, Known, Place};
 use ginnel_region::{Config, Error, Segment, sys};
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,17 @@ pub const LEDGER: &str = "sockets-2";
 #[must_use]
 pub fn is_ledger(name: &str) -> bool {
     name == "sockets" || name.starts_with("sockets-")
+}
+
+/// In the directory of wake-ups of a segment of `ginneld`: a link to the socket, by which the segment is found again.
+const SOCKET: &CStr = c"socket";
+
+/// The sockets of `ginneld` at which processes of this user have joined.
+#[must_use]
+pub fn sockets(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b".ginneld-"));
+    dirs.filter_map(|entry| std::fs::read_link(entry.path().join(OsStr::from_bytes(SOCKET.to_bytes()))).ok()).collect()
 }
 
 /// A process that may have fewer descriptors is left alone.
@@ -188,6 +199,9 @@ impl Attachment {
         let choose = || place::choose_member(&segment, place, mark);
         let member = ledger.member_of(key, ticket, holds, choose).ok_or_else(|| refuse(Error::Full))?;
         let wake_dir = open_wake_directory(&wake_directory(&settings.directory, &settings.segment));
+        if let (Some(_), Ok(dir), Ok(socket)) = (&bells, wake_dir, CString::new(settings.segment.as_os_str().as_bytes())) {
+            let _ = sys::symlinkat(&socket, dir, SOCKET);
+        }
         let tokens = settings.tokens || segment.tokens_only();
         // FIFOs reach nobody in another kernel, doorbells everybody.
         let in_guest = place.is_some() && bells.is_none();

@@ -200,7 +200,13 @@ impl Ledger {
     }
 
     /// As which member of a segment this ledger's processes appear, if that was settled and `holds`; else settles it with `choose`.
-    pub fn member_of(&self, segment: u64, me: u32, holds: impl Fn(u16) -> bool, choose: impl FnOnce() -> Option<u16>) -> Option<u16> {
+    pub fn member_of(
+        &self,
+        segment: u64,
+        me: u32,
+        holds: impl Fn(u16) -> bool,
+        choose: impl FnOnce() -> Option<u16>,
+    ) -> Option<u16> {
         let header = self.header();
         let _held = header.members_lock.lock(self, me);
         let known = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == segment);

@@ -5,6 +5,7 @@ use crate::elf::{self, Unreachable};
 use crate::{exec, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
+use ginnel_channel::join::is_socket;
 use ginnel_region::device;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -73,10 +74,19 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
             // The program may change its directory.
             let path = std::path::absolute(&path).with_context(|| format!("segment {}", path.display()))?;
             let directory = path.parent().unwrap_or(Path::new("/"));
-            ensure!(directory.is_dir(), "segment {}: there is no directory {}", path.display(), directory.display());
+            // Where a daemon is gone the program goes on over TCP, and the shim says why.
+            ensure!(
+                directory.is_dir() || is_socket(&path),
+                "segment {}: there is no directory {}",
+                path.display(),
+                directory.display()
+            );
             changes.push(("GINNEL_SEGMENT", path.into()));
         } else {
-            changes.push(("GINNEL_SEGMENT", served::socket(segment.as_str()).map_or_else(|| segment.as_str().into(), PathBuf::into_os_string)));
+            changes.push((
+                "GINNEL_SEGMENT",
+                served::socket(segment.as_str()).map_or_else(|| segment.as_str().into(), PathBuf::into_os_string),
+            ));
         }
     } else if let Some(socket) = served::from_environment() {
         changes.push(("GINNEL_SEGMENT", socket.into()));

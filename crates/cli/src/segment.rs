@@ -51,7 +51,9 @@ fn create(args: &Create) -> Result<()> {
     fs::set_permissions(&path, Permissions::from_mode(args.mode.0)).with_context(|| format!("permissions of {shown}"))?;
     print(&format!("Created segment {name}: {shown}\n"))?;
     match served::socket(name).filter(|_| !args.name.is_path()) {
-        Some(_) => print(&format!("ginneld serves a segment of that name, and `--segment {name}` means that one: name this by its path.\n")),
+        Some(_) => print(&format!(
+            "ginneld serves a segment of that name, and `--segment {name}` means that one: name this by its path.\n"
+        )),
         None => Ok(()),
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::address;
 use crate::name::is_by_product;
-use crate::served;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
-use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, wake_directory};
+use crate::served;
+use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, sockets, wake_directory};
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
@@ -12,8 +12,6 @@ use ginnel_region::device::{self, Source};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -129,6 +127,10 @@ impl Survey {
             self.elsewhere.extend(device::find());
             let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
             if let Some((_, ledger)) = &self.ledger {
+                // Memory that a daemon gave has no name among a process's maps.
+                if live(ledger).any(|(_, process)| !known.contains(&process.segment.load(Relaxed))) {
+                    self.elsewhere.extend(sockets(&directory));
+                }
                 self.elsewhere.extend(
                     live(ledger)
                         .filter(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
@@ -352,10 +354,6 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     let paths = shared.filter_map(|line| line.find('/').and_then(|at| line.get(at..))).map(PathBuf::from);
     let mut segments: Vec<PathBuf> =
         paths.filter(|path| may_be_segment(path) && matches!(Region::open(path), Ok(_) | Err(Error::Version { .. }))).collect();
-    // Memory that a daemon gave has no name there; the process was started with that of the socket.
-    let environment = std::fs::read(format!("/proc/{}/environ", process.pid.load(Relaxed))).unwrap_or_default();
-    let named = environment.split(|&byte| byte == 0).find_map(|variable| variable.strip_prefix(b"GINNEL_SEGMENT="));
-    segments.extend(named.map(|path| PathBuf::from(OsStr::from_bytes(path))).filter(|path| path.is_absolute() && join::is_socket(path)));
     segments.dedup();
     segments
 }

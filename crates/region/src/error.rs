@@ -74,7 +74,10 @@ impl fmt::Display for Error {
                 write!(f, "a file of {needed} bytes is needed, and files may have {allowed} (ulimit -f)")
             }
             Self::Size(size) => write!(f, "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"),
-            Self::Refused => write!(f, "ginneld does not let this process in; its log says why (users, groups or processes of segment.NAME.host)"),
+            Self::Refused => write!(
+                f,
+                "ginneld does not let this process in; its log says why (users, groups or processes of segment.NAME.host)"
+            ),
             Self::Unsealed => write!(f, "the memory is not sealed, as ginneld's is; see what listens there"),
             Self::NoDaemon(what) => write!(f, "{what}; see whether ginneld runs there"),
             Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),

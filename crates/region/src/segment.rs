@@ -309,7 +309,8 @@ impl Segment {
     /// Are tokens the only wake-up in this segment?
     #[must_use]
     pub fn tokens_only(&self) -> bool {
-        self.features & FEATURE_TOKENS_ONLY != 0 || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 })
+        self.features & FEATURE_TOKENS_ONLY != 0
+            || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 })
     }
 
     /// How it came into this machine.

@@ -254,6 +254,15 @@ pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
     unsafe { raw(Sysno::unlinkat, [dir as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// `symlinkat(2)`: `name` in `dir` points to `target`.
+///
+/// # Errors
+/// The `errno`.
+pub fn symlinkat(target: &CStr, dir: i32, name: &CStr) -> Result<()> {
+    // SAFETY: both are terminated strings.
+    unsafe { raw(Sysno::symlinkat, [target.as_ptr() as usize, dir as usize, name.as_ptr() as usize, 0, 0, 0]) }.map(drop)
+}
+
 /// `linkat(2)` of one path to another; fails with EEXIST rather than replacing.
 ///
 /// # Errors
