@@ -71,6 +71,7 @@ fn programs_hold_in_a_served_segment() {
             assert_eq!(run(&stand, &name).stdout, expected, "{name} {more:?}");
         }
     }
+    // Each stand had a ledger of its own, of which nobody is left.
     let stand = stand(&daemon.socket(), &[]);
     run(&stand, "half_close");
     assert!(stand.report().ring_bytes() > 0, "{:?}: {}", stand.report(), stand.status());
@@ -131,7 +132,11 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
         let script =
             format!("mount -t tmpfs none /run && ln -s {} /run/ginnel && exec {} {args}", run.display(), build::ginnel().display());
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &script]).env("GINNEL_DIR", &dir).env_remove("GINNEL_SEGMENT").env_remove("RUNTIME_DIRECTORY");
+        command
+            .args(["-m", "sh", "-c", &script])
+            .env("GINNEL_DIR", &dir)
+            .env_remove("GINNEL_SEGMENT")
+            .env_remove("RUNTIME_DIRECTORY");
         let output = command.output().expect("unshare");
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     };

@@ -304,8 +304,11 @@ impl Attachment {
         }
     }
 
-    /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is.
+    /// Shows that this ledger's processes live: a shared lock on the member's file (of the host's, on a byte of the memory), gone when the last of them is.
     fn lock_member(&self) {
+        if let Some(bells) = &self.bells {
+            return bells.show(self.member);
+        }
         let Ok(name) = CString::new(format!("m{}", self.member)) else { return };
         if let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR | libc::O_CREAT, 0o666) {
             let fd = sys::move_high(fd);
@@ -328,6 +331,9 @@ impl Attachment {
             Known::Lives => return true,
             Known::Gone => return false,
             Known::Ours => {}
+        }
+        if let Some(bells) = &self.bells {
+            return bells.shows(member);
         }
         let Ok(name) = CString::new(format!("m{member}")) else { return true };
         let Ok(fd) = sys::openat(self.wake_dir(), &name, libc::O_RDWR, 0) else { return true };

@@ -10,6 +10,7 @@ use crate::join::{self, Fd, Joined};
 use crate::kernel;
 use crate::waiter::{self, Waiter};
 use ginnel_region::{Segment, sys};
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
@@ -28,6 +29,8 @@ pub struct Bells {
     vector: u16,
     vectors: u16,
     machines: Vec<AtomicI32>,
+    /// The memory, opened anew: for locks.
+    memory: AtomicI32,
     /// The daemon is there.
     up: AtomicBool,
     /// Waiters of this process: page << 32 | FIFO, or 0.
@@ -42,12 +45,16 @@ impl Bells {
         // Vector 0 is also rung for whoever comes and goes.
         let vector = u16::from(vectors > 1);
         let own = joined.own.into_iter().nth(vector.into()).map_or(-1, Fd::take);
+        // What came from the daemon is one open file for all, and so would be its locks.
+        let name = CString::new(format!("/proc/self/fd/{}", joined.memory.0)).unwrap_or_default();
+        let memory = sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR, 0).map_or(-1, sys::move_high);
         Self {
             socket: AtomicI32::new(joined.socket.take()),
             own: AtomicI32::new(own),
             vector,
             vectors,
             machines: joined.machines.into_iter().map(|fd| AtomicI32::new(fd.take())).collect(),
+            memory: AtomicI32::new(memory),
             up: AtomicBool::new(true),
             waiters: (0..WAITERS).map(|_| AtomicU64::new(0)).collect(),
             used: AtomicUsize::new(0),
@@ -55,7 +62,7 @@ impl Bells {
     }
 
     fn descriptors(&self) -> impl Iterator<Item = i32> {
-        let all = self.machines.iter().chain([&self.socket, &self.own]);
+        let all = self.machines.iter().chain([&self.socket, &self.own, &self.memory]);
         all.map(|fd| fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0)
     }
 
@@ -79,6 +86,16 @@ impl Bells {
     #[must_use]
     pub fn own(&self) -> i32 {
         self.own.load(Ordering::Relaxed)
+    }
+
+    /// Shows that processes of `member` live, to all of this host, whoever they are: a lock on a byte of the memory, gone when the last of them is.
+    pub(crate) fn show(&self, member: u16) {
+        let _ = sys::share_byte(self.memory.load(Ordering::Relaxed), member.into());
+    }
+
+    /// Does any process of another member of this host live? Unknown counts as yes.
+    pub(crate) fn shows(&self, member: u16) -> bool {
+        sys::byte_is_shared(self.memory.load(Ordering::Relaxed), member.into()).unwrap_or(true)
     }
 
     /// The vector that this process listens to.

@@ -227,6 +227,32 @@ pub fn flock(fd: i32, operation: i32) -> Result<()> {
     unsafe { raw(Sysno::flock, [fd as usize, operation as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+fn byte_lock(fd: i32, command: i32, kind: i32, byte: u64) -> Result<libc::flock> {
+    // SAFETY: all zeroes is a valid `flock`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_start = byte as i64;
+    lock.l_len = 1;
+    // SAFETY: `lock` is writable and has the kernel's shape on 64-bit Linux.
+    unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }.map(|_| lock)
+}
+
+/// Takes a shared lock on one byte of a file for this open file, until it is closed everywhere (`F_OFD_SETLK`, fcntl(2)).
+///
+/// # Errors
+/// The `errno`.
+pub fn share_byte(fd: i32, byte: u64) -> Result<()> {
+    byte_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
+}
+
+/// Has anybody else a lock on this byte of the file?
+///
+/// # Errors
+/// The `errno`.
+pub fn byte_is_shared(fd: i32, byte: u64) -> Result<bool> {
+    byte_lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
 /// `mkdirat(2)`.
 ///
 /// # Errors
