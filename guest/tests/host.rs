@@ -27,6 +27,11 @@ fn carried(seen: &Value) -> bool {
     all.iter().any(|one| one["in_carrier"] == "ring" && one["out_carrier"] == "ring" && one["wake"] == "doorbell")
 }
 
+/// Waits until somebody listens at a port of the guest.
+fn listening(guest: &Guest, port: u16) {
+    guest.sh(&format!("until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do sleep 0.1; done"));
+}
+
 /// Asks both sides, so that each finds what its own dead held, until nothing of the segment is taken.
 fn assert_all_free(guest: &Guest, host: &Host) {
     wait("all pages free", || {
@@ -85,7 +90,8 @@ fn host_and_guest_talk_through_the_segment() {
     let carried = (0..4).any(|_| {
         guest.sh("rm -f report");
         let sink = guest.start("GINNEL_REPORT=/root/report ginnel run -- nc -d -l 5000 >in", PATIENCE).expect("started");
-        let source = host.start(&format!("sleep 1; {run} nc -N 10.77.0.1 5000 <out")).expect("started");
+        listening(guest, 5000);
+        let source = host.start(&format!("{run} nc -N 10.77.0.1 5000 <out")).expect("started");
         source.finish(PATIENCE).expect("well");
         sink.finish().expect("ended").good().expect("well");
         assert_eq!(guest.sh("md5sum <in"), sum);
@@ -93,7 +99,8 @@ fn host_and_guest_talk_through_the_segment() {
     });
     assert!(carried, "the ring carried next to nothing: {}", guest.sh("cat report"));
     let source = guest.start("ginnel run -- nc -N -l 5001 <in", PATIENCE).expect("started");
-    let sink = host.start(&format!("sleep 1; {run} nc -d 10.77.0.1 5001 >back")).expect("started");
+    listening(guest, 5001);
+    let sink = host.start(&format!("{run} nc -d 10.77.0.1 5001 >back")).expect("started");
     sink.finish(PATIENCE).expect("well");
     source.finish().expect("ended").good().expect("well");
     assert_eq!(host.sh("md5sum <back"), sum);
@@ -108,6 +115,24 @@ fn host_and_guest_talk_through_the_segment() {
     let said = session.expect("started").finish().expect("ended").good().expect("well");
     assert_eq!(said.lines().last(), Some("40"));
     drop(_server);
+    assert_all_free(guest, &host);
+    lab.assert_healthy();
+}
+
+/// Who has no driver cannot ring: each is woken by tokens, the host too, which asked for a doorbell.
+#[test]
+fn a_machine_without_the_driver_and_the_host() {
+    let _alone = machine::alone();
+    let lab = Lab::boot(1, false, &[]);
+    let Some(host) = lab.host() else { return };
+    let guest = &lab.guests[0];
+    let there = guest.start("GINNEL_REPORT=/root/report ginnel run -- ./pingpong serve 6000", PATIENCE).expect("started");
+    let asking = run(&lab).replacen("exec", "GINNEL_SPIN=0 GINNEL_REPORT=report exec", 1);
+    let here = host.start(&format!("{asking} ./pingpong ask 10.77.0.1 6000 100 10")).expect("started");
+    here.finish(PATIENCE).expect("well");
+    there.finish().expect("ended").good().expect("well");
+    let (ring, tokens) = (reported(guest, "ring_in").min(host_reported(&host, "ring_in")), reported(guest, "tokens_sent"));
+    assert!(ring >= 64 * 80 && tokens >= 50, "{ring} bytes by ring, {tokens} tokens: {}", guest.sh("cat report"));
     assert_all_free(guest, &host);
     lab.assert_healthy();
 }
@@ -158,7 +183,8 @@ fn a_process_of_the_host_is_killed_in_the_middle_of_traffic() {
     let guest = &lab.guests[0];
     // Nobody but these is attached on the host: when they are gone the guest gives back what they held.
     guest.sh("(ginnel run -- nc -d -l 5000 >/dev/null; echo $? >ended) >/dev/null 2>&1 &");
-    let mut source = host.start(&format!("sleep 1; {} nc 10.77.0.1 5000 </dev/zero", run(&lab))).expect("started");
+    listening(guest, 5000);
+    let mut source = host.start(&format!("{} nc 10.77.0.1 5000 </dev/zero", run(&lab))).expect("started");
     wait_for_ring(guest, "in_ring");
     source.kill();
     wait("the end of nc", || guest.run("test -e ended", Duration::from_secs(10)).ok().filter(|said| said.status == 0));
