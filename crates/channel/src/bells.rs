@@ -33,6 +33,8 @@ pub struct Bells {
     memory: AtomicI32,
     /// The daemon is there.
     up: AtomicBool,
+    /// It came back with another memory: there is nothing to be had from it.
+    another: AtomicBool,
     /// Waiters of this process: page << 32 | FIFO, or 0.
     waiters: Box<[AtomicU64]>,
     /// Those behind the first so many were never used.
@@ -56,6 +58,7 @@ impl Bells {
             machines: joined.machines.into_iter().map(|fd| AtomicI32::new(fd.take())).collect(),
             memory: AtomicI32::new(memory),
             up: AtomicBool::new(true),
+            another: AtomicBool::new(false),
             waiters: (0..WAITERS).map(|_| AtomicU64::new(0)).collect(),
             used: AtomicUsize::new(0),
         }
@@ -69,11 +72,6 @@ impl Bells {
     /// Tells of every descriptor.
     pub(crate) fn each(&self, tell: impl FnMut(i32)) {
         self.descriptors().for_each(tell);
-    }
-
-    /// Lets go of everything.
-    pub(crate) fn close(self, close: impl FnMut(i32)) {
-        self.each(close);
     }
 
     /// The connection to the daemon: it hangs up when that is gone.
@@ -168,9 +166,15 @@ impl Bells {
 
     /// Joins again at `path`. False where that failed, or where the daemon has another memory by now, whose machines are not ours. For the service thread alone.
     pub fn rejoin(&self, path: &Path, segment: &Segment) -> bool {
+        if self.another.load(Ordering::Relaxed) {
+            return false;
+        }
         let joined = join::join(path, sys::monotonic_ns() + PATIENCE, || self.deliver(segment));
-        let Some(joined) = joined.ok().filter(|joined| segment.is_in(joined.memory.0)) else { return false };
-        if joined.machines.len() != self.machines.len() || joined.own.len() != usize::from(self.vectors) {
+        // One who is refused, since all places are taken, has no doorbells.
+        let Some(joined) = joined.ok().filter(|joined| !joined.own.is_empty()) else { return false };
+        let same = joined.machines.len() == self.machines.len() && joined.own.len() == usize::from(self.vectors);
+        if !same || !segment.is_in(joined.memory.0) {
+            self.another.store(true, Ordering::Relaxed);
             return false;
         }
         // Each at the number that its predecessor had: another thread may be about to use it.
@@ -193,6 +197,12 @@ impl Bells {
             let _ = sys::write(place.load(Ordering::Relaxed), &1u64.to_ne_bytes());
         }
         true
+    }
+}
+
+impl Drop for Bells {
+    fn drop(&mut self) {
+        self.each(sys::close);
     }
 }
 

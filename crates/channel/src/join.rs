@@ -32,10 +32,7 @@ pub fn look(path: &Path) -> Result<Segment, Error> {
     if !is_socket(path) {
         return Segment::open(path);
     }
-    open(path).map(|(segment, bells)| {
-        bells.close(sys::close);
-        segment
-    })
+    open(path).map(|(segment, _)| segment)
 }
 
 /// Joins at the socket `path`, and maps what the daemon gives.

@@ -34,6 +34,7 @@ fn create(args: &Create) -> Result<()> {
         make_directory(&directory)?;
     }
     let path = args.name.path(&directory);
+    ensure!(!is_socket(&path), "{}: names that end in '.sock' belong to ginneld; choose another", path.display());
     let config = Config { size: args.size.0, mode: args.mode.0, tokens_only: args.tokens };
     let made = Segment::create(&path, &config);
     let (name, shown) = (args.name.as_str(), path.display());

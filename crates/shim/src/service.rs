@@ -49,8 +49,8 @@ const SHARED_TICK: u64 = 200;
 const IDLE_TICK: u64 = 5000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
-/// How often it then tries to join again at most, nanoseconds.
-const REJOIN: u64 = 250_000_000;
+/// How long it then waits before it tries to join again, at first and at most, nanoseconds.
+const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
 /// How often it looks at paths while rings carry bytes or a path is in question, ms.
 const PATH_TICK: u64 = 1000;
 /// How often it looks whether rings carry bytes, ms.
@@ -168,7 +168,7 @@ fn listen(attachment: &Attachment) {
 }
 
 /// Wakes those whom machines have rung; where the daemon is gone does without it, and joins again once it is back. False while it is away.
-fn hear(attachment: &'static Attachment, rejoined: &mut u64) -> bool {
+fn hear(attachment: &'static Attachment, again: &mut Again) -> bool {
     let Some(bells) = &attachment.bells else { return true };
     bells.deliver(&attachment.segment);
     if bells.lost() {
@@ -176,14 +176,24 @@ fn hear(attachment: &'static Attachment, rejoined: &mut u64) -> bool {
             let _ = with_endpoint(index, Endpoint::wake_again);
         }
     }
-    if !bells.up() && sys::monotonic_ns() - *rejoined > REJOIN {
+    if bells.up() {
+        *again = Again::default();
+    } else if sys::monotonic_ns() >= again.at {
         if bells.rejoin(&attachment.settings.segment, &attachment.segment) {
             listen(attachment);
             bells.deliver(&attachment.segment);
         }
-        *rejoined = sys::monotonic_ns();
+        again.pause = (again.pause * 2).clamp(REJOIN[0], REJOIN[1]);
+        again.at = sys::monotonic_ns() + again.pause;
     }
     bells.up()
+}
+
+/// When to try to join again, and the pause before that: monotonic nanoseconds.
+#[derive(Default)]
+struct Again {
+    at: u64,
+    pause: u64,
 }
 
 fn spawn() -> bool {
@@ -251,10 +261,10 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
 fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
-    let mut rejoined = 0;
+    let mut again = Again::default();
     let (mut woken, mut next, mut next_path) = (true, 0, 0);
     loop {
-        let served = hear(attachment, &mut rejoined);
+        let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
         if woken || now >= next {
             next = now + tick(attachment) * 1_000_000;
