@@ -45,6 +45,15 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    fn kill_serving(&self) -> Result<()> {
+        let log = self.log();
+        let line = log.lines().rfind(|line| line.contains("event=started")).context("it has not started")?;
+        let pid = line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")?;
+        // SAFETY: touches no memory; its number is its own as long as its keeper, our child, waits for it.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        Ok(())
+    }
+
     /// Kills the instance that serves, under its keeper, and waits until the next one has taken over.
     ///
     /// # Errors
@@ -52,10 +61,7 @@ impl Daemon {
     pub fn kill_instance(&self) -> Result<()> {
         let started = |log: &str| log.matches("event=started").count();
         let log = self.log();
-        let line = log.lines().rfind(|line| line.contains("event=started")).context("it has not started")?;
-        let pid = line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")?;
-        // SAFETY: touches no memory; the keeper, our child, waits for this process, and starts another at once.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        self.kill_serving()?;
         let until = Instant::now() + Duration::from_secs(20);
         while started(&self.log()) == started(&log) {
             if Instant::now() > until {
@@ -63,6 +69,25 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        Ok(())
+    }
+
+    /// The socket at which processes of the host join a segment.
+    #[must_use]
+    pub fn host_socket(&self, segment: &str) -> PathBuf {
+        self.config.with_file_name("run").join(segment).join("host.sock")
+    }
+
+    /// Kills the instance that serves and its keeper, for good.
+    ///
+    /// # Errors
+    /// Where it has not started.
+    pub fn kill(&mut self) -> Result<()> {
+        // SAFETY: touches no memory; the process is our child and has not been waited for. Stopped, it starts no other.
+        unsafe { libc::kill(libc::pid_t::try_from(self.child.id())?, libc::SIGSTOP) };
+        self.kill_serving()?;
+        self.child.kill()?;
+        self.child.wait()?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! | [`machine`] | a running guest: boot, run commands, reset, kill |
 //! | [`agent`] | the channel by which commands go into a guest; its other end is `src/bin/init.rs`, the guest's first process |
 //! | [`network`] | an Ethernet switch between guests |
+//! | [`host`] | the host in that network: a namespace of its own, in which programs are started |
 //! | [`daemon`] | `ginneld`, in a directory of its own |
 //!
 //! ```no_run
@@ -23,6 +24,7 @@
 
 pub mod agent;
 pub mod daemon;
+pub mod host;
 pub mod initramfs;
 pub mod kernel;
 pub mod machine;

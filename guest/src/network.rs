@@ -2,6 +2,7 @@
 //! it drops frames for a guest that does not take them.
 
 use anyhow::Result;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ type Ports = Arc<Mutex<Vec<(u64, SyncSender<Arc<[u8]>>)>>>;
 pub struct Switch {
     socket: PathBuf,
     ended: Arc<AtomicBool>,
+    ports: Ports,
 }
 
 impl Switch {
@@ -31,18 +33,41 @@ impl Switch {
         let socket = directory.join("switch");
         let listener = UnixListener::bind(&socket)?;
         let (ports, ended) = (Ports::default(), Arc::new(AtomicBool::new(false)));
-        let end = Arc::clone(&ended);
+        let (end, plugged) = (Arc::clone(&ended), Arc::clone(&ports));
         std::thread::spawn(move || {
             for (id, guest) in (0u64..).zip(listener.incoming()) {
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                if let Ok(guest) = guest {
-                    plug_in(id, guest, &ports);
+                if let Ok((mut guest, Ok(mut out))) = guest.map(|guest| {
+                    let out = guest.try_clone();
+                    (guest, out)
+                }) {
+                    plug_in(id, move || next(&mut guest), move |frame| out.write_all(frame).is_ok(), &plugged);
                 }
             }
         });
-        Ok(Self { socket, ended })
+        Ok(Self { socket, ended, ports })
+    }
+
+    /// Plugs in a network interface of the host.
+    pub(crate) fn plug_tap(&self, tap: File) -> Result<()> {
+        let mut input = tap.try_clone()?;
+        let out = Mutex::new(tap);
+        let sink = move |frame: &[u8]| {
+            // The kernel takes a frame with each write, without its length.
+            let Some(frame) = frame.get(4..) else { return true };
+            // One that it does not take is lost, as on a wire.
+            let _ = out.lock().unwrap_or_else(PoisonError::into_inner).write(frame);
+            true
+        };
+        let source = move || {
+            let mut frame = vec![0; LARGEST as usize];
+            let bytes = input.read(&mut frame).ok().filter(|&bytes| bytes > 0)?;
+            Some([&u32::try_from(bytes).ok()?.to_be_bytes()[..], &frame[..bytes]].concat().into())
+        };
+        plug_in(u64::MAX, source, sink, &self.ports);
+        Ok(())
     }
 
     /// What QEMU takes as its `-netdev`.
@@ -60,14 +85,19 @@ impl Drop for Switch {
     }
 }
 
-fn plug_in(id: u64, mut guest: UnixStream, ports: &Ports) {
+/// One port: frames come from `source` until it ends, and go into `sink` until it takes no more.
+fn plug_in(
+    id: u64,
+    mut source: impl FnMut() -> Option<Arc<[u8]>> + Send + 'static,
+    mut sink: impl FnMut(&[u8]) -> bool + Send + 'static,
+    ports: &Ports,
+) {
     let (sender, frames) = sync_channel::<Arc<[u8]>>(QUEUE);
     ports.lock().unwrap_or_else(PoisonError::into_inner).push((id, sender));
-    let Ok(mut out) = guest.try_clone() else { return };
-    std::thread::spawn(move || while frames.recv().is_ok_and(|frame| out.write_all(&frame).is_ok()) {});
+    std::thread::spawn(move || while frames.recv().is_ok_and(|frame| sink(&frame)) {});
     let ports = Arc::clone(ports);
     std::thread::spawn(move || {
-        while let Some(frame) = next(&mut guest) {
+        while let Some(frame) = source() {
             let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
             for (_, port) in ports.iter().filter(|(other, _)| *other != id) {
                 let _ = port.try_send(Arc::clone(&frame));

@@ -3,12 +3,14 @@
 //! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-2` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
+use crate::bells::Bells;
+use crate::join;
 use crate::ledger::{Ledger, Reason};
 use crate::place::{self, Known, Place};
 use ginnel_region::{Config, Error, Segment, sys};
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -23,6 +25,17 @@ pub fn is_ledger(name: &str) -> bool {
     name == "sockets" || name.starts_with("sockets-")
 }
 
+/// In the directory of wake-ups of a segment of `ginneld`: a link to the socket, by which the segment is found again.
+const SOCKET: &CStr = c"socket";
+
+/// The sockets of `ginneld` at which processes of this user have joined.
+#[must_use]
+pub fn sockets(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b".ginneld-"));
+    dirs.filter_map(|entry| std::fs::read_link(entry.path().join(OsStr::from_bytes(SOCKET.to_bytes()))).ok()).collect()
+}
+
 /// A process that may have fewer descriptors is left alone.
 const FEWEST_DESCRIPTORS: u64 = 256;
 /// Likewise one whose address space is limited to less than so many times the segment's size …
@@ -35,7 +48,7 @@ const LEAST_MEMORY: u64 = 256 << 20;
 pub struct Settings {
     /// Directory of the ledger and of segments given by name.
     pub directory: PathBuf,
-    /// The segment's file.
+    /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
     pub segment: PathBuf,
     /// How a segment is made where there is none.
     pub config: Config,
@@ -127,6 +140,8 @@ pub struct Attachment {
     pub(crate) wake_mode: u32,
     /// The guest driver's device, to ring doorbells with; -1 where there are none.
     device: AtomicI32,
+    /// Where `ginneld` gave the segment: its doorbells.
+    pub bells: Option<Bells>,
     lock_fd: AtomicI32,
     pub(crate) service_page: AtomicU32,
     pub(crate) peers: crate::waiter::PeerFifos,
@@ -146,7 +161,11 @@ pub struct Unattached {
 
 impl Unattached {
     fn new(what: &Path, error: &Error) -> Self {
-        let reason = if *error == Error::NoMemory { Reason::NoMemory } else { Reason::NoSegment };
+        let reason = match error {
+            Error::NoMemory => Reason::NoMemory,
+            _ if join::is_socket(what) => Reason::NotServed,
+            _ => Reason::NoSegment,
+        };
         Self { reason, message: format!("{}: {error}", what.display()) }
     }
 }
@@ -180,18 +199,25 @@ impl Attachment {
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
             unattached
         };
-        let segment = Segment::open_or_create(&settings.segment, &settings.config).map_err(refuse)?;
+        let (segment, bells) = open(&settings).map_err(refuse)?;
         ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
         let place = Place::of(&segment);
         // Another life of this kernel in the same segment is another member.
         let key = segment.id() ^ place.map_or(0, |place| place.life());
-        let member = ledger.member_of(key, ticket, || place::choose_member(&segment, place)).ok_or_else(|| refuse(Error::Full))?;
+        let mark = ledger_mark(&settings.directory);
+        let holds = |member| place::is_ours(&segment, place, member, mark);
+        let choose = || place::choose_member(&segment, place, mark);
+        let member = ledger.member_of(key, ticket, holds, choose).ok_or_else(|| refuse(Error::Full))?;
         let (wake_dir, wake_mode) = open_wake_directory(&wake_directory(&settings.directory, &settings.segment), &settings.segment)
             .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
+        if let (Some(_), Ok(dir), Ok(socket)) = (&bells, wake_dir, CString::new(settings.segment.as_os_str().as_bytes())) {
+            let _ = sys::symlinkat(&socket, dir, SOCKET);
+        }
         let tokens = settings.tokens || segment.tokens_only();
         // FIFOs reach nobody in another kernel, doorbells everybody.
-        let device = if place.is_some() && !tokens { open_device(&settings.segment) } else { -1 };
-        let fifos = !tokens && if place.is_some() { device >= 0 } else { wake_dir.is_ok() };
+        let in_guest = place.is_some() && bells.is_none();
+        let device = if in_guest && !tokens { open_device(&settings.segment) } else { -1 };
+        let fifos = !tokens && if in_guest { device >= 0 } else { wake_dir.is_ok() };
         let attachment = Self {
             ledger,
             segment,
@@ -203,6 +229,7 @@ impl Attachment {
             wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
             wake_mode,
             device: AtomicI32::new(device),
+            bells,
             lock_fd: AtomicI32::new(-1),
             service_page: AtomicU32::new(0),
             peers: crate::waiter::PeerFifos::new(),
@@ -212,6 +239,9 @@ impl Attachment {
         };
         attachment.own(attachment.wake_dir());
         attachment.own(attachment.device());
+        if let Some(bells) = &attachment.bells {
+            bells.each(|fd| attachment.own(fd));
+        }
         attachment.lock_member();
         Ok(attachment)
     }
@@ -272,6 +302,9 @@ impl Attachment {
     pub fn reenter(&self) -> bool {
         self.peers.forget_lock();
         self.service_page.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.bells {
+            bells.forget_parent();
+        }
         match self.ledger.enter() {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);
@@ -283,8 +316,11 @@ impl Attachment {
         }
     }
 
-    /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is.
+    /// Shows that this ledger's processes live: a shared lock on the member's file (of the host's, on a byte of the memory), gone when the last of them is.
     fn lock_member(&self) {
+        if let Some(bells) = &self.bells {
+            return bells.show(self.member);
+        }
         let Ok(name) = CString::new(format!("m{}", self.member)) else { return };
         let open = |flags| sys::openat(self.wake_dir(), &name, flags | LOCK_FILE, 0o600);
         let made = || open(libc::O_CREAT | libc::O_EXCL).inspect(|&fd| {
@@ -312,6 +348,9 @@ impl Attachment {
             Known::Gone => return false,
             Known::Ours => {}
         }
+        if let Some(bells) = &self.bells {
+            return bells.shows(member);
+        }
         let Ok(name) = CString::new(format!("m{member}")) else { return true };
         let Ok(fd) = sys::openat(self.wake_dir(), &name, LOCK_FILE, 0) else { return true };
         let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
@@ -332,6 +371,18 @@ impl Attachment {
         let random = x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
         random.is_multiple_of(period).then_some((random / period) & 7)
     }
+}
+
+fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
+    if join::is_socket(&settings.segment) {
+        return join::open(&settings.segment).map(|(segment, bells)| (segment, Some(bells)));
+    }
+    Segment::open_or_create(&settings.segment, &settings.config).map(|segment| (segment, None))
+}
+
+/// Tells a ledger from those of other users and containers.
+fn ledger_mark(directory: &Path) -> u64 {
+    directory.metadata().map_or(0, |meta| meta.ino() ^ meta.dev() << 40)
 }
 
 fn make_directory(directory: &Path) -> Result<(), Unattached> {
@@ -355,9 +406,15 @@ fn make_directory(directory: &Path) -> Result<(), Unattached> {
     Ok(())
 }
 
-/// `SEGMENT.wake`: beside a file, and in `directory` for a device, beside which nothing can lie.
+/// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
 #[must_use]
 pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
+    if join::is_socket(segment) {
+        // One name for each path. FNV-1a: nobody gains by two paths with one name.
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = segment.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, hash);
+        return directory.join(format!(".ginneld-{hash:016x}.wake"));
+    }
     let device = segment.starts_with("/dev") && !segment.starts_with("/dev/shm");
     if device || segment.starts_with("/sys") {
         // The memory of a PCI device, .../0000:01:00.0/resource2, is called after the device.

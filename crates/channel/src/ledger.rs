@@ -199,13 +199,20 @@ impl Ledger {
         self.header().generation.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// As which member of a segment this ledger's processes appear, if that was settled; else settles it with `choose`.
-    pub fn member_of(&self, segment: u64, me: u32, choose: impl FnOnce() -> Option<u16>) -> Option<u16> {
+    /// As which member of a segment this ledger's processes appear, if that was settled and `holds`; else settles it with `choose`.
+    pub fn member_of(
+        &self,
+        segment: u64,
+        me: u32,
+        holds: impl Fn(u16) -> bool,
+        choose: impl FnOnce() -> Option<u16>,
+    ) -> Option<u16> {
         let header = self.header();
         let _held = header.members_lock.lock(self, me);
         let known = header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == segment);
         if let Some((_, member)) = known {
-            return u16::try_from(member.load(Ordering::Relaxed)).ok();
+            let settled = u16::try_from(member.load(Ordering::Relaxed)).ok().filter(|&member| holds(member));
+            return settled.or_else(|| choose().inspect(|&chosen| member.store(chosen.into(), Ordering::Relaxed)));
         }
         // Segments that are gone are forgotten when the table is full: their number only matters while they are mapped.
         let (id, member) =

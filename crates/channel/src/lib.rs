@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`layout`] | where every shared word of a channel lies |
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
+//! | [`join`], [`bells`] | a segment of `ginneld` for a process of the host, and wake-ups by way of the daemon |
 //! | [`attach`] | a process's hold on ledger and segment |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
@@ -23,9 +24,11 @@
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
+pub mod bells;
 pub mod catchup;
 pub mod cork;
 pub mod finish;
+pub mod join;
 pub mod kernel;
 pub mod layout;
 pub mod ledger;

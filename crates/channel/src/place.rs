@@ -2,7 +2,7 @@
 //!
 //! The first word of a member's entry (64 bytes): 0 free; 1 a ledger of the one kernel that has the segment; else a ledger of one of several kernels:
 //! bits 0–7 are 2, bits 8–15 the peer's id, bits 16–31 the low bits of its generation in the table of peers ([`ginnel_region::Presence`]), bits 32–63
-//! name one boot of that kernel.
+//! name one boot of that kernel. The second word tells the ledgers of one kernel apart. The host's entries have generation 0: each of its processes joins by itself.
 //!
 //! A member of another kernel lives as long as the daemon says that its peer is attached in that generation; one of an earlier boot of this
 //! kernel is dead. All of it is a hint, as everything that a peer can write: whoever is taken for dead by mistake loses connections, and nothing else suffers.
@@ -36,8 +36,10 @@ impl Place {
             Source::Device { peer, vectors } => (peer.min(MAX_PEER + 1), vectors),
             // Where nobody says which peer it is, nobody can say that it is gone.
             Source::Bar { peer } => (peer.unwrap_or(u16::MAX).min(MAX_PEER + 1), 0),
+            Source::Host { vectors } => (0, vectors),
         };
-        let generation = segment.presence(peer).generation & 0xffff;
+        // The host's is that of the process that joined last.
+        let generation = if peer == 0 { 0 } else { segment.presence(peer).generation & 0xffff };
         Some(Self { peer, vectors, word: u64::from(boot()) << 32 | generation << 16 | u64::from(peer) << 8 | AMONG })
     }
 
@@ -73,10 +75,24 @@ fn count(segment: &Segment) -> u16 {
     u16::try_from(segment.members().1 / MEMBER_BYTES).unwrap_or(u16::MAX)
 }
 
-/// Takes a free entry of the member table.
-pub(crate) fn choose_member(segment: &Segment, place: Option<Place>) -> Option<u16> {
+/// The second word of a member's entry: tells the ledgers of one kernel apart.
+fn mark(segment: &Segment, member: u16) -> &AtomicU64 {
+    segment.word(segment.members().0 + u64::from(member) * MEMBER_BYTES + 8)
+}
+
+/// Takes a free entry of the member table for the ledger with this mark.
+pub(crate) fn choose_member(segment: &Segment, place: Option<Place>, ledger: u64) -> Option<u16> {
     let own = place.map_or(ALONE, |place| place.word);
-    (0..count(segment)).find(|&member| word(segment, member).compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    let free = |&member: &u16| word(segment, member).compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    (0..count(segment)).find(free).inspect(|&member| mark(segment, member).store(ledger, Ordering::Relaxed))
+}
+
+/// Is an entry still this ledger's? The other kernels give the host's back while none of its processes is there, and another may have taken it.
+pub(crate) fn is_ours(segment: &Segment, place: Option<Place>, member: u16, ledger: u64) -> bool {
+    let same = |place: Place| {
+        (word(segment, member).load(Ordering::Relaxed), mark(segment, member).load(Ordering::Relaxed)) == (place.word, ledger)
+    };
+    place.is_none_or(same)
 }
 
 /// What is known of a member without asking this kernel.

@@ -998,10 +998,8 @@ impl<'a> Endpoint<'a> {
     fn arm(self, want: Want) {
         self.note(want);
         let want = if self.by_token() { Want::Token } else { want };
-        let (armed, fresh) = park::arm(self.incoming().want_data(), want);
-        if armed == Want::Token {
-            self.slot.rx.armed.fetch_add(fresh, Relaxed);
-        }
+        let (_, fresh) = park::arm(self.incoming().want_data(), want);
+        self.slot.rx.armed.fetch_add(fresh, Relaxed);
     }
 
     /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own while a ring carries: from now on all are woken in the one way that

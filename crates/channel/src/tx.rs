@@ -373,8 +373,9 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         let want = park::promise(direction.want_data());
-        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none.
-        let owed = slot.tx.owed.load(Relaxed) + u64::from(want != Want::Closed);
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none. One that was promised before (`wake_by_token`)
+        // has not armed since, and one promise stands for one token.
+        let owed = slot.tx.owed.load(Relaxed) + u64::from(!matches!(want, Want::Closed | Want::Promised));
         direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
         slot.tx.owed.store(owed, Relaxed);
@@ -391,7 +392,9 @@ impl<'a> Endpoint<'a> {
         }
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
-            Want::Waiter { page, bit } => drop(waiter::ring(self.attachment, page, bit, None)),
+            Want::Waiter { page, bit } => {
+                waiter::ring(self.attachment, page, bit, None);
+            }
             // Taken back: the token that was counted will not come.
             Want::Token => {
                 slot.rx.armed.fetch_sub(1, Relaxed);
@@ -594,23 +597,40 @@ impl<'a> Endpoint<'a> {
             }
             Want::Waiter { page, bit } => {
                 if !waiter::ring(self.attachment, page, bit, Some(self.slot)) {
-                    self.wake_by_token();
+                    self.wake_unrung();
                 }
             }
             Want::Nothing | Want::Closed | Want::Promised => {}
         }
     }
 
-    /// The other end sleeps, and this process has no way to ring it: a token that was not armed wakes it, as a downgrade's does, and it is told to arm tokens from now on.
-    /// Under the send lock.
+    /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it is told to ask for tokens from now on. In ring phase, under the send lock.
+    #[cold]
+    fn wake_unrung(self) {
+        if self.attachment.bells.is_none() {
+            self.outgoing().mute().store(1, SeqCst);
+        }
+        self.wake_by_token();
+    }
+
+    /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's is, so that it is counted. In ring phase, under the send lock.
     #[cold]
     fn wake_by_token(self) {
-        let direction = self.outgoing();
-        direction.mute().store(1, SeqCst);
-        // One that was promised meanwhile is on its way already.
-        if !matches!(park::promise(direction.want_data()), Want::Closed | Want::Promised) {
-            Slot::count(&self.slot.tx.owed, 1);
-            self.pay_tokens();
+        match park::promise(self.outgoing().want_data()) {
+            // None will be read, or one is on its way.
+            Want::Closed | Want::Promised => {}
+            Want::Nothing | Want::Token | Want::Waiter { .. } => {
+                Slot::count(&self.slot.tx.owed, 1);
+                self.pay_tokens();
+            }
+        }
+    }
+
+    /// The daemon by whose way machines are rung is gone, perhaps with a ring that it had not passed on: wakes the reader at the other end over TCP.
+    pub fn wake_again(self) {
+        let _held = self.send_lock();
+        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+            self.wake_by_token();
         }
     }
 
@@ -758,7 +778,7 @@ impl<'a> Endpoint<'a> {
                     // Where no token may be sent either: a writer that waits for room looks again after a while.
                     let _held = self.send_lock();
                     if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
-                        self.wake_by_token();
+                        self.wake_unrung();
                     }
                 }
             }

@@ -6,6 +6,9 @@
 //! A waiter with a doorbell has an open file of the guest driver's device in place of the FIFO, which is woken by interrupts of one vector that find the page's
 //! summary other than zero: several waiters share a vector, and those that are not meant sleep on.
 //!
+//! On the host, where `ginneld` serves the segment, a waiter has both: a FIFO for this kernel's processes, and a doorbell of peer 0 for the machines, whose rings
+//! this process's service thread turns into bytes in the FIFO ([`crate::bells`]).
+//!
 //! Page: word 0 `sleeping`; word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32:
 //! there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
@@ -52,7 +55,7 @@ impl Waiter {
         let segment = &attachment.segment;
         let extent = segment.claim(1, Owner::new(attachment.member, Use::Waiter))?;
         segment.clear(extent.page);
-        if let Some(place) = attachment.place {
+        if let (Some(place), None) = (attachment.place, &attachment.bells) {
             return Self::with_doorbell(attachment, extent, place);
         }
         let id = sys::random_u64();
@@ -64,11 +67,20 @@ impl Waiter {
         });
         match opened {
             Ok(fifo) => {
-                let fifo = sys::move_high(fifo);
-                attachment.own(fifo);
+                let waiter = Self { page: extent.page, fifo: sys::move_high(fifo) };
+                if let Some(bells) = &attachment.bells {
+                    if !bells.enter(waiter) {
+                        sys::close(waiter.fifo);
+                        let _ = sys::unlinkat(dir, &name);
+                        segment.release(extent);
+                        return Err(Error::Full);
+                    }
+                    page_word(segment, extent.page, DOORBELL).store(BELL | u64::from(bells.vector()), Ordering::Relaxed);
+                }
+                attachment.own(waiter.fifo);
                 page_word(segment, extent.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Relaxed);
                 page_word(segment, extent.page, 8).store(id, Ordering::Release);
-                Ok(Self { page: extent.page, fifo })
+                Ok(waiter)
             }
             Err(errno) => {
                 let _ = sys::unlinkat(dir, &name);
@@ -111,6 +123,9 @@ impl Waiter {
 
     /// Gives the waiter back.
     pub fn retire(self, attachment: &Attachment) {
+        if let Some(bells) = &attachment.bells {
+            bells.leave(self);
+        }
         attachment.disown(self.fifo);
         discard(attachment, self.page);
     }
@@ -158,7 +173,7 @@ impl Waiter {
     #[must_use]
     #[inline]
     pub fn any(self, segment: &Segment) -> bool {
-        page_word(segment, self.page, SUMMARY).load(Ordering::Acquire) != 0
+        has_news(segment, self.page)
     }
 
     /// Takes every bit that is set, and calls `each` with it.
@@ -177,6 +192,12 @@ impl Waiter {
     }
 }
 
+/// Is any bit of the waiter with this page set?
+#[inline]
+pub(crate) fn has_news(segment: &Segment, page: u32) -> bool {
+    page_word(segment, page, SUMMARY).load(Ordering::Acquire) != 0
+}
+
 /// The process (ledger entry) that a waiter of this ledger's member belongs to; `None` where the page is no waiter.
 #[must_use]
 pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
@@ -186,15 +207,15 @@ pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
 
 /// Frees a waiter's page and removes its FIFO.
 pub(crate) fn discard(attachment: &Attachment, page: u32) {
-    if attachment.place.is_none() {
+    if attachment.place.is_none() || attachment.bells.is_some() {
         let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);
         let _ = sys::unlinkat(attachment.wake_dir(), &fifo_name(id));
     }
     attachment.segment.release_if_tagged(page, 1, page);
 }
 
-/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, and this process has no
-/// way to its FIFO or doorbell.
+/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, in another kernel or as
+/// another user's, and there is no way from here to wake it.
 pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -> bool {
     let segment = &attachment.segment;
     if u32::from(bit) >= BITS || !segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
@@ -209,17 +230,24 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
     let sleeping = page_word(segment, page, 0);
     if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
         let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
-        let rung = if bell & BELL != 0 {
-            // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
-            device::ring(attachment.device(), (bell >> 16) as u16, bell as u16).is_ok()
-        } else {
-            let id = page_word(segment, page, 8).load(Ordering::Acquire);
-            attachment.peers.write(attachment, id)
+        // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
+        let (peer, vector) = ((bell >> 16) as u16, bell as u16);
+        let woken = match &attachment.bells {
+            Some(bells) if bell & BELL != 0 && peer != 0 => bells.ring(peer, vector),
+            None if bell & BELL != 0 => device::ring(attachment.device(), peer, vector).is_ok(),
+            _ => {
+                let id = page_word(segment, page, 8).load(Ordering::Acquire);
+                attachment.peers.write(attachment, id)
+            }
         };
-        if let (true, Some(slot)) = (rung, slot) {
+        if !woken {
+            // It sleeps on, as far as is known here: who can wake it is to do so.
+            sleeping.store(1, Ordering::Release);
+            return false;
+        }
+        if let Some(slot) = slot {
             slot.wakes.fetch_add(1, Ordering::Relaxed);
         }
-        return rung;
     }
     true
 }
@@ -278,11 +306,10 @@ impl PeerFifos {
                 }
             }
         };
-        if fd >= 0 {
-            let _ = sys::write(fd, &[0]);
-        }
+        // A FIFO that is full has been written to.
+        let woken = fd >= 0 && matches!(sys::write(fd, &[0]), Ok(_) | Err(libc::EAGAIN));
         self.locked.store(false, Ordering::Release);
-        fd >= 0
+        woken
     }
 }
 

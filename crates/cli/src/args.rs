@@ -76,7 +76,8 @@ pub enum Command {
 /// `ginnel run`
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Segment in which to meet: a name, or a path if it contains a slash; made if there is none
+    /// Segment in which to meet: a name, or a path if it contains a slash. A name that ginneld serves on this host is
+    /// ginneld's segment, and so is the path of its host.sock; else it is a file, made if there is none
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
     /// Say on standard error what happens

@@ -7,11 +7,12 @@ mod host;
 
 use crate::args::Doctor;
 use crate::survey::Survey;
-use crate::{run, status, table};
+use crate::{run, served, status, table};
 use anyhow::Result;
 use ginnel_channel::attach::{LEDGER, Settings, is_ledger};
+use ginnel_channel::join;
 use ginnel_channel::ledger::Ledger;
-use ginnel_region::{Error, Segment, device, may_make, sys};
+use ginnel_region::{Error, device, may_make, sys};
 use serde::Serialize;
 use std::ffi::CString;
 use std::fs;
@@ -95,6 +96,9 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
         && let Some(device) = device::find()
     {
         settings.segment = device;
+    }
+    if let Some(socket) = served::from_environment() {
+        settings.segment = socket;
     }
     let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
     all.push(ledger(&settings.directory));
@@ -269,7 +273,7 @@ fn ledger(directory: &Path) -> Finding {
 /// The segment that programs started here would use.
 fn segment(settings: &Settings) -> Finding {
     let (check, path) = ("segment", &settings.segment);
-    match Segment::open(path) {
+    match join::look(path) {
         Ok(segment) => {
             let (free, all) = segment.page_counts();
             let found = format!("{}, {} of {} pages free", path.display(), free, all);
@@ -279,13 +283,17 @@ fn segment(settings: &Settings) -> Finding {
                 Finding::ok(check, found)
             }
         }
-        Err(Error::System { errno: libc::ENOENT, .. }) => {
+        Err(Error::System { errno: libc::ENOENT, .. }) if !join::is_socket(path) => {
             let parent = path.parent().unwrap_or(Path::new("/"));
             if parent == settings.directory || parent.is_dir() {
                 Finding::ok(check, format!("{} is made when first needed", path.display()))
             } else {
                 Finding::wrong(check, format!("{}: there is no directory for it", path.display()), "create it first")
             }
+        }
+        Err(Error::System { doing, errno }) if join::is_socket(path) => {
+            let found = format!("{}: {doing}: {}", path.display(), std::io::Error::from_raw_os_error(errno));
+            Finding::wrong(check, found, "start ginneld there, or name another with --segment")
         }
         Err(Error::System { errno: libc::EACCES, .. }) => {
             let advice = "whoever made it may allow you with `chmod`, or you name another with --segment";

@@ -8,6 +8,7 @@
 //! | [`status`], [`top`], [`table`] | the same for people |
 //! | [`doctor`] | `ginnel doctor` |
 //! | [`segment`], [`name`] | `ginnel segment` |
+//! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`vm`] | `ginnel vm` |
 //!
 //! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
@@ -26,6 +27,7 @@ mod name;
 mod report;
 mod run;
 mod segment;
+mod served;
 mod size;
 mod status;
 mod survey;

@@ -2,9 +2,10 @@
 
 use crate::args::Run;
 use crate::elf::{self, Unreachable};
-use crate::exec;
+use crate::{exec, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
+use ginnel_channel::join::is_socket;
 use ginnel_region::device;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -73,11 +74,22 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
             // The program may change its directory.
             let path = std::path::absolute(&path).with_context(|| format!("segment {}", path.display()))?;
             let directory = path.parent().unwrap_or(Path::new("/"));
-            ensure!(directory.is_dir(), "segment {}: there is no directory {}", path.display(), directory.display());
+            // Where a daemon is gone the program goes on over TCP, and the shim says why.
+            ensure!(
+                directory.is_dir() || is_socket(&path),
+                "segment {}: there is no directory {}",
+                path.display(),
+                directory.display()
+            );
             changes.push(("GINNEL_SEGMENT", path.into()));
         } else {
-            changes.push(("GINNEL_SEGMENT", segment.as_str().into()));
+            changes.push((
+                "GINNEL_SEGMENT",
+                served::socket(segment.as_str()).map_or_else(|| segment.as_str().into(), PathBuf::into_os_string),
+            ));
         }
+    } else if let Some(socket) = served::from_environment() {
+        changes.push(("GINNEL_SEGMENT", socket.into()));
     }
     // In a virtual machine: the segment that its host shares with it, unless something else was said.
     if args.segment.is_none()

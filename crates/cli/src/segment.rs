@@ -2,11 +2,13 @@
 
 use crate::args::{Create, List, Remove, SegmentCommand};
 use crate::name::{SegmentName, is_wake_file};
+use crate::served;
 use crate::status::{json, print};
 use crate::survey::{Survey, live};
 use crate::table;
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::{LEDGER, default_directory, wake_directory};
+use ginnel_channel::join::is_socket;
 use ginnel_channel::ledger::Ledger;
 use ginnel_region::device::Source;
 use ginnel_region::{Config, Error, Segment, sys};
@@ -32,6 +34,7 @@ fn create(args: &Create) -> Result<()> {
         make_directory(&directory)?;
     }
     let path = args.name.path(&directory);
+    ensure!(!is_socket(&path), "{}: names that end in '.sock' belong to ginneld; choose another", path.display());
     let config = Config { size: args.size.0, mode: args.mode.0, tokens_only: args.tokens };
     let made = Segment::create(&path, &config);
     let (name, shown) = (args.name.as_str(), path.display());
@@ -47,7 +50,13 @@ fn create(args: &Create) -> Result<()> {
     }
     // What was asked for, whatever the umask.
     fs::set_permissions(&path, Permissions::from_mode(args.mode.0)).with_context(|| format!("permissions of {shown}"))?;
-    print(&format!("Created segment {name}: {shown}\n"))
+    print(&format!("Created segment {name}: {shown}\n"))?;
+    match served::socket(name).filter(|_| !args.name.is_path()) {
+        Some(_) => print(&format!(
+            "ginneld serves a segment of that name, and `--segment {name}` means that one: name this by its path.\n"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The user's directory. In a world-writable place somebody else may have been there first.
@@ -68,7 +77,7 @@ fn make_directory(directory: &Path) -> Result<()> {
 }
 
 fn list(args: &List) -> Result<()> {
-    let mut survey = Survey::new(default_directory());
+    let mut survey = Survey::new(default_directory()).with_served();
     let segments = survey.look(false).segments;
     if args.json {
         return json(&segments);
@@ -85,6 +94,9 @@ fn list(args: &List) -> Result<()> {
 fn remove(args: &Remove) -> Result<()> {
     let directory = default_directory();
     let file = args.name.path(&directory);
+    if is_socket(&file) {
+        bail!("{} is where ginneld serves a segment: it is not removed from here", file.display());
+    }
     if Segment::open(&file).is_ok_and(|segment| segment.source() != Source::File) {
         bail!("{} is the host's: ginneld there serves it, and no machine can remove it", file.display());
     }

@@ -3,10 +3,11 @@
 use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
-use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, wake_directory};
+use crate::served;
+use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, sockets, wake_directory};
 use ginnel_channel::layout::{Channel, Direction};
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
-use ginnel_channel::{Reason, Slot, Stage, reclaim};
+use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
 use ginnel_region::device::{self, Source};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
@@ -49,6 +50,12 @@ impl Survey {
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Looks at the segments of `ginneld` too, whether anybody uses them or not.
+    pub fn with_served(mut self) -> Self {
+        self.elsewhere.extend(served::all().into_iter().map(|(_, socket)| socket));
+        self
     }
 
     /// What is there now. `patient`: waits a second where something died just now, so that its memory is freed too.
@@ -116,9 +123,14 @@ impl Survey {
             let named =
                 std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from).filter(|path| path.is_absolute() && may_be_segment(path));
             self.elsewhere.extend(named);
+            self.elsewhere.extend(served::from_environment());
             self.elsewhere.extend(device::find());
             let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
             if let Some((_, ledger)) = &self.ledger {
+                // Memory that a daemon gave has no name among a process's maps.
+                if live(ledger).any(|(_, process)| !known.contains(&process.segment.load(Relaxed))) {
+                    self.elsewhere.extend(sockets(&directory));
+                }
                 self.elsewhere.extend(
                     live(ledger)
                         .filter(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
@@ -138,7 +150,7 @@ impl Survey {
     fn region(&mut self, path: &Path) -> Option<&Result<Region, Error>> {
         let now = identity(path)?;
         if self.regions.get(path).is_none_or(|(known, _)| *known != now) {
-            self.regions.insert(path.to_owned(), (now, Region::open(path)));
+            self.regions.insert(path.to_owned(), (now, join::look(path)));
         }
         self.regions.get(path).map(|(_, region)| region)
     }
@@ -280,7 +292,7 @@ impl Survey {
         let region = self.region_of(slot);
         let wish = self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));
         let tokens_only = region.is_some_and(Region::tokens_only);
-        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. }));
+        let device = region.is_some_and(|region| matches!(region.source(), Source::Device { .. } | Source::Host { .. }));
         let better = if device { Wake::Doorbell } else { Wake::Fifo };
         match wish {
             Some(Want::Waiter { .. }) => better,
@@ -290,9 +302,9 @@ impl Survey {
     }
 }
 
-/// A file, or a device that a driver made.
+/// A file, a device that a driver made, or a daemon's socket.
 fn may_be_segment(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device())
+    path.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_char_device() || meta.file_type().is_socket())
 }
 
 /// Every file of the directory that may be a segment.

@@ -106,6 +106,14 @@ pub struct Joiners {
     pub groups: Vec<u32>,
 }
 
+impl Joiners {
+    /// May one with this user id, and with any of these groups, join?
+    #[must_use]
+    pub fn admits(&self, uid: u32, groups: &[u32]) -> bool {
+        self.users.contains(&uid) || groups.iter().any(|gid| self.groups.contains(gid))
+    }
+}
+
 /// What is wrong with the configuration: one line, with the place and the way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -154,7 +162,17 @@ impl Config {
     /// # Errors
     /// [`ConfigError`].
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
-        read::Reader { text, file }.config()
+        read::Reader { text, file, run_dir: default_run_dir() }.config()
+    }
+
+    /// As those see it who look for the daemon on this host: from [`DEFAULT_FILE`], or, where they may not read it or it is wrong, the defaults. A `RUNTIME_DIRECTORY` is
+    /// that of the service they are part of, and not heeded.
+    #[must_use]
+    pub fn of_this_host() -> Self {
+        let file = Path::new(DEFAULT_FILE);
+        let of = |text: &str| read::Reader { text, file, run_dir: usual_run_dir() }.config();
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        of(&text).or_else(|_| of("")).unwrap_or_else(|_| Self { run_dir: usual_run_dir(), status: None, segments: BTreeMap::new() })
     }
 
     /// The socket of a peer of a segment: a slot, or 0 for the host.
@@ -170,6 +188,10 @@ fn default_run_dir() -> PathBuf {
     if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|given| !given.is_empty()) {
         return PathBuf::from(given);
     }
+    usual_run_dir()
+}
+
+fn usual_run_dir() -> PathBuf {
     let system = Path::new("/run/ginnel");
     let uid = rustix::process::geteuid();
     if uid.is_root() || system.exists() {

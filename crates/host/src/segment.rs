@@ -132,9 +132,8 @@ impl Segment {
     /// May these join as `peer`?
     #[must_use]
     pub fn admits(&self, peer: u16, who: &Credentials) -> bool {
-        let rule = self.config.joiners(peer);
-        let groups = std::iter::once(&who.gid).chain(&who.groups);
-        rule.users.contains(&who.uid) || groups.into_iter().any(|gid| rule.groups.contains(gid))
+        let groups: Vec<u32> = std::iter::once(who.gid).chain(who.groups.iter().copied()).collect();
+        self.config.joiners(peer).admits(who.uid, &groups)
     }
 
     /// A doorbell, if there is one.

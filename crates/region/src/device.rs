@@ -1,5 +1,5 @@
-//! A segment that the host shares with this virtual machine: through the guest driver (`driver/ginnel.h`), or, where root has no driver,
-//! through sysfs, which maps it uncached and has no doorbells.
+//! A segment that other kernels have too. In a virtual machine it comes through the guest driver (`driver/ginnel.h`), or, where root has no driver,
+//! through sysfs, which maps it uncached and has no doorbells; on the host as a descriptor, from `ginneld`.
 
 use crate::{Error, segment::MAGIC, sys};
 use std::ffi::CString;
@@ -60,6 +60,11 @@ pub enum Source {
     Bar {
         /// Id among the segment's peers.
         peer: Option<u16>,
+    },
+    /// Memory that `ginneld` gave to this process of the host, which is peer 0; how many vectors of the host can be waited for.
+    Host {
+        /// Doorbells of its own.
+        vectors: u16,
     },
 }
 

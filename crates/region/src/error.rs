@@ -42,6 +42,12 @@ pub enum Error {
     },
     /// A size that no segment can have.
     Size(u64),
+    /// `ginneld` does not let this process join.
+    Refused,
+    /// The memory that came from `ginneld` can be cut short by others.
+    Unsealed,
+    /// What listens where `ginneld` should speaks no sense, or not at all.
+    NoDaemon(&'static str),
     /// All pages of the segment are taken.
     Full,
     /// The file system that holds the segment has no memory left (`/dev/shm` is full).
@@ -68,6 +74,12 @@ impl fmt::Display for Error {
                 write!(f, "a file of {needed} bytes is needed, and files may have {allowed} (ulimit -f)")
             }
             Self::Size(size) => write!(f, "a segment cannot have {size} bytes: at least 16 MiB, at most 1 TiB, whole pages"),
+            Self::Refused => write!(
+                f,
+                "ginneld does not let this process in; its log says why (users, groups or processes of segment.NAME.host)"
+            ),
+            Self::Unsealed => write!(f, "the memory is not sealed, as ginneld's is; see what listens there"),
+            Self::NoDaemon(what) => write!(f, "{what}; see whether ginneld runs there"),
             Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),
             Self::NoMemory => write!(f, "no memory left in the file system of the segment"),
         }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// First word of every segment: "GINNELSG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
+/// First word of the memory that `ginneld` gives to those who may not join.
+const REFUSAL: &[u8; 8] = b"GINNELNO";
 /// Layout version. A reader of another version refuses.
 pub const VERSION: u32 = 1;
 
@@ -205,7 +207,7 @@ impl Segment {
             sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0).map(Fd).map_err(system("open segment file"))?;
         let stat = sys::fstat(fd.0).map_err(system("look at segment file"))?;
         if let Some((source, size)) = device::look(path, fd.0, &stat)? {
-            return Self::open_memory(path, &fd, source, size);
+            return Self::open_memory(path, fd.0, source, size);
         }
         let mut bytes = [0u8; size_of::<Header>()];
         if sys::read(fd.0, &mut bytes).map_err(system("read segment header"))? != bytes.len() {
@@ -225,12 +227,37 @@ impl Segment {
         Self { base, len, id, features, path: path.to_owned(), source, hint: AtomicU32::new(first) }
     }
 
-    /// Opens memory that the host shares with this machine. Its header can be read only where it is mapped.
-    fn open_memory(path: &Path, fd: &Fd, source: Source, size: u64) -> Result<Self, Error> {
+    /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is what those get who may not join; [`Error::Unsealed`]; else as for a file.
+    pub fn of_host(path: &Path, memory: i32, vectors: u16) -> Result<Self, Error> {
+        let size = u64::try_from(sys::fstat(memory).map_err(system("look at ginneld's memory"))?.st_size).unwrap_or(0);
+        let mut word = [0; 8];
+        if sys::pread(memory, &mut word, 0) == Ok(word.len()) && word == *REFUSAL {
+            return Err(Error::Refused);
+        }
+        // Somebody who could cut it short would end this process with SIGBUS.
+        let seals = sys::fcntl(memory, libc::F_GET_SEALS, 0).unwrap_or(0);
+        if seals & libc::F_SEAL_SHRINK as usize == 0 {
+            return Err(Error::Unsealed);
+        }
+        Self::open_memory(path, memory, Source::Host { vectors }, size)
+    }
+
+    /// Does memory that came later hold this very segment?
+    #[must_use]
+    pub fn is_in(&self, memory: i32) -> bool {
+        let mut id = [0; 8];
+        sys::pread(memory, &mut id, std::mem::offset_of!(Header, id) as u64) == Ok(id.len()) && u64::from_ne_bytes(id) == self.id
+    }
+
+    /// Opens memory that is shared with other kernels. Its header can be read only where it is mapped.
+    fn open_memory(path: &Path, fd: i32, source: Source, size: u64) -> Result<Self, Error> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
             return Err(Error::Foreign);
         }
-        let base = sys::map_shared(fd.0, size as usize, true).map_err(system("map segment"))?;
+        let base = sys::map_shared(fd, size as usize, true).map_err(system("map segment"))?;
         // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
         let word = |i: usize| unsafe { &*base.cast::<AtomicU64>().add(i) }.load(Relaxed);
         let versions = word(1).to_le_bytes();
@@ -282,7 +309,8 @@ impl Segment {
     /// Are tokens the only wake-up in this segment?
     #[must_use]
     pub fn tokens_only(&self) -> bool {
-        self.features & FEATURE_TOKENS_ONLY != 0 || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. })
+        self.features & FEATURE_TOKENS_ONLY != 0
+            || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 })
     }
 
     /// How it came into this machine.
@@ -364,7 +392,7 @@ impl Segment {
 
     /// Makes the pages of a range that a peer claimed present in this process: one call rather than a fault a page.
     pub fn fault_in(&self, offset: u64, len: u64) {
-        if self.source == Source::File && self.holds(offset, len) {
+        if matches!(self.source, Source::File | Source::Host { .. }) && self.holds(offset, len) {
             // SAFETY: inside the map.
             let _ = unsafe { sys::populate(self.base.add(offset as usize), len as usize) };
         }

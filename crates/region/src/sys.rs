@@ -89,6 +89,13 @@ pub fn move_high(fd: i32) -> i32 {
     }
 }
 
+/// `dup3(2)`, close-on-exec: `to` stands for what `from` stands for, at once. `from` is closed.
+pub fn replace(from: i32, to: i32) {
+    // SAFETY: no memory is passed.
+    let _ = unsafe { raw(Sysno::dup3, [from as usize, to as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+    close(from);
+}
+
 /// `fcntl(2)` with a number as its argument.
 ///
 /// # Errors
@@ -227,6 +234,32 @@ pub fn flock(fd: i32, operation: i32) -> Result<()> {
     unsafe { raw(Sysno::flock, [fd as usize, operation as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+fn byte_lock(fd: i32, command: i32, kind: i32, byte: u64) -> Result<libc::flock> {
+    // SAFETY: all zeroes is a valid `flock`.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_start = byte as i64;
+    lock.l_len = 1;
+    // SAFETY: `lock` is writable and has the kernel's shape on 64-bit Linux.
+    unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }.map(|_| lock)
+}
+
+/// Takes a shared lock on one byte of a file for this open file, until it is closed everywhere (`F_OFD_SETLK`, fcntl(2)).
+///
+/// # Errors
+/// The `errno`.
+pub fn share_byte(fd: i32, byte: u64) -> Result<()> {
+    byte_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
+}
+
+/// Has anybody else a lock on this byte of the file?
+///
+/// # Errors
+/// The `errno`.
+pub fn byte_is_shared(fd: i32, byte: u64) -> Result<bool> {
+    byte_lock(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte).map(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
 /// `mkdirat(2)`.
 ///
 /// # Errors
@@ -263,6 +296,15 @@ pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
     unsafe { raw(Sysno::unlinkat, [dir as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// `symlinkat(2)`: `name` in `dir` points to `target`.
+///
+/// # Errors
+/// The `errno`.
+pub fn symlinkat(target: &CStr, dir: i32, name: &CStr) -> Result<()> {
+    // SAFETY: both are terminated strings.
+    unsafe { raw(Sysno::symlinkat, [target.as_ptr() as usize, dir as usize, name.as_ptr() as usize, 0, 0, 0]) }.map(drop)
+}
+
 /// `linkat(2)` of one path to another; fails with EEXIST rather than replacing.
 ///
 /// # Errors
@@ -280,6 +322,15 @@ pub fn link(old: &CStr, new: &CStr) -> Result<()> {
 pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     // SAFETY: `buffer` is writable for its length.
     unsafe { raw(Sysno::read, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+}
+
+/// `pread(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    unsafe { raw(Sysno::pread64, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
 }
 
 /// `write(2)`.

@@ -35,6 +35,8 @@ static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOT
 
 const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
+/// A doorbell of the host, or the connection to the daemon that passes it on.
+const HOST_DATA: u64 = u64::MAX - 2;
 /// How often the thread looks while something settles, ms.
 const SETTLING_TICK: u64 = 1;
 /// How often while a writer waits for its reader to freeze the ring, ms.
@@ -45,6 +47,10 @@ const TOKEN_TICK: u64 = 100;
 const SHARED_TICK: u64 = 200;
 /// How often otherwise, ms.
 const IDLE_TICK: u64 = 5000;
+/// How often it looks at its waiters while the daemon that rings it is away, ms.
+const ALONE_TICK: u64 = 5;
+/// How long it then waits before it tries to join again, at first and at most, nanoseconds.
+const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
 /// How often it looks at paths while rings carry bytes or a path is in question, ms.
 const PATH_TICK: u64 = 1000;
 /// How often it looks whether rings carry bytes, ms.
@@ -158,7 +164,45 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
         attachment.set_service_page(waiter.page());
         control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
     }
+    listen(attachment);
     Ok(())
+}
+
+/// On the host, where the daemon serves the segment: hears its doorbell, and its end.
+fn listen(attachment: &Attachment) {
+    if let Some(bells) = &attachment.bells {
+        control(libc::EPOLL_CTL_ADD, bells.own(), (libc::EPOLLIN | libc::EPOLLET) as u32, HOST_DATA);
+        control(libc::EPOLL_CTL_ADD, bells.socket(), (libc::EPOLLRDHUP | libc::EPOLLET) as u32, HOST_DATA);
+    }
+}
+
+/// Wakes those whom machines have rung; where the daemon is gone does without it, and joins again once it is back. False while it is away.
+fn hear(attachment: &'static Attachment, again: &mut Again) -> bool {
+    let Some(bells) = &attachment.bells else { return true };
+    bells.deliver(&attachment.segment);
+    if bells.lost() {
+        for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+            let _ = with_endpoint(index, Endpoint::wake_again);
+        }
+    }
+    if bells.up() {
+        *again = Again::default();
+    } else if sys::monotonic_ns() >= again.at {
+        if bells.rejoin(&attachment.settings.segment, &attachment.segment) {
+            listen(attachment);
+            bells.deliver(&attachment.segment);
+        }
+        again.pause = (again.pause * 2).clamp(REJOIN[0], REJOIN[1]);
+        again.at = sys::monotonic_ns() + again.pause;
+    }
+    bells.up()
+}
+
+/// When to try to join again, and the pause before that: monotonic nanoseconds.
+#[derive(Default)]
+struct Again {
+    at: u64,
+    pause: u64,
 }
 
 fn spawn() -> bool {
@@ -226,8 +270,10 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
 fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
+    let mut again = Again::default();
     let (mut woken, mut next, mut next_path) = (true, 0, 0);
     loop {
+        let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
         if woken || now >= next {
             next = now + tick(attachment) * 1_000_000;
@@ -237,6 +283,7 @@ fn run(generation: usize) {
             next_path = now + tick * 1_000_000;
         }
         let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+        let left = if served { left } else { left.min(ALONE_TICK) };
         woken = sleep(attachment, c_int::try_from(left).unwrap_or(c_int::MAX));
         if GENERATION.load(Ordering::Acquire) != generation {
             return;
@@ -308,6 +355,8 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
                     }
                 }
             }
+            // Heard before the next sleep.
+            HOST_DATA => {}
             index => {
                 // FIN, or an error: the next call is to ask the kernel.
                 if let Ok(index) = u32::try_from(index) {
@@ -317,7 +366,9 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
             }
         }
     }
-    got != Ok(0)
+    // For a doorbell of the host there is nothing else to be done.
+    let bells = events.iter().take(got.unwrap_or(0)).filter(|event| event.u64 == HOST_DATA).count();
+    got != Ok(bells)
 }
 
 /// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in this process's own memory. What was in the rings is lost, and the

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 use ginnel_guest::daemon::Daemon;
+use ginnel_guest::host::Host;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{Guest, Spec};
 use ginnel_guest::network::Switch;
@@ -38,7 +39,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Lab {
     pub guests: Vec<Guest>,
     pub daemon: Daemon,
-    _switch: Switch,
+    switch: Switch,
     directory: tempfile::TempDir,
     kernel: Kernel,
     specs: Vec<Spec>,
@@ -70,7 +71,23 @@ impl Lab {
         let slots = segments.iter().chain(segments.last());
         let specs: Vec<Spec> = (1..).zip(slots).map(|(slot, segment)| spec(slot, segment)).collect();
         let guests = Guest::boot_all(&kernel, directory.path(), &specs[..segments.len()]).expect("they boot");
-        Self { guests, daemon, _switch: switch, directory, kernel, specs }
+        Self { guests, daemon, switch, directory, kernel, specs }
+    }
+
+    /// The host as one more machine of the network, 10.77.0.100, with `pingpong` in its directory. `None`, and a line that says so, without root.
+    pub fn host(&self) -> Option<Host> {
+        match Host::plug_in(&self.switch, self.directory.path(), "10.77.0.100/24") {
+            Ok(host) => {
+                std::fs::copy(self.directory.path().join("pingpong"), host.directory().join("pingpong")).expect("copied");
+                Some(host)
+            }
+            Err(error) => {
+                println!(
+                    "skipped: the host cannot be put into the guests' network (that takes root, ip and /dev/net/tun): {error:#}"
+                );
+                None
+            }
+        }
     }
 
     /// Boots one machine more.

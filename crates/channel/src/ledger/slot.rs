@@ -85,13 +85,15 @@ pub enum Reason {
     PathCut = 18,
     /// The virtual machine's device was unplugged, and the segment with it.
     Unplugged = 19,
+    /// The process was to join a segment of `ginneld`, and could not.
+    NotServed = 20,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 20] = [
+        const ALL: [Reason; 21] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -112,6 +114,7 @@ impl Reason {
             Reason::Detached,
             Reason::PathCut,
             Reason::Unplugged,
+            Reason::NotServed,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -140,6 +143,7 @@ impl fmt::Display for Reason {
             Self::Detached => "detached",
             Self::PathCut => "the network path is cut",
             Self::Unplugged => "the segment's device was unplugged",
+            Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }
 }

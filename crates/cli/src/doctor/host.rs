@@ -23,7 +23,26 @@ pub fn checks(file: Option<&Path>) -> Vec<Finding> {
         return vec![finding];
     }
     let heard = listening();
-    config.segments.keys().map(|name| segment(&config, name, &heard)).collect()
+    let both = |name: &String| [Some(segment(&config, name, &heard)), door(&config, name, &heard)];
+    config.segments.keys().flat_map(both).flatten().collect()
+}
+
+/// Where programs of this host join.
+fn door(config: &Config, name: &str, heard: &BTreeSet<PathBuf>) -> Option<Finding> {
+    let segment = config.segments.get(name)?;
+    heard.get(&config.socket(name, 0))?;
+    Some(if segment.processes == 0 {
+        Finding::none(CHECK, format!("segment {name}: programs of the host do not join (segment.{name}.host.processes)"))
+    } else if segment.host.admits(rustix::process::geteuid().as_raw(), &groups()) {
+        Finding::ok(CHECK, format!("segment {name}: this user's programs join with `ginnel run --segment {name}`"))
+    } else {
+        Finding::none(CHECK, format!("segment {name}: this user's programs may not join (segment.{name}.host.users, .groups)"))
+    })
+}
+
+fn groups() -> Vec<u32> {
+    let others = rustix::process::getgroups().unwrap_or_default();
+    others.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw()).collect()
 }
 
 /// Paths of unix sockets on which somebody listens (`/proc/net/unix`: flag `SO_ACCEPTCON`).

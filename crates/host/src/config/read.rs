@@ -1,6 +1,6 @@
 //! The file as TOML has it, and how it becomes a [`Config`]: every value with its place, for saying where something is wrong.
 
-use super::{Backing, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig, default_run_dir};
+use super::{Backing, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig};
 use crate::users;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -68,6 +68,8 @@ enum Name {
 pub(super) struct Reader<'a> {
     pub text: &'a str,
     pub file: &'a Path,
+    /// Where the sockets are if the file does not say it.
+    pub run_dir: PathBuf,
 }
 
 impl Reader<'_> {
@@ -82,7 +84,7 @@ impl Reader<'_> {
                 return Err(self.wrong(path.span(), "run_dir", "must be an absolute path, like \"/run/ginnel\""));
             }
             Some(path) => path.into_inner(),
-            None => default_run_dir(),
+            None => self.run_dir.clone(),
         };
         let mut segments = BTreeMap::new();
         for (name, segment) in raw.segment {

@@ -1,0 +1,153 @@
+//! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which segment a name means, and what is no daemon, or lets nobody in.
+
+use ginnel_tests::{Done, Stand, build, is_root, programs, skip};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// `ginneld` with a segment `t`.
+struct Daemon {
+    child: Child,
+    place: Stand,
+}
+
+impl Daemon {
+    fn start(more: &str) -> Self {
+        let place = Stand::plain("ginneld");
+        let (config, log) = (place.dir().join("ginneld.toml"), File::create(place.dir().join("log")).expect("a log"));
+        let run = place.dir().join("run");
+        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}")).expect("written");
+        let mut command = Command::new(build::release_dir().join("ginneld"));
+        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stdin(Stdio::null()).stderr(log);
+        let daemon = Self { child: command.spawn().expect("ginneld"), place };
+        let until = Instant::now() + Duration::from_secs(20);
+        while !daemon.log().contains("event=started") {
+            assert!(Instant::now() < until, "it does not start: {}", daemon.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        daemon
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.place.dir().join("log")).unwrap_or_default()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.place.dir().join("run/t/host.sock")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn stand(segment: &Path, more: &[(&'static str, &'static str)]) -> Stand {
+    let mut settings = vec![("GINNEL_SEGMENT", segment.to_str().expect("UTF-8"))];
+    settings.extend_from_slice(more);
+    Stand::shimmed("served", &settings).limit(Duration::from_secs(60))
+}
+
+fn run(stand: &Stand, name: &str) -> Done {
+    let done = programs::run(stand, name).unwrap_or_else(|said| panic!("{name}: {said}"));
+    assert!(done.success(), "{name}: {done}");
+    done
+}
+
+/// Threads, fork, exec, epoll, death: all of them, spinning and asleep at once.
+#[test]
+fn programs_hold_in_a_served_segment() {
+    let daemon = Daemon::start("");
+    for name in programs::all() {
+        let plain = Stand::plain("expected").limit(Duration::from_secs(60));
+        let expected = run(&plain, &name).stdout;
+        for more in [&[][..], &[("GINNEL_SPIN", "0")]] {
+            let stand = stand(&daemon.socket(), more);
+            assert_eq!(run(&stand, &name).stdout, expected, "{name} {more:?}");
+        }
+    }
+    // Each stand had a ledger of its own, of which nobody is left.
+    let stand = stand(&daemon.socket(), &[]);
+    run(&stand, "half_close");
+    assert!(stand.report().ring_bytes() > 0, "{:?}: {}", stand.report(), stand.status());
+    assert!(!daemon.log().contains("level=error"), "{}", daemon.log());
+}
+
+/// Runs on TCP, and one line has these words in it.
+fn stays_on_tcp(segment: &Path, words: &str) {
+    let stand = stand(segment, &[("GINNEL_VERBOSE", "1")]);
+    let said = run(&stand, "half_close").stderr;
+    assert!(said.contains(words) && said.contains("stay on TCP"), "{words:?} is not among what is said: {said}");
+    assert_eq!(stand.report().ring_bytes(), 0);
+}
+
+#[test]
+fn who_is_not_let_in_stays_on_tcp() {
+    let daemon = Daemon::start("[segment.t.host]\nprocesses = 0\n");
+    stays_on_tcp(&daemon.socket(), "ginneld does not let this process in");
+    stays_on_tcp(&daemon.socket().with_file_name("1.sock"), "a virtual machine's socket");
+    let socket = daemon.socket();
+    drop(daemon);
+    stays_on_tcp(&socket, "join ginneld: No such file");
+}
+
+#[test]
+fn what_is_no_daemon_is_left_alone() {
+    let place = Stand::plain("nobody");
+    let at = |name: &str| place.dir().join(name);
+    fs::write(at("file.sock"), "no socket").expect("written");
+    stays_on_tcp(&at("file.sock"), "join ginneld: Connection refused");
+    drop(UnixListener::bind(at("deaf.sock")).expect("bound"));
+    stays_on_tcp(&at("deaf.sock"), "join ginneld: Connection refused");
+    let _silent = UnixListener::bind(at("silent.sock")).expect("bound");
+    stays_on_tcp(&at("silent.sock"), "nobody answers");
+    // Numbers that make sense one by one, and memory that is none: fuzz/ has all others.
+    for (name, said) in [("hangs_up", &b""[..]), ("speaks", b"HTTP/1.1 400 Bad Request\r\n\r\n"), ("bare", &[0; 24])] {
+        let listener = UnixListener::bind(at(&format!("{name}.sock"))).expect("bound");
+        std::thread::spawn(move || {
+            for joiner in listener.incoming() {
+                let _ = joiner.expect("a joiner").write_all(said);
+            }
+        });
+        stays_on_tcp(&at(&format!("{name}.sock")), "see whether ginneld runs there");
+    }
+}
+
+/// Where the daemon's sockets are, a name is the daemon's segment; elsewhere it is a file.
+#[test]
+fn a_name_is_the_daemons_segment_where_it_serves_it() {
+    if !is_root() {
+        return skip("a_name_is_the_daemons_segment_where_it_serves_it", "a /run of its own needs root");
+    }
+    let daemon = Daemon::start("");
+    let dir = daemon.place.dir().join("ginnel");
+    // In a mount namespace of its own, where /run/ginnel is the daemon's.
+    let ginnel = |args: &str| {
+        let run = daemon.place.dir().join("run");
+        let script =
+            format!("mount -t tmpfs none /run && ln -s {} /run/ginnel && exec {} {args}", run.display(), build::ginnel().display());
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", &script])
+            .env("GINNEL_DIR", &dir)
+            .env_remove("GINNEL_SEGMENT")
+            .env_remove("RUNTIME_DIRECTORY");
+        let output = command.output().expect("unshare");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let segment = "run --segment t -- sh -c 'echo $GINNEL_SEGMENT'";
+    assert_eq!(ginnel(segment).trim(), "/run/ginnel/t/host.sock");
+    assert_eq!(ginnel("run --segment other -- sh -c 'echo $GINNEL_SEGMENT'").trim(), "other");
+    assert_eq!(ginnel("run -- sh -c 'echo $GINNEL_SEGMENT'").trim(), "", "never without being asked");
+    assert!(ginnel("segment create t --size 16M").contains("ginneld serves a segment of that name"));
+    assert_eq!(ginnel(segment).trim(), "/run/ginnel/t/host.sock", "also where there is a file of that name");
+    let listed = ginnel("segment list");
+    assert!(listed.contains("/run/ginnel/t/host.sock") && listed.contains("64.0M") && listed.contains("16.0M"), "{listed}");
+    let removed = ginnel("segment remove /run/ginnel/t/host.sock --force");
+    assert!(removed.contains("is not removed from here") && daemon.socket().exists(), "{removed}");
+}
