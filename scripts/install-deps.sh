@@ -31,7 +31,7 @@ case $group in
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
-        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
+        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell) ;;
 esac
 
 installed() {  # package=probe

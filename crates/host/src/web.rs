@@ -1,4 +1,4 @@
-//! The status page and the metrics, on loopback: three fixed pages, answered once each connection by the loop itself. A library would bring
+//! The status page and the metrics, on loopback: a few fixed pages, answered once each connection by the loop itself. A library would bring
 //! threads or an asynchronous runtime, and wait for slow visitors.
 
 use crate::page;
@@ -14,6 +14,10 @@ const MAX_VISITORS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a question.
 const MAX_QUESTION: usize = 8192;
+
+/// What the page may load (Content Security Policy Level 3): its own style and script, and what that script asks this daemon for.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
 
 /// One who asks for a page.
 pub(crate) struct Visitor {
@@ -81,7 +85,10 @@ impl Server {
         let Some(Source::Web(mut visitor)) = self.remove(token) else { return };
         if visitor.answer.is_none() {
             match visitor.listen() {
-                Ok(true) => visitor.answer = Some((self.answer(&visitor.question), 0)),
+                Ok(true) => {
+                    self.look();
+                    visitor.answer = Some((self.answer(&visitor.question), 0));
+                }
                 Ok(false) => return drop(self.add(Source::Web(visitor))),
                 Err(_) => return,
             }
@@ -101,6 +108,13 @@ impl Server {
         }
     }
 
+    fn look(&mut self) {
+        for segment in &mut self.segments {
+            segment.look();
+            self.metrics.note(segment);
+        }
+    }
+
     fn answer(&self, question: &[u8]) -> Vec<u8> {
         let line = question.split(|&byte| byte == b'\r').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
@@ -112,13 +126,15 @@ impl Server {
                 let segments = self.segments.iter().enumerate().map(|(index, segment)| (segment, self.processes(index)));
                 ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text(segments))
             }
+            (b"GET" | b"HEAD", b"/style.css") => ("200 OK", "text/css; charset=utf-8", page::STYLE.into()),
+            (b"GET" | b"HEAD", b"/refresh.js") => ("200 OK", "text/javascript; charset=utf-8", page::SCRIPT.into()),
             (b"GET" | b"HEAD", _) => ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into()),
             _ => ("405 Method Not Allowed", "text/plain", "Only GET.\n".into()),
         };
-        // No other site's script may read it, and no browser keep it.
+        // It loads nothing from elsewhere and runs no script but its own; no other site may frame it, and no browser keep it.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
-             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n\r\n",
+             Content-Security-Policy: {POLICY}\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\r\n",
             body.len()
         );
         let body = if method == b"HEAD" { String::new() } else { body };

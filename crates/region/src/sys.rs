@@ -266,6 +266,15 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     unsafe { raw(Sysno::read, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
+/// `pread64(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    unsafe { raw(Sysno::pread64, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
+}
+
 /// `write(2)`.
 ///
 /// # Errors
