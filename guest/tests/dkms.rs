@@ -95,8 +95,9 @@ fn dkms_builds_the_driver_and_udev_loads_it_and_gives_the_device_to_the_group() 
     let mut spec = Spec { programs: vec!["setpriv".into(), udevadm.display().to_string()], options, ..Spec::new("dkms") };
     let mut file = |from: &Path, to: String| spec.files.push((to, 0o644, fs::read(from).expect("read")));
     let installed = directory.path().join("modules").join(release);
-    let module = installed.join("updates/dkms/ginnel.ko");
-    file(&module, format!("/lib/modules/{release}/updates/dkms/ginnel.ko"));
+    // Compressed where the kernel's own are.
+    let module = fs::read_dir(installed.join("updates/dkms")).expect("there").flatten().next().expect("a module").path();
+    file(&module, format!("/lib/modules/{release}/updates/dkms/{}", module.file_name().expect("a name").to_string_lossy()));
     for entry in fs::read_dir(&installed).expect("there").flatten().filter(|entry| entry.path().is_file()) {
         file(&entry.path(), format!("/lib/modules/{release}/{}", entry.file_name().to_string_lossy()));
     }

@@ -64,6 +64,23 @@ impl Visitor {
     }
 }
 
+/// Does the question name this host by an address, as `localhost`, or not at all? A page of another site can have its own name lead here
+/// (DNS rebinding), and what it then asks for is, to the browser, its own.
+fn asks_here(question: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(question);
+    let mut hosts = text.split("\r\n").filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    hosts.all(|host| {
+        // "NAME", "NAME:PORT", "[v6]:PORT" (RFC 9110, 7.2)
+        let name =
+            host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())).map_or(host, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+    })
+}
+
 impl Server {
     /// Somebody is at the status page's door.
     pub(crate) fn visit(&mut self, door: u64) {
@@ -120,6 +137,9 @@ impl Server {
         let mut words = line.split(|&byte| byte == b' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (status, kind, body) = match (method, path) {
+            _ if !asks_here(question) => {
+                ("421 Misdirected Request", "text/plain", "Ask by an address, such as 127.0.0.1, or as localhost.\n".into())
+            }
             (b"GET" | b"HEAD", b"/") => ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self))),
             (b"GET" | b"HEAD", b"/status.json") => ("200 OK", "application/json", page::json(&page::status(self))),
             (b"GET" | b"HEAD", b"/metrics") => {
@@ -139,5 +159,23 @@ impl Server {
         );
         let body = if method == b"HEAD" { String::new() } else { body };
         (head + &body).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asks_here;
+
+    #[test]
+    fn only_addresses_and_localhost_are_here() {
+        let ask = |host: &str| asks_here(format!("GET / HTTP/1.1\r\nAccept: */*\r\nhOst: {host}\r\n\r\n").as_bytes());
+        for host in ["127.0.0.1", "127.0.0.1:9190", "localhost", "LocalHost:80", "[::1]", "[::1]:9190"] {
+            assert!(ask(host), "{host}");
+        }
+        for host in ["evil.example", "evil.example:9190", "127.0.0.1.evil.example", "localhost.evil.example:80", ""] {
+            assert!(!ask(host), "{host}");
+        }
+        assert!(asks_here(b"GET / HTTP/1.0\r\n\r\n"));
+        assert!(!asks_here(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"));
     }
 }

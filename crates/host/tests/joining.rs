@@ -301,6 +301,7 @@ fn the_pages_and_slow_visitors() {
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(metrics.contains("ginneld_machines{segment=\"t\"} 1\n") && metrics.ends_with("# EOF\n"), "{metrics}");
     assert!(daemon.get("/other").0.starts_with("HTTP/1.1 404"));
+    assert!(daemon.ask(b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n").0.starts_with("HTTP/1.1 421"));
     assert!(daemon.ask(b"POST / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
     let mut endless = daemon.visit();
     while endless.write_all(&[b'x'; 4096]).is_ok() {}

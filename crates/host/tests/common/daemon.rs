@@ -100,7 +100,7 @@ impl Daemon {
 
     /// A page of the status server: head and body.
     pub fn get(&self, path: &str) -> (String, String) {
-        self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+        self.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
     }
 
     pub fn ask(&self, question: &[u8]) -> (String, String) {
