@@ -168,6 +168,7 @@ static int ginnel_open(struct inode *inode, struct file *file)
 	get_device(&g->dev);
 	list_add(&f->node, &g->files);
 	mutex_unlock(&g->files_lock);
+	/* It has no position: lseek() says ESPIPE. */
 	return stream_open(inode, file);
 }
 
@@ -432,7 +433,6 @@ static const struct file_operations ginnel_fops = {
 	.unlocked_ioctl = ginnel_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.mmap = ginnel_mmap,
-	.llseek = no_llseek,
 };
 
 /* ---- What sysfs shows ---- */

@@ -22,7 +22,7 @@ servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
          memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=)
-tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp)
+tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
 
@@ -31,7 +31,7 @@ case $group in
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
-        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
+        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell) ;;
 esac
 
 installed() {  # package=probe

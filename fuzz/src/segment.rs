@@ -1,10 +1,13 @@
 //! A segment's header and tables, as whoever opens it finds them.
 
 use crate::Bytes;
+use ginnel_channel::census::census;
+use ginnel_channel::layout::{Channel, MAGIC};
 use ginnel_channel::ledger::Tuple;
 use ginnel_channel::rendezvous::{self, Found};
 use ginnel_region::{Config, Extent, Owner, PAGE, Segment, Use};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,13 +15,14 @@ use std::sync::atomic::Ordering::Relaxed;
 const SIZE: u64 = 16 << 20;
 
 /// A segment that opens, for what comes behind the header: its map lives as long as the process.
-fn good() -> &'static Segment {
-    static GOOD: OnceLock<Segment> = OnceLock::new();
+fn good() -> &'static (Segment, File) {
+    static GOOD: OnceLock<(Segment, File)> = OnceLock::new();
     GOOD.get_or_init(|| {
         let path = crate::place("segment");
         let segment = Segment::create(&path, &Config { size: SIZE, ..Config::default() }).expect("a segment can be made");
+        let file = File::open(&path).expect("just made");
         std::fs::remove_file(path).expect("an own file");
-        segment
+        (segment, file)
     })
 }
 
@@ -55,7 +59,7 @@ fn header(bytes: &mut Bytes<'_>) {
 }
 
 fn tables(bytes: &mut Bytes<'_>) {
-    let segment = good();
+    let (segment, file) = good();
     let pages = u32::try_from(SIZE / PAGE).expect("few");
     let (rendezvous, members) = (segment.rendezvous(), segment.members());
     let owners = members.0 + members.1;
@@ -92,6 +96,13 @@ fn tables(bytes: &mut Bytes<'_>) {
                 if let Ok(extent) = segment.claim(1 + u32::from(bytes.byte() % 32), owner) {
                     assert!(segment.holds(extent.offset(), u64::from(extent.pages) * PAGE), "{extent:?} lies outside");
                     segment.clear(extent.page);
+                    let channel = Channel::at(segment, extent.page);
+                    channel.magic().store(bytes.value(MAGIC), Relaxed);
+                    for side in [0, 1] {
+                        channel.agreed(side).store(bytes.value(1), Relaxed);
+                        channel.owner(side).store(bytes.value(0), Relaxed);
+                        channel.direction(side).tail().store(bytes.word(), Relaxed);
+                    }
                 }
             }
             5 => {
@@ -109,6 +120,11 @@ fn tables(bytes: &mut Bytes<'_>) {
             _ => {
                 let (free, all) = segment.page_counts();
                 assert!(free <= all && all < pages);
+                if bytes.one_in(8) {
+                    let census = census(file.as_fd(), SIZE).expect("readable");
+                    assert!(census.connections < all.into() && census.carried <= census.carried_ever && !census.partial);
+                    assert!(census.by_peer.keys().all(|&peer| peer < 256));
+                }
                 let _ = (segment.geometry(), segment.presence(bytes.below(65536) as u16), label);
             }
         }

@@ -3,6 +3,8 @@
 use crate::{built, call, spawn};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ impl Daemon {
     pub fn start(directory: &Path, segments: &str, keep: bool) -> Result<Self> {
         let (config, log) = (directory.join("ginneld.toml"), directory.join("ginneld.log"));
         let run = directory.join("run");
-        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n{segments}"))?;
+        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"127.0.0.1:0\"\n{segments}"))?;
         let mut command = Command::new(built("ginneld")?);
         for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"] {
             command.env_remove(name);
@@ -52,6 +54,22 @@ impl Daemon {
         // SAFETY: touches no memory; its number is its own as long as its keeper, our child, waits for it.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         Ok(())
+    }
+
+    /// A sample of the serving instance's metrics, such as `ginneld_connections{segment="t"}`.
+    ///
+    /// # Errors
+    /// Where it does not answer, or has no such sample.
+    pub fn metric(&self, name: &str) -> Result<u64> {
+        let log = self.log();
+        let url = log.lines().rev().find_map(|line| line.split("url=http://").nth(1)).context("no status page")?;
+        let mut stream = TcpStream::connect(url.trim_matches(['"', '/']))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.with_context(|| format!("no {name} in {text}"))
     }
 
     /// Kills the instance that serves, under its keeper, and waits until the next one has taken over.

@@ -73,12 +73,14 @@ impl Initramfs {
         Ok(())
     }
 
-    /// An installed program, found in PATH, at the place where it is on the host.
+    /// A program of the host, found in PATH or given by its whole path, in /usr/bin.
     ///
     /// # Errors
     /// Where it is not installed.
     pub fn installed(&mut self, name: &str) -> Result<()> {
-        let path = find(name).with_context(|| format!("{name} is not installed (scripts/install-deps.sh test)"))?;
+        let path = if name.starts_with('/') { Some(name.into()) } else { find(name) };
+        let path = path.with_context(|| format!("{name} is not installed (scripts/install-deps.sh test)"))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         // /etc/alternatives and the like: the name stays, the file is what it means.
         self.program(&path.canonicalize()?, &format!("/usr/bin/{name}"))
     }

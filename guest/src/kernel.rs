@@ -1,9 +1,9 @@
 //! Debian's kernel for virtual machines, unpacked from its packages into `target/guest`, and the driver built for it. Nothing is installed.
 
+use crate::package::{self, Lock, apt};
 use crate::{call, source_dir, target_dir};
-use anyhow::{Context, Result, ensure};
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use anyhow::{Context, Result};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,19 +29,6 @@ pub struct Kernel {
     root: PathBuf,
 }
 
-/// Holds a lock file as long as it lives: several test programs may fetch and build at once.
-struct Lock(#[expect(dead_code, reason = "its descriptor holds the lock")] File);
-
-impl Lock {
-    fn take(cache: &Path) -> Result<Self> {
-        let file = File::create(cache.join("lock"))?;
-        // SAFETY: touches no memory.
-        let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
-        ensure!(taken == 0, "cannot lock {}: {}", cache.display(), std::io::Error::last_os_error());
-        Ok(Self(file))
-    }
-}
-
 impl Kernel {
     /// The kernel that was fetched before, else the newest of the release this host runs.
     ///
@@ -54,17 +41,7 @@ impl Kernel {
         if let Some(kernel) = Self::cached(&cache)? {
             return Ok(kernel);
         }
-        // The host's own package lists may be old, or missing; a second attempt fetches lists of our own, which needs no root.
-        match Self::download(&cache, &[]) {
-            Ok(kernel) => Ok(kernel),
-            Err(first) => {
-                let lists = cache.join("lists");
-                fs::create_dir_all(lists.join("partial"))?;
-                let own = [format!("Dir::State::Lists={}", lists.display())];
-                call(apt("apt-get", &own).args(["-qq", "update"])).with_context(|| format!("{first:#}"))?;
-                Self::download(&cache, &own).with_context(|| format!("before with the host's own lists: {first:#}"))
-            }
-        }
+        package::with_lists(&cache, |options| Self::download(&cache, options))
     }
 
     fn cached(cache: &Path) -> Result<Option<Self>> {
@@ -91,16 +68,8 @@ impl Kernel {
         let mut packages = vec![format!("linux-image-{release}={version}"), format!("{headers}={version}")];
         packages.extend(parts.map(|name| format!("{name}={version}")));
 
-        let (root, archives) = (cache.join(format!("kernel-{release}")), cache.join("archives"));
-        for directory in [&root, &archives] {
-            let _ = fs::remove_dir_all(directory);
-            fs::create_dir_all(directory)?;
-        }
-        call(apt("apt-get", options).args(["-qq", "download"]).args(&packages).current_dir(&archives))?;
-        for archive in fs::read_dir(&archives)?.flatten() {
-            call(Command::new("dpkg-deb").arg("-x").arg(archive.path()).arg(&root))?;
-        }
-        fs::remove_dir_all(&archives)?;
+        let root = cache.join(format!("kernel-{release}"));
+        package::unpack(&packages, &root, options)?;
         // The headers' makefile names the place where the package would be installed.
         let makefile = root.join("usr/src").join(&headers).join("Makefile");
         let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
@@ -121,12 +90,24 @@ impl Kernel {
         self.root.join("boot").join(format!("vmlinuz-{}", self.release))
     }
 
+    /// What modules are built against.
+    #[must_use]
+    pub fn headers(&self) -> PathBuf {
+        self.root.join("usr/src").join(format!("linux-headers-{}", self.release))
+    }
+
+    /// Its folder of modules, and of lists of them.
+    #[must_use]
+    pub fn modules_folder(&self) -> PathBuf {
+        self.root.join("lib/modules").join(&self.release)
+    }
+
     /// The modules that every guest loads, in their order.
     ///
     /// # Errors
     /// Where the kernel's folder cannot be read.
     pub fn modules(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.root.join("lib/modules").join(&self.release).join("kernel");
+        let folder = self.modules_folder().join("kernel");
         let mut found = Vec::new();
         files_below(&folder, &mut found).with_context(|| folder.display().to_string())?;
         let file = |name: &&str| found.iter().find(|path| path.file_stem().is_some_and(|stem| stem == *name)).cloned();
@@ -153,23 +134,14 @@ impl Kernel {
         for source in &sources {
             fs::copy(source, build.join(source.file_name().unwrap_or_default()))?;
         }
-        let headers = self.root.join("usr/src").join(format!("linux-headers-{}", self.release));
         // The warnings of a newer compiler than the kernel's own are errors too: the driver is to have none.
-        call(Command::new("make").arg("-C").arg(headers).arg(format!("M={}", build.display())).args([
+        call(Command::new("make").arg("-C").arg(self.headers()).arg(format!("M={}", build.display())).args([
             "W=1",
             "KCFLAGS=-Werror",
             "modules",
         ]))?;
         Ok(module)
     }
-}
-
-fn apt(program: &str, options: &[String]) -> Command {
-    let mut command = Command::new(program);
-    command.env("LC_ALL", "C").args(options.iter().flat_map(|option| ["-o", option]));
-    // Downloads go into a folder that apt's own user may not enter.
-    command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3"]);
-    command
 }
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {

@@ -3,7 +3,8 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`kernel`] | the kernel's packages, unpacked; `ginnel.ko`, built for it |
+//! | [`package`] | packages, unpacked and not installed |
+//! | [`kernel`] | the kernel; `ginnel.ko`, built for it |
 //! | [`initramfs`] | the archive that a guest boots from |
 //! | [`machine`] | a running guest: boot, run commands, reset, kill |
 //! | [`agent`] | the channel by which commands go into a guest; its other end is `src/bin/init.rs`, the guest's first process |
@@ -29,6 +30,7 @@ pub mod initramfs;
 pub mod kernel;
 pub mod machine;
 pub mod network;
+pub mod package;
 
 use anyhow::{Context, Result, ensure};
 use std::os::unix::process::CommandExt;

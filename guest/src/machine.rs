@@ -35,7 +35,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 pub struct Spec {
     /// Its name: of its files, and its host name.
     pub name: String,
-    /// Installed programs of the host that it is to have.
+    /// Programs of the host that it is to have: names, or whole paths.
     pub programs: Vec<String>,
     /// Further files: (place, mode, content).
     pub files: Vec<(String, u32, Vec<u8>)>,

@@ -60,6 +60,9 @@ fn the_daemon_is_killed_in_the_middle_of_traffic() {
         one.sh("head -c 20000000 /dev/urandom >out");
         let source = one.start("ginnel run -- nc -N -l 5000 <out", PATIENCE).expect("started");
         let sink = two.start("sleep 0.5; ginnel run -- nc -d 10.77.0.1 5000 >in", PATIENCE).expect("started");
+        // The daemon carries nothing, and yet sees what is carried.
+        let metric = |name: &str| lab.daemon.metric(&format!("ginneld_{name}{{segment=\"t\"}}")).expect("a number");
+        wait("a connection", || (metric("connections") > 0).then_some(()));
         for round in 1..=3 {
             lab.daemon.kill_instance().expect("killed, and started again");
             let log = lab.daemon.log();
@@ -68,6 +71,9 @@ fn the_daemon_is_killed_in_the_middle_of_traffic() {
         for (what, pending) in [("source", source), ("sink", sink), ("client", client), ("server", server)] {
             pending.finish().expect("ended").good().expect(what);
         }
+        wait("their end", || (metric("connections") == 0).then_some(()));
+        let carried = metric("carried_bytes_total");
+        assert!((10_000_000..21_000_000).contains(&carried), "{carried}: also what was carried before this instance started");
         assert_eq!(two.sh("md5sum <in"), one.sh("md5sum <out"));
         let (ring, tokens) = (reported(two, "ring_in"), reported(two, "tokens_sent"));
         assert!(ring > 64 * 300 && tokens <= 20, "doorbells no longer do: {}", two.sh("cat report"));

@@ -208,6 +208,7 @@ pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
         return;
     }
     let channel = Channel::at(segment, page);
+    segment.add_carried(channel.carried());
     if channel.released().load(Acquire) & DIED != 0 {
         channel.magic().store(0, Relaxed);
         segment.release_group(page);

@@ -43,6 +43,9 @@ pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
 
+/// Words of a channel's page that mean anything: its head and two directions.
+pub const COPIED: usize = 0x600 / 8;
+
 /// A channel in a segment: its page, seen from one process.
 #[derive(Clone, Copy)]
 pub struct Channel<'a> {
@@ -120,6 +123,12 @@ impl<'a> Channel<'a> {
         Self { words: Words { first: segment.page(page).cast(), segment: PhantomData }, page }
     }
 
+    /// The same over a copy of a channel's page, for one who looks on.
+    #[must_use]
+    pub fn in_copy(copy: &'a [AtomicU64; COPIED]) -> Self {
+        Self { words: Words { first: copy.as_ptr(), segment: PhantomData }, page: 0 }
+    }
+
     /// Remembers that `side` ended its stream by itself: shut down or closed, while its process lived.
     pub fn end(self, side: u8) {
         self.released().fetch_or(0x400 << (side & 1), Ordering::AcqRel);
@@ -144,6 +153,12 @@ impl<'a> Channel<'a> {
         // SAFETY: the page's second and third 512 bytes.
         let first = unsafe { self.words.first.byte_add(0x200 + usize::from(side & 1) * 0x200) };
         Direction { words: Words { first, segment: PhantomData } }
+    }
+
+    /// Bytes that the rings carried, both ways: what the writers published, unchecked.
+    #[must_use]
+    pub fn carried(self) -> u64 {
+        self.direction(0).tail().load(Ordering::Relaxed).wrapping_add(self.direction(1).tail().load(Ordering::Relaxed))
     }
 
     words! {

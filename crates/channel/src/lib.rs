@@ -21,11 +21,13 @@
 //! | [`path`] | whether TCP still gets through |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
+//! | [`census`] | how many connections a segment carries, for one who looks on |
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
 pub mod bells;
 pub mod catchup;
+pub mod census;
 pub mod cork;
 pub mod finish;
 pub mod join;

@@ -11,7 +11,7 @@ use ginnel_region::{MAX_PEER, Segment, device::Source, sys};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one entry of a segment's member table.
-const MEMBER_BYTES: u64 = 64;
+pub(crate) const MEMBER_BYTES: u64 = 64;
 /// A ledger of the one kernel that has the segment.
 const ALONE: u64 = 1;
 /// Low byte of the entry of a ledger of one of several kernels.
@@ -75,6 +75,11 @@ fn count(segment: &Segment) -> u16 {
     u16::try_from(segment.members().1 / MEMBER_BYTES).unwrap_or(u16::MAX)
 }
 
+/// Which peer a member belongs to, by its entry's first word; `None`: a ledger of the one kernel that has the segment, or nobody's.
+pub(crate) fn peer_of(word: u64) -> Option<u16> {
+    (word & 0xff == AMONG).then_some((word >> 8 & 0xff) as u16)
+}
+
 /// The second word of a member's entry: tells the ledgers of one kernel apart.
 fn mark(segment: &Segment, member: u16) -> &AtomicU64 {
     segment.word(segment.members().0 + u64::from(member) * MEMBER_BYTES + 8)
@@ -112,10 +117,9 @@ pub(crate) fn look(segment: &Segment, place: Option<Place>, member: u16) -> Know
     if theirs == own.word {
         return Known::Ours;
     }
-    if theirs & 0xff != AMONG {
+    let Some(peer) = peer_of(theirs) else {
         return if theirs == 0 { Known::Gone } else { Known::Lives };
-    }
-    let peer = (theirs >> 8 & 0xff) as u16;
+    };
     let presence = segment.presence(peer);
     if peer == own.peer {
         // An earlier boot, or before an unplug; of those without a number one cannot tell which is which.

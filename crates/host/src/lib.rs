@@ -9,6 +9,7 @@
 //! | [`server`] | the loop: one thread, one epoll set |
 //! | `joiners` | letting in and refusing; wake-ups between host and machines |
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
+//! | [`look`] | what the peers have written about their connections |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
 //! | [`qemu`] | the options by which QEMU joins |
 //! | [`mod@log`] | log lines |
@@ -30,6 +31,7 @@ mod joiners;
 pub mod keep;
 pub mod keeper;
 pub mod log;
+pub mod look;
 pub mod memory;
 pub mod metrics;
 pub mod page;

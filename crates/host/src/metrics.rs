@@ -13,12 +13,17 @@ pub struct Of {
     pub segment: String,
 }
 
+/// Why joiners are refused.
+pub const REFUSALS: [&str; 3] = ["not_allowed", "slot_taken", "no_slot"];
+/// Where wake-ups are passed on to.
+pub const RELAYS: [&str; 2] = ["to_host", "to_machine"];
+
 /// One segment and something else.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct By {
     /// The segment's name.
     pub segment: String,
-    /// `slot_taken`, `not_allowed`, `no_slot`: why a joiner was refused. Or `to_host`, `to_machine`: where a wake-up went.
+    /// One of [`REFUSALS`] or of [`RELAYS`].
     pub kind: &'static str,
 }
 
@@ -33,6 +38,10 @@ pub struct Metrics {
     pub refused: Family<By, Counter>,
     /// Wake-ups that the daemon passed on between processes of the host and machines, by direction.
     pub relayed: Family<By, Counter>,
+    /// Bytes that were carried in rings, as the peers say.
+    pub carried: Family<Of, Counter>,
+    connections: Family<Of, Gauge>,
+    open_bytes: Family<Of, Gauge>,
     machines: Family<Of, Gauge>,
     processes: Family<Of, Gauge>,
     size: Family<Of, Gauge>,
@@ -49,6 +58,9 @@ impl Metrics {
             leaves: Family::default(),
             refused: Family::default(),
             relayed: Family::default(),
+            carried: Family::default(),
+            connections: Family::default(),
+            open_bytes: Family::default(),
             machines: Family::default(),
             processes: Family::default(),
             size: Family::default(),
@@ -59,6 +71,23 @@ impl Metrics {
         registry.register("leaves", "Virtual machines and host processes that left", new.leaves.clone());
         registry.register("refused_joins", "Joiners that were turned away", new.refused.clone());
         registry.register("relayed_wakeups", "Wake-ups passed on between host processes and virtual machines", new.relayed.clone());
+        registry.register_with_unit(
+            "carried",
+            "Bytes that connections carried in rings since the segment was made, as its peers have written there; never goes back, whatever they write",
+            Unit::Bytes,
+            new.carried.clone(),
+        );
+        registry.register(
+            "connections",
+            "Connections that are in the segment now, as its peers have written there",
+            new.connections.clone(),
+        );
+        registry.register_with_unit(
+            "open_connections_carried",
+            "Bytes that the connections of now have carried in rings, as the peers have written there; goes back as connections end",
+            Unit::Bytes,
+            new.open_bytes.clone(),
+        );
         registry.register("machines", "Virtual machines attached", new.machines.clone());
         registry.register("host_processes", "Host processes attached", new.processes.clone());
         registry.register_with_unit("segment_size", "Size of the segment", Unit::Bytes, new.size.clone());
@@ -71,6 +100,13 @@ impl Metrics {
         Self { registry, ..new }
     }
 
+    /// Notes what a look into a segment found.
+    pub(crate) fn note(&self, segment: &Segment) {
+        let carried = self.carried.get_or_create(&Of { segment: segment.name.clone() });
+        // A counter: a peer may write a smaller number, and a connection that was just ending is missing for a moment.
+        carried.inc_by(segment.seen.census.carried_ever.saturating_sub(carried.get()));
+    }
+
     /// In OpenMetrics' text format.
     #[must_use]
     pub fn text<'a>(&self, segments: impl Iterator<Item = (&'a Segment, usize)>) -> String {
@@ -78,7 +114,15 @@ impl Metrics {
             let of = Of { segment: segment.name.clone() };
             // Zero is told too, from the first reading on.
             let _ = (self.joins.get_or_create(&of), self.leaves.get_or_create(&of));
+            for kind in REFUSALS {
+                let _ = self.refused.get_or_create(&By { segment: segment.name.clone(), kind });
+            }
+            for kind in RELAYS {
+                let _ = self.relayed.get_or_create(&By { segment: segment.name.clone(), kind });
+            }
             let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            self.connections.get_or_create(&of).set(signed(segment.seen.census.connections));
+            self.open_bytes.get_or_create(&of).set(signed(segment.seen.census.carried));
             self.machines.get_or_create(&of).set(signed(segment.occupants.len() as u64));
             self.processes.get_or_create(&of).set(signed(processes as u64));
             self.size.get_or_create(&of).set(signed(segment.config.size));

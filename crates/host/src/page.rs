@@ -1,10 +1,17 @@
-//! What the status page says, as a value, as JSON and as HTML.
+//! What the status page says, as a value and as JSON; [`html`] is the page itself.
+
+mod html;
+
+pub use html::{SCRIPT, STYLE, html};
 
 use crate::config::Backing;
 use crate::memory;
+use crate::metrics::{By, Of, REFUSALS, RELAYS};
+use crate::segment::Segment;
 use crate::server::Server;
+use ginnel_channel::census::Share;
 use serde::Serialize;
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The daemon.
@@ -16,6 +23,8 @@ pub struct Status {
     pub pid: u32,
     /// When this instance started, seconds since 1970.
     pub started: u64,
+    /// When this was said, seconds since 1970.
+    pub now: u64,
     /// Will the next instance get its machines?
     pub kept_for_the_next: bool,
     /// The segments.
@@ -37,10 +46,44 @@ pub struct SegmentStatus {
     pub slots: u16,
     /// Vectors of each peer.
     pub vectors: u16,
+    /// What the peers have written about their connections.
+    pub hints: Hints,
+    /// Joins that were refused since this instance started, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Wake-ups that were passed on since this instance started, by direction.
+    pub relayed: BTreeMap<&'static str, u64>,
     /// The machines that are attached.
     pub machines: Vec<PeerStatus>,
     /// The host's processes that are attached, all with slot 0.
     pub processes: Vec<PeerStatus>,
+}
+
+/// What stands in a segment, where every peer can write: right if all of them are honest.
+#[derive(Debug, Default, Serialize)]
+pub struct Hints {
+    /// Connections that have moved into the segment.
+    pub connections: u64,
+    /// Bytes that these have carried in rings.
+    pub open_bytes: u64,
+    /// Bytes of all connections since the segment was made.
+    pub bytes: u64,
+    /// Bytes a second between the last two looks, which are a second apart or more.
+    pub bytes_per_second: u64,
+    /// There was more than is looked at: connections and bytes are at least so many.
+    pub partial: bool,
+    /// What the processes of the host have of it, all together.
+    pub host: PeerHints,
+}
+
+/// A peer's part in [`Hints`].
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct PeerHints {
+    /// Connections with an end there.
+    pub connections: u64,
+    /// Bytes that these ends have sent in rings.
+    pub sent: u64,
+    /// Bytes that were sent to them in rings.
+    pub received: u64,
 }
 
 /// One who is attached.
@@ -56,6 +99,8 @@ pub struct PeerStatus {
     pub generation: u64,
     /// Since when, seconds since 1970; for the host's processes and what was taken over at a restart, not before this instance.
     pub since: Option<u64>,
+    /// Its part of the connections; of the host's processes only all together is known.
+    pub hints: Option<PeerHints>,
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -65,39 +110,59 @@ fn seconds(time: SystemTime) -> u64 {
 /// What there is now.
 #[must_use]
 pub fn status(server: &Server) -> Status {
-    let segments = server.segments.iter().enumerate().map(|(index, segment)| {
-        let machines = segment.occupants.iter().map(|(&slot, one)| PeerStatus {
-            slot,
-            pid: one.credentials.pid,
-            uid: one.credentials.uid,
-            generation: segment.presence(slot).generation,
-            since: Some(seconds(one.since)),
-        });
-        let generation = segment.presence(0).generation;
-        let process = |who: &ginnel_peer::credentials::Credentials| PeerStatus {
-            slot: 0,
-            pid: who.pid,
-            uid: who.uid,
-            generation,
-            since: None,
-        };
-        SegmentStatus {
-            name: segment.name.clone(),
-            size: segment.config.size,
-            resident: memory::resident(&segment.memory),
-            memory: if segment.config.memory == Backing::Memfd { "memfd" } else { "hugepages" },
-            slots: segment.config.machines,
-            vectors: segment.config.vectors,
-            machines: machines.collect(),
-            processes: server.host_processes(index).map(|(joiner, _)| process(&joiner.who)).collect(),
-        }
-    });
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
         started: seconds(server.started),
+        now: seconds(SystemTime::now()),
         kept_for_the_next: server.store.is_there(),
-        segments: segments.collect(),
+        segments: server.segments.iter().enumerate().map(|(index, segment)| segment_status(server, index, segment)).collect(),
+    }
+}
+
+fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentStatus {
+    let share = |peer| {
+        let Share { connections, sent, received } = segment.seen.census.by_peer.get(&peer).copied().unwrap_or_default();
+        PeerHints { connections, sent, received }
+    };
+    let machines = segment.occupants.iter().map(|(&slot, one)| PeerStatus {
+        slot,
+        pid: one.credentials.pid,
+        uid: one.credentials.uid,
+        generation: segment.presence(slot).generation,
+        since: Some(seconds(one.since)),
+        hints: Some(share(slot)),
+    });
+    let generation = segment.presence(0).generation;
+    let process = |who: &ginnel_peer::credentials::Credentials| PeerStatus {
+        slot: 0,
+        pid: who.pid,
+        uid: who.uid,
+        generation,
+        since: None,
+        hints: None,
+    };
+    let (census, metrics) = (&segment.seen.census, &server.metrics);
+    let by = |kind| By { segment: segment.name.clone(), kind };
+    SegmentStatus {
+        name: segment.name.clone(),
+        size: segment.config.size,
+        resident: memory::resident(&segment.memory),
+        memory: if segment.config.memory == Backing::Memfd { "memfd" } else { "hugepages" },
+        slots: segment.config.machines,
+        vectors: segment.config.vectors,
+        hints: Hints {
+            connections: census.connections,
+            open_bytes: census.carried,
+            bytes: metrics.carried.get_or_create(&Of { segment: segment.name.clone() }).get(),
+            bytes_per_second: segment.seen.rate,
+            partial: census.partial,
+            host: share(0),
+        },
+        refused: REFUSALS.iter().map(|&kind| (kind, metrics.refused.get_or_create(&by(kind)).get())).collect(),
+        relayed: RELAYS.iter().map(|&kind| (kind, metrics.relayed.get_or_create(&by(kind)).get())).collect(),
+        machines: machines.collect(),
+        processes: server.host_processes(index).map(|(joiner, _)| process(&joiner.who)).collect(),
     }
 }
 
@@ -105,44 +170,4 @@ pub fn status(server: &Server) -> Status {
 #[must_use]
 pub fn json(status: &Status) -> String {
     serde_json::to_string_pretty(status).unwrap_or_default() + "\n"
-}
-
-/// For people. Nothing in it needs escaping: names of segments are letters, digits, '_' and '-', all else is numbers.
-#[must_use]
-pub fn html(status: &Status) -> String {
-    let mut page = String::from(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>ginneld</title><style>body{font:15px/1.5 system-ui,sans-serif;margin:2em;max-width:60em}table{border-collapse:collapse}\
-         th,td{text-align:left;padding:.2em 1.2em .2em 0;border-bottom:1px solid #ccc}:root{color-scheme:light dark}</style></head><body>\n",
-    );
-    let next =
-        if status.kept_for_the_next { "A restart disturbs nobody." } else { "Not kept: a restart loses the attached machines." };
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        page,
-        "<h1>ginneld {}</h1>\n<p>Process {}. {next} <a href=\"/metrics\">Metrics</a>, <a href=\"/status.json\">JSON</a>.</p>",
-        status.version, status.pid
-    );
-    for segment in &status.segments {
-        let (size, resident) = (segment.size >> 20, segment.resident as f64 / f64::from(1 << 20));
-        let _ = writeln!(
-            page,
-            "<h2>{}</h2>\n<p>{size} MiB of {}, {resident:.1} MiB taken. {} of {} slots in use, {} vectors each.</p>",
-            segment.name,
-            segment.memory,
-            segment.machines.len(),
-            segment.slots,
-            segment.vectors
-        );
-        if segment.machines.len() + segment.processes.len() > 0 {
-            page.push_str("<table><tr><th>Slot</th><th>Process</th><th>User</th><th>Joins</th></tr>\n");
-            for one in segment.processes.iter().chain(&segment.machines) {
-                let slot = if one.slot == 0 { "host".into() } else { one.slot.to_string() };
-                let _ =
-                    writeln!(page, "<tr><td>{slot}</td><td>{}</td><td>{}</td><td>{}</td></tr>", one.pid, one.uid, one.generation);
-            }
-            page.push_str("</table>\n");
-        }
-    }
-    page + "</body></html>\n"
 }

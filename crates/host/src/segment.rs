@@ -2,6 +2,7 @@
 
 use crate::config::SegmentConfig;
 use crate::keep::{Name, Store};
+use crate::look::Seen;
 use crate::{log, memory};
 use anyhow::Result;
 use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox};
@@ -37,6 +38,8 @@ pub struct Segment {
     bells: Vec<Vec<Arc<OwnedFd>>>,
     /// Who is in which slot. A slot is a peer's id, for ever: QEMU does not survive that an id changes hands.
     pub occupants: BTreeMap<u16, Occupant>,
+    /// The last look at its connections.
+    pub seen: Seen,
     /// What is said of each peer in the segment. This copy counts: the one in the segment can be written by anybody.
     presences: BTreeMap<u16, Presence>,
 }
@@ -70,7 +73,16 @@ impl Segment {
         }
         table.set_geometry(Geometry { machines: config.machines, vectors: config.vectors })?;
         let presences = (0..=config.machines).map(|peer| (peer, Presence { attached: false, ..table.presence(peer) })).collect();
-        Ok(Self { name: name.to_owned(), config, memory, table, bells, occupants: BTreeMap::new(), presences })
+        Ok(Self {
+            name: name.to_owned(),
+            config,
+            memory,
+            table,
+            bells,
+            occupants: BTreeMap::new(),
+            seen: Seen::default(),
+            presences,
+        })
     }
 
     fn take_memory(

@@ -1,4 +1,4 @@
-//! The status page and the metrics, on loopback: three fixed pages, answered once each connection by the loop itself. A library would bring
+//! The status page and the metrics, on loopback: a few fixed pages, answered once each connection by the loop itself. A library would bring
 //! threads or an asynchronous runtime, and wait for slow visitors.
 
 use crate::page;
@@ -14,6 +14,10 @@ const MAX_VISITORS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a question.
 const MAX_QUESTION: usize = 8192;
+
+/// What the page may load (Content Security Policy Level 3): its own style and script, and what that script asks this daemon for.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
 
 /// One who asks for a page.
 pub(crate) struct Visitor {
@@ -60,6 +64,23 @@ impl Visitor {
     }
 }
 
+/// Does the question name this host by an address, as `localhost`, or not at all? A page of another site can have its own name lead here
+/// (DNS rebinding), and what it then asks for is, to the browser, its own.
+fn asks_here(question: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(question);
+    let mut hosts = text.split("\r\n").filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    hosts.all(|host| {
+        // "NAME", "NAME:PORT", "[v6]:PORT" (RFC 9110, 7.2)
+        let name =
+            host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit())).map_or(host, |(name, _)| name);
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+    })
+}
+
 impl Server {
     /// Somebody is at the status page's door.
     pub(crate) fn visit(&mut self, door: u64) {
@@ -81,7 +102,10 @@ impl Server {
         let Some(Source::Web(mut visitor)) = self.remove(token) else { return };
         if visitor.answer.is_none() {
             match visitor.listen() {
-                Ok(true) => visitor.answer = Some((self.answer(&visitor.question), 0)),
+                Ok(true) => {
+                    self.look();
+                    visitor.answer = Some((self.answer(&visitor.question), 0));
+                }
                 Ok(false) => return drop(self.add(Source::Web(visitor))),
                 Err(_) => return,
             }
@@ -101,27 +125,57 @@ impl Server {
         }
     }
 
+    fn look(&mut self) {
+        for segment in &mut self.segments {
+            segment.look();
+            self.metrics.note(segment);
+        }
+    }
+
     fn answer(&self, question: &[u8]) -> Vec<u8> {
         let line = question.split(|&byte| byte == b'\r').next().unwrap_or_default();
         let mut words = line.split(|&byte| byte == b' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (status, kind, body) = match (method, path) {
+            _ if !asks_here(question) => {
+                ("421 Misdirected Request", "text/plain", "Ask by an address, such as 127.0.0.1, or as localhost.\n".into())
+            }
             (b"GET" | b"HEAD", b"/") => ("200 OK", "text/html; charset=utf-8", page::html(&page::status(self))),
             (b"GET" | b"HEAD", b"/status.json") => ("200 OK", "application/json", page::json(&page::status(self))),
             (b"GET" | b"HEAD", b"/metrics") => {
                 let segments = self.segments.iter().enumerate().map(|(index, segment)| (segment, self.processes(index)));
                 ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text(segments))
             }
+            (b"GET" | b"HEAD", b"/style.css") => ("200 OK", "text/css; charset=utf-8", page::STYLE.into()),
+            (b"GET" | b"HEAD", b"/refresh.js") => ("200 OK", "text/javascript; charset=utf-8", page::SCRIPT.into()),
             (b"GET" | b"HEAD", _) => ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into()),
             _ => ("405 Method Not Allowed", "text/plain", "Only GET.\n".into()),
         };
-        // No other site's script may read it, and no browser keep it.
+        // It loads nothing from elsewhere and runs no script but its own; no other site may frame it, and no browser keep it.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
-             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n\r\n",
+             Content-Security-Policy: {POLICY}\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\r\n",
             body.len()
         );
         let body = if method == b"HEAD" { String::new() } else { body };
         (head + &body).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asks_here;
+
+    #[test]
+    fn only_addresses_and_localhost_are_here() {
+        let ask = |host: &str| asks_here(format!("GET / HTTP/1.1\r\nAccept: */*\r\nhOst: {host}\r\n\r\n").as_bytes());
+        for host in ["127.0.0.1", "127.0.0.1:9190", "localhost", "LocalHost:80", "[::1]", "[::1]:9190"] {
+            assert!(ask(host), "{host}");
+        }
+        for host in ["evil.example", "evil.example:9190", "127.0.0.1.evil.example", "localhost.evil.example:80", ""] {
+            assert!(!ask(host), "{host}");
+        }
+        assert!(asks_here(b"GET / HTTP/1.0\r\n\r\n"));
+        assert!(!asks_here(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"));
     }
 }

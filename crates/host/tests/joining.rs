@@ -2,21 +2,17 @@
 
 mod common;
 
+use common::channels::open;
 use common::daemon::{Daemon, SMALL};
 use common::wait;
 use ginnel_peer::client::Client;
 use ginnel_peer::{Error, doorbell};
-use ginnel_region::{Geometry, Segment};
+use ginnel_region::Geometry;
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-
-fn open(client: &Client) -> Segment {
-    let memory = client.memory().expect("memory");
-    Segment::open(format!("/proc/self/fd/{}", memory.as_raw_fd()).as_ref()).expect("a segment")
-}
 
 fn rung(client: &Client, peer: u16, vector: usize) -> bool {
     doorbell::drain(&client.doorbells(peer)[vector]).expect("an eventfd")
@@ -300,11 +296,12 @@ fn the_pages_and_slow_visitors() {
     let slow: Vec<_> = (0..10).map(|_| daemon.visit()).collect();
     let (head, page) = daemon.get("/");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/html"), "{head}");
-    assert!(page.contains("<h2>t</h2>") && page.contains("1 of 3 slots in use, 2 vectors each"), "{page}");
+    assert!(head.contains("default-src 'none'") && page.contains("Segment</span> t</h2>") && page.contains("of 3 slots"), "{page}");
     let (head, metrics) = daemon.get("/metrics");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     assert!(metrics.contains("ginneld_machines{segment=\"t\"} 1\n") && metrics.ends_with("# EOF\n"), "{metrics}");
     assert!(daemon.get("/other").0.starts_with("HTTP/1.1 404"));
+    assert!(daemon.ask(b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n").0.starts_with("HTTP/1.1 421"));
     assert!(daemon.ask(b"POST / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 405"));
     let mut endless = daemon.visit();
     while endless.write_all(&[b'x'; 4096]).is_ok() {}

@@ -43,7 +43,7 @@ impl Owner {
         POPULATED | USED | (self.kind as u64) << 56 | u64::from(self.member) << 32 | u64::from(self.tag.unwrap_or(first))
     }
 
-    fn of(word: u64) -> Option<Self> {
+    pub(crate) fn of(word: u64) -> Option<Self> {
         let kind = match (word >> 56) & 0xf {
             1 => Use::Channel,
             2 => Use::Ring,

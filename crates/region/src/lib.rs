@@ -18,6 +18,7 @@
 pub mod device;
 mod error;
 mod extent;
+mod onlooker;
 mod peers;
 mod segment;
 mod size;
@@ -26,6 +27,7 @@ mod untrusted;
 
 pub use error::Error;
 pub use extent::{Extent, Owner, PAGE, Use};
+pub use onlooker::Onlooker;
 pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
 pub use segment::{Config, MAGIC, Segment, VERSION, may_make};
 pub use size::parse_size;

@@ -93,6 +93,9 @@ const FEATURE_TOKENS_ONLY: u64 = 1;
 /// A daemon made the segment and keeps the table of peers ([`crate::peers`]).
 const FEATURE_PEERS: u64 = 2;
 
+/// Where the header page has the sum of [`Segment::add_carried`], bytes from the segment's start: a cache line of its own.
+pub(crate) const CARRIED: u64 = 128;
+
 /// Bytes of the rendezvous table, which begins at page 1.
 pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
 /// Bytes of the member table, behind the rendezvous table.
@@ -340,7 +343,12 @@ impl Segment {
     /// Where the member table lies: (offset, bytes).
     #[must_use]
     pub fn members(&self) -> (u64, u64) {
-        (PAGE + RENDEZVOUS_BYTES, MEMBERS_BYTES)
+        (MEMBERS, MEMBERS_BYTES)
+    }
+
+    /// Notes how many bytes a connection carried that has ended: a hint for those who look on, kept at the end so that no byte waits for it.
+    pub fn add_carried(&self, bytes: u64) {
+        self.word(CARRIED).fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn hint(&self) -> &AtomicU32 {
@@ -354,7 +362,7 @@ impl Segment {
     }
 
     pub(crate) fn owner_word(&self, page: u32) -> &AtomicU64 {
-        self.word(PAGE + RENDEZVOUS_BYTES + MEMBERS_BYTES + u64::from(page) * 8)
+        self.word(OWNERS + u64::from(page) * 8)
     }
 
     /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset outside (a bug, or a value that escaped
@@ -399,7 +407,12 @@ impl Segment {
     }
 }
 
+/// Where the owner words begin.
+pub(crate) const OWNERS: u64 = MEMBERS + MEMBERS_BYTES;
+/// Where the member table begins.
+pub(crate) const MEMBERS: u64 = PAGE + RENDEZVOUS_BYTES;
+
 /// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page.
-fn tables_end(size: u64) -> u64 {
-    PAGE + RENDEZVOUS_BYTES + MEMBERS_BYTES + (size / PAGE * 8).next_multiple_of(PAGE)
+pub(crate) fn tables_end(size: u64) -> u64 {
+    OWNERS + (size / PAGE * 8).next_multiple_of(PAGE)
 }

@@ -100,7 +100,7 @@ impl Daemon {
 
     /// A page of the status server: head and body.
     pub fn get(&self, path: &str) -> (String, String) {
-        self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+        self.ask(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
     }
 
     pub fn ask(&self, question: &[u8]) -> (String, String) {
@@ -112,10 +112,14 @@ impl Daemon {
         (head.to_owned(), body.to_owned())
     }
 
-    pub fn visit(&self) -> TcpStream {
+    /// Address of the status page.
+    pub fn url(&self) -> String {
         let log = self.log();
-        let url = log.lines().rev().find_map(|line| line.split("url=").nth(1)).expect("a status page");
-        let address = url.trim_matches(['"', '/']).trim_start_matches("http://").to_owned();
+        log.lines().rev().find_map(|line| line.split("url=").nth(1)).expect("a status page").trim_matches('"').to_owned()
+    }
+
+    pub fn visit(&self) -> TcpStream {
+        let address = self.url().trim_matches('/').trim_start_matches("http://").to_owned();
         let stream = TcpStream::connect(&address).unwrap_or_else(|error| panic!("{address}: {error}"));
         stream.set_read_timeout(Some(super::PATIENCE)).expect("set");
         stream
