@@ -84,6 +84,7 @@ static void rules(const char *name)
 	CHECK(memcmp((const void *)words, "GINNELSG", 8) == 0);
 	CHECK(info.flags & GINNEL_DOORBELLS);
 
+	FAILS(lseek(fd, 0, SEEK_SET), ESPIPE);
 	// Maps: shared only, inside only, as the file was opened.
 	FAILS((intptr_t)mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0), EINVAL);
 	FAILS((intptr_t)mmap(NULL, info.size + 4096, PROT_READ, MAP_SHARED, fd, 0), EINVAL);
