@@ -18,6 +18,7 @@
 //! | [`waiter`] | sleeping and being woken |
 //! | [`cork`] | TCP_CORK, which a ring has no use for |
 //! | [`path`] | whether TCP still gets through |
+//! | [`leave`] | out of a channel while the connection lives: detach |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`kernel`] | the system calls on the underlying socket |
@@ -28,6 +29,7 @@ pub mod cork;
 pub mod finish;
 pub mod kernel;
 pub mod layout;
+pub mod leave;
 pub mod ledger;
 pub mod path;
 pub mod place;

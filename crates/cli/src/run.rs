@@ -85,6 +85,8 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
         && let Some(device) = device::find()
     {
         changes.push(("GINNEL_SEGMENT", device.into()));
+        // After a detach another device may be taken.
+        changes.push(("GINNEL_FOUND", "1".into()));
     }
     if args.verbose {
         changes.push(("GINNEL_VERBOSE", "1".into()));
@@ -92,7 +94,9 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     if args.no_spin {
         changes.push(("GINNEL_SPIN", "0".into()));
     }
-    let kept = std::env::vars_os().filter(|(key, _)| !changes.iter().any(|(changed, _)| key == changed));
+    let named = args.segment.is_some();
+    let kept = std::env::vars_os()
+        .filter(|(key, _)| !(named && key == "GINNEL_FOUND") && !changes.iter().any(|(changed, _)| key == changed));
     Ok(kept.collect::<Vec<_>>().into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
 }
 

@@ -6,7 +6,8 @@
 pub mod fds;
 mod gather;
 pub mod hooks;
-pub mod next;
+pub mod membership;
+mod next;
 pub mod ops;
 mod own;
 pub mod report;
