@@ -94,10 +94,10 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     if args.no_spin {
         changes.push(("GINNEL_SPIN", "0".into()));
     }
-    let named = args.segment.is_some();
-    let kept = std::env::vars_os()
-        .filter(|(key, _)| !(named && key == "GINNEL_FOUND") && !changes.iter().any(|(changed, _)| key == changed));
-    Ok(kept.collect::<Vec<_>>().into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
+    let stale =
+        |key: &OsString| args.segment.is_some() && key == "GINNEL_FOUND" || changes.iter().any(|(changed, _)| key == changed);
+    let kept = std::env::vars_os().filter(|(key, _)| !stale(key)).collect::<Vec<_>>();
+    Ok(kept.into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
 }
 
 /// The library to preload.

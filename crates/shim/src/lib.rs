@@ -7,7 +7,7 @@ pub mod fds;
 mod gather;
 pub mod hooks;
 pub mod membership;
-mod next;
+pub mod next;
 pub mod ops;
 mod own;
 pub mod report;
