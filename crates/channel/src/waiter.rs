@@ -56,7 +56,8 @@ impl Waiter {
     /// # Errors
     /// As for [`Self::new`].
     pub fn new_in(attachment: &Attachment, joined: &Joined) -> Result<Self, Error> {
-        if !joined.fifos || attachment.standing() != Standing::Here {
+        let gone = joined.place.is_some() && joined.segment.is_gone();
+        if !joined.fifos || gone || attachment.standing() != Standing::Here {
             return Err(Error::Full);
         }
         let segment = &joined.segment;

@@ -21,6 +21,10 @@ const MISSING_TICK: u64 = 500;
 /// Does what is due. Returns when to look again at the latest, ms; `None` where the process is joined and stays so.
 pub fn look(attachment: &'static Attachment) -> Option<u64> {
     let asked = attachment.ledger.is_detached(attachment.segment.id());
+    // Who has a waiter there is told by the driver; another finds zeroes.
+    if attachment.place.is_some() && attachment.service_page() == 0 && attachment.segment.is_gone() {
+        unplugged(attachment);
+    }
     match (attachment.standing(), asked) {
         (Standing::Here, false) => None,
         (Standing::Leaving, false) => {
