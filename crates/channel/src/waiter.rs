@@ -121,8 +121,13 @@ impl Waiter {
         attachment.disown(self.fifo);
     }
 
-    /// Gives the waiter back. `joined`: where it was made.
-    pub fn retire(self, attachment: &Attachment, joined: &Joined) {
+    /// Gives the waiter back.
+    pub fn retire(self, attachment: &Attachment) {
+        self.retire_in(attachment, attachment);
+    }
+
+    /// The same, where it was made in a segment that this process may have left by now.
+    pub fn retire_in(self, attachment: &Attachment, joined: &Joined) {
         attachment.disown(self.fifo);
         discard(joined, self.page);
     }

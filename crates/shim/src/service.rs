@@ -176,7 +176,7 @@ pub fn retire_waiter(attachment: &'static Attachment) {
         attachment.set_service_page(0);
         FIFO.store(-1, Ordering::Relaxed);
         control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-        waiter.retire(attachment, attachment);
+        waiter.retire(attachment);
     }
 }
 

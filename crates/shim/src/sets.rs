@@ -261,7 +261,7 @@ pub fn closed(fd: c_int, index: u32) {
     }
     set.inner.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
-            waiter.retire(attachment, attachment);
+            waiter.retire(attachment);
         }
         *inner = Inner::default();
     });
@@ -840,7 +840,7 @@ pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                waiter.retire(attachment, attachment);
+                waiter.retire(attachment);
             }
         });
     }

@@ -89,7 +89,7 @@ impl Drop for Borrowed {
         if fifo > DESCRIPTOR
             || !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok())
         {
-            self.waiter.retire(self.attachment, self.joined);
+            self.waiter.retire_in(self.attachment, self.joined);
         }
     }
 }
@@ -128,7 +128,7 @@ pub fn retire_pool(attachment: &Attachment) {
     for place in &POOL {
         let word = place.swap(0, Ordering::AcqRel);
         if word != 0 {
-            from_word(word).retire(attachment, attachment);
+            from_word(word).retire(attachment);
         }
     }
 }
