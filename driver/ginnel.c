@@ -474,10 +474,7 @@ ATTRIBUTE_GROUPS(ginnel);
 
 static void ginnel_free(struct device *dev)
 {
-	struct ginnel *g = to_ginnel(dev);
-
-	ida_free(&ids, g->id);
-	kfree(g);
+	kfree(to_ginnel(dev));
 }
 
 /* Is there a segment in the memory? Other programs use ivshmem devices too, for things of their own. */
@@ -607,6 +604,7 @@ free_irqs:
 	while (i--)
 		free_irq(pci_irq_vector(pdev, i), &g->vector[i]);
 put:
+	ida_free(&ids, g->id);
 	put_device(&g->dev);
 free_vectors:
 	pci_free_irq_vectors(pdev);
@@ -626,6 +624,8 @@ static void ginnel_remove(struct pci_dev *pdev)
 	unsigned int i;
 
 	cdev_device_del(&g->cdev, &g->dev);
+	/* Free for the device that comes next, though files may be open on this one for long: programs look for it under its old name. */
+	ida_free(&ids, g->id);
 
 	mutex_lock(&g->files_lock);
 	/*

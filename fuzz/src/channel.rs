@@ -39,6 +39,7 @@ fn stage() -> &'static Scene {
     STAGE.get_or_init(|| {
         let directory = crate::place("channel");
         let settings = Settings {
+            found: false,
             directory: directory.clone(),
             segment: directory.join("default"),
             config: Config { size: SIZE, ..Config::default() },

@@ -87,13 +87,22 @@ impl Guest {
     }
 
     fn try_boot(kernel: &Kernel, directory: &Path, spec: &Spec) -> Result<Self> {
+        write_initramfs(kernel, spec, &directory.join(format!("{}.initrd", spec.name)))?;
+        let mut guest = Self::launch(kernel, directory, spec, None)?;
+        guest.wait_boot(Instant::now() + BOOT)?;
+        Ok(guest)
+    }
+
+    /// Starts QEMU. `incoming`: for a machine that comes from another QEMU, at this socket, without what had to be unplugged for that.
+    fn launch(kernel: &Kernel, directory: &Path, spec: &Spec, incoming: Option<&Path>) -> Result<Self> {
         let path = |kind: &str| directory.join(format!("{}.{kind}", spec.name));
-        let (initrd, console, errors) = (path("initrd"), path("console"), path("qemu"));
+        // The machine that it comes from has its sockets still.
+        let here = |kind: &str| if incoming.is_some() { path(&format!("next.{kind}")) } else { path(kind) };
+        let (initrd, console, errors) = (path("initrd"), path("console"), here("qemu"));
         for socket in ["agent", "qmp"] {
-            let _ = fs::remove_file(path(socket));
+            let _ = fs::remove_file(here(socket));
         }
-        write_initramfs(kernel, spec, &initrd)?;
-        let serve = |kind: &str| format!("path={},server=on,wait=off", path(kind).display());
+        let serve = |kind: &str| format!("path={},server=on,wait=off", here(kind).display());
         let mut command = Command::new("qemu-system-x86_64");
         let accelerator = accelerator(kernel);
         // With one processor for ever QEMU's emulation leaves out barriers and makes atomic instructions of several (accel/tcg: CF_PARALLEL is set where
@@ -104,8 +113,14 @@ impl Guest {
         command.arg("-initrd").arg(&initrd);
         // An oops stops the guest where it is, for the console to be read.
         command.arg("-append").arg(format!("console=ttyS0 loglevel=5 no_timer_check oops=panic panic=0 rdinit=/init {clock}"));
-        command.args(["-serial", &format!("file:{}", console.display()), "-qmp"]);
-        command.arg(format!("unix:{},server=on,wait=off", path("qmp").display()));
+        let append = if incoming.is_some() { "on" } else { "off" };
+        command.args([
+            "-chardev",
+            &format!("file,id=console,path={},append={append}", console.display()),
+            "-serial",
+            "chardev:console",
+        ]);
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", here("qmp").display())]);
         command.args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,{}", serve("agent"))]);
         command.args(["-device", "virtserialport,chardev=agent,name=ginnel.agent"]);
         if let Some(netdev) = &spec.netdev {
@@ -113,12 +128,16 @@ impl Guest {
             command.args(["-netdev", netdev, "-device"]);
             command.arg(format!("virtio-net-pci,netdev=net,mac=52:54:00:67:00:{:02x}", last.unwrap_or(1)));
         }
-        command.args(&spec.options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
+        match incoming {
+            None => command.args(&spec.options),
+            Some(socket) => command.args(without_segment(&spec.options)).args(["-incoming", &format!("unix:{}", socket.display())]),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
         let mut child = spawn(command).context("qemu-system-x86_64 (scripts/install-deps.sh test)")?;
         let until = Instant::now() + BOOT;
-        let connected = serving(&mut child, &[path("agent"), path("qmp")], until)
-            .and_then(|()| Agent::connect(&path("agent"), until))
-            .and_then(|agent| Ok((agent, qmp(&path("qmp"), until)?)));
+        let connected = serving(&mut child, &[here("agent"), here("qmp")], until)
+            .and_then(|()| Agent::connect(&here("agent"), until))
+            .and_then(|agent| Ok((agent, qmp(&here("qmp"), until)?)));
         let (agent, qmp) = match connected {
             Ok(both) => both,
             Err(error) => {
@@ -127,9 +146,30 @@ impl Guest {
                 return Err(error.context(fs::read_to_string(&errors).unwrap_or_default()));
             }
         };
-        let mut guest = Self { name: spec.name.clone(), child, agent, qmp, console, errors, setup: setup(spec) };
-        guest.wait_boot(until)?;
-        Ok(guest)
+        Ok(Self { name: spec.name.clone(), child, agent, qmp, console, errors, setup: setup(spec) })
+    }
+
+    /// Moves the machine, as it runs, into another QEMU, which it then is (QEMU, `docs/devel/migration`). Its devices of segments must be unplugged; no command may be under way in it.
+    ///
+    /// # Errors
+    /// With QEMU's words.
+    pub fn migrate(&mut self, kernel: &Kernel, directory: &Path, spec: &Spec) -> Result<()> {
+        let socket = directory.join(format!("{}.migration", spec.name));
+        let next = Self::launch(kernel, directory, spec, Some(&socket))?;
+        self.qmp(json!({"execute": "migrate", "arguments": {"uri": format!("unix:{}", socket.display())}}))?;
+        let until = Instant::now() + Duration::from_secs(120);
+        loop {
+            let info = self.qmp(json!({"execute": "query-migrate"}))?;
+            match info.get("status").and_then(Value::as_str) {
+                Some("completed") => break,
+                Some("failed" | "cancelled") => bail!("{info}\n{}{}", self.said(), next.said()),
+                _ if Instant::now() > until => bail!("it does not end: {info}"),
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+        // The old one, which stands still, ends here.
+        *self = next;
+        Ok(())
     }
 
     /// Boots several at once.
@@ -305,6 +345,13 @@ impl Drop for Guest {
             eprintln!("{}", self.said());
         }
     }
+}
+
+/// Options of QEMU without those that `ginnel vm args` gives for the device itself and its chardev: of these only the root port stays.
+fn without_segment(options: &[String]) -> Vec<&String> {
+    let of_segment = |option: &String| option.starts_with("ivshmem-doorbell,") || option.starts_with("socket,");
+    let pairs = options.chunks(2).filter(|pair| !pair.iter().any(of_segment));
+    pairs.flatten().collect()
 }
 
 fn write_initramfs(kernel: &Kernel, spec: &Spec, to: &Path) -> Result<()> {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Lab, PATIENCE, assert_works, status, wait, wait_for_ring};
+use common::{Lab, PATIENCE, assert_works, reported, status, wait, wait_for_ring};
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;
 
@@ -82,7 +82,22 @@ fn a_machine_is_reset_in_the_middle_of_traffic() {
 #[test]
 fn the_device_is_unplugged_in_the_middle_of_traffic() {
     let _alone = machine::alone();
-    let mut lab = Lab::boot(2, true, &["nc"]);
+    let mut lab = Lab::boot(2, true, &["nc", "redis-server", "redis-cli"]);
+    // A server that lives through it, and another that has had no connection yet.
+    for port in [7000, 7001] {
+        lab.guests[1].sh(&format!(
+            "(ginnel run -- redis-server --bind 0.0.0.0 --protected-mode no --save '' --port {port} >log.{port} 2>&1 </dev/null &)"
+        ));
+    }
+    let serves = |lab: &Lab, port: u16| {
+        let ask = format!("redis-cli -h 10.77.0.2 -p {port} -r 500 ping");
+        let script = format!("rm -f report; GINNEL_REPORT=/root/report ginnel run -- {ask} | sort | uniq -c");
+        let answers =
+            wait("answers", || lab.guests[0].run(&script, PATIENCE).ok().filter(|said| said.status == 0 && !said.out.is_empty()));
+        assert_eq!(answers.out.trim(), "500 PONG");
+        reported(&lab.guests[0], "ring_in")
+    };
+    assert!(serves(&lab, 7000) > 1000);
     stream(&lab, 1, 0, 5000);
     lab.guests[1].unplug("ginnel-t-device").expect("unplugged");
     // The connection ends, at both ends; nobody hangs, crashes or goes on computing.
@@ -97,5 +112,9 @@ fn the_device_is_unplugged_in_the_middle_of_traffic() {
     lab.guests[1].plug(&options).expect("plugged in");
     lab.guests[1].sh("until test -e /dev/ginnel0; do sleep 0.1; done");
     assert_works(&lab.guests[0], &lab.guests[1], "10.77.0.1", 6000);
+    // Programs that had the device before it was unplugged find it again by themselves.
+    for port in [7000, 7001] {
+        wait(&format!("server {port}, joined again"), || (serves(&lab, port) > 1000).then_some(()));
+    }
     lab.guests.iter().for_each(Guest::assert_healthy);
 }

@@ -70,13 +70,22 @@ impl Guests {
     pub fn describe(&self) -> String {
         let how = match machine::acceleration(&self.kernel) {
             "kvm" => "under KVM",
-            _ => "under software emulation, which is not KVM: these figures compare ways within it, and say nothing of real machines",
+            _ => {
+                "under software emulation, which is not KVM: these figures compare ways within it, and say nothing of real machines"
+            }
         };
         format!("guests: two virtual machines of one processor with kernel {}, {how}", self.kernel.release())
     }
 
     /// Runs a workload's two halves, one in each machine: the result lines of the server (first) and the client, and what was carried how.
-    pub fn pair(&self, carrier: Carrier, work: Work, program: &str, options: &[String], patience: Duration) -> Result<(Vec<Values>, Option<Report>)> {
+    pub fn pair(
+        &self,
+        carrier: Carrier,
+        work: Work,
+        program: &str,
+        options: &[String],
+        patience: Duration,
+    ) -> Result<(Vec<Values>, Option<Report>)> {
         let _driver = (carrier == Carrier::GinnelSysfs).then(|| Unbound::new(&self.machines)).transpose()?;
         let port = self.port.replace(self.port.get() + 1);
         let before = if carrier.is_ginnel() { "ginnel run -- " } else { "" };
@@ -90,7 +99,9 @@ impl Guests {
         let [server, client] = &self.machines;
         let stop = format!("for p in $(pgrep -f ':{port} |-p {port} '); do [ $p = $$ ] || kill $p; done; true");
         let serving = server.start(&line("server"), patience)?;
-        let listens = format!("for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1");
+        let listens = format!(
+            "for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1"
+        );
         ensure!(server.run(&listens, SHORT * 2)?.status == 0, "{program} does not listen in its machine");
         let fetching = client.start(&line("client"), patience)?;
         let idle = (work == Work::Idle).then(|| self.idle_cost());
@@ -131,7 +142,9 @@ impl Guests {
 
     /// For a program that hangs.
     pub fn status(&self) -> String {
-        let look = |machine: &Guest| machine.run("ginnel status --json; ps", SHORT).map_or_else(|error| format!("{error:#}"), |said| said.out);
+        let look = |machine: &Guest| {
+            machine.run("ginnel status --json; ps", SHORT).map_or_else(|error| format!("{error:#}"), |said| said.out)
+        };
         self.machines.iter().map(look).collect()
     }
 }

@@ -5,14 +5,15 @@
 
 use crate::bells::Bells;
 use crate::join;
-use crate::ledger::{Ledger, Reason};
+use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
-use ginnel_region::{Config, Error, Segment, sys};
+use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Name of the segment that is used where none is named.
 pub const DEFAULT_SEGMENT: &str = "default";
@@ -50,6 +51,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
     pub segment: PathBuf,
+    /// It was found (the device that a host shares with its virtual machine), not named.
+    pub found: bool,
     /// How a segment is made where there is none.
     pub config: Config,
     /// Data operations on a connection before it becomes a candidate.
@@ -99,6 +102,7 @@ impl Settings {
         }
         Self {
             segment,
+            found: text("GINNEL_FOUND").is_some(),
             config,
             after: u32::try_from(number("GINNEL_AFTER").unwrap_or(3)).unwrap_or(u32::MAX),
             tokens: number("GINNEL_TOKENS").is_some_and(|value| value != 0),
@@ -119,22 +123,20 @@ impl Settings {
     }
 }
 
-/// Everything a process needs to carry connections.
-pub struct Attachment {
-    /// The ledger.
-    pub ledger: Ledger,
+/// What a process has of the segment that it is joined to.
+pub struct Joined {
     /// The segment.
     pub segment: Segment,
-    /// Settings.
-    pub settings: Settings,
     /// Which peer this kernel is, where other kernels have the segment too.
     pub place: Option<Place>,
     /// As which member the ledger's processes appear in the segment.
     pub member: u16,
     /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment too.
     pub fifos: bool,
-    me: AtomicU32,
-    ticket: AtomicU32,
+    /// How often the process has joined one: what was made under another number belongs to a segment that was left.
+    pub number: u32,
+    /// See [`crate::ledger::Process::joined`].
+    key: u64,
     wake_dir: AtomicI32,
     /// Permissions of what this process makes in the directory of FIFOs.
     pub(crate) wake_mode: u32,
@@ -143,11 +145,45 @@ pub struct Attachment {
     /// Where `ginneld` gave the segment: its doorbells.
     pub bells: Option<Bells>,
     lock_fd: AtomicI32,
-    pub(crate) service_page: AtomicU32,
+    service_page: AtomicU32,
     pub(crate) peers: crate::waiter::PeerFifos,
+}
+
+/// Everything a process needs to carry connections. What it has of its segment is another value after each detach: it is reached through the attachment at each use,
+/// and stays in memory for threads that are late.
+pub struct Attachment {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// Settings.
+    pub settings: Settings,
+    joined: AtomicPtr<Joined>,
+    standing: AtomicU32,
+    me: AtomicU32,
+    ticket: AtomicU32,
     /// Told of each descriptor that is made (true) or closed (false), so that the program's calls spare it.
     pub(crate) on_descriptor: fn(i32, bool),
     chaos: AtomicU64,
+}
+
+impl Deref for Attachment {
+    type Target = Joined;
+
+    #[inline]
+    fn deref(&self) -> &Joined {
+        // SAFETY: from a leaked box, from the beginning on.
+        unsafe { &*self.joined.load(Ordering::Acquire) }
+    }
+}
+
+/// How a process stands to its segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Joined.
+    Here,
+    /// Its connections are on their way back to TCP, and none goes the other way.
+    Leaving,
+    /// It has left: nothing of the segment is used.
+    Away,
 }
 
 /// Why a process cannot accelerate anything.
@@ -200,50 +236,97 @@ impl Attachment {
             unattached
         };
         let (segment, bells) = open(&settings).map_err(refuse)?;
-        ledger.process(me).segment.store(segment.id(), Ordering::Relaxed);
-        let place = Place::of(&segment);
-        // Another life of this kernel in the same segment is another member.
-        let key = segment.id() ^ place.map_or(0, |place| place.life());
-        let mark = ledger_mark(&settings.directory);
-        let holds = |member| place::is_ours(&segment, place, member, mark);
-        let choose = || place::choose_member(&segment, place, mark);
-        let member = ledger.member_of(key, ticket, holds, choose).ok_or_else(|| refuse(Error::Full))?;
-        let (wake_dir, wake_mode) = open_wake_directory(&wake_directory(&settings.directory, &settings.segment), &settings.segment)
-            .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
-        if let (Some(_), Ok(dir), Ok(socket)) = (&bells, wake_dir, CString::new(settings.segment.as_os_str().as_bytes())) {
-            let _ = sys::symlinkat(&socket, dir, SOCKET);
-        }
-        let tokens = settings.tokens || segment.tokens_only();
-        // FIFOs reach nobody in another kernel, doorbells everybody.
-        let in_guest = place.is_some() && bells.is_none();
-        let device = if in_guest && !tokens { open_device(&settings.segment) } else { -1 };
-        let fifos = !tokens && if in_guest { device >= 0 } else { wake_dir.is_ok() };
+        let joined = Joined::new((segment, bells), &ledger, ticket, &settings, 0).map_err(refuse)?;
         let attachment = Self {
             ledger,
-            segment,
-            place,
-            member,
-            fifos,
+            joined: AtomicPtr::new(Box::into_raw(Box::new(joined))),
+            standing: AtomicU32::new(Standing::Here as u32),
             me: AtomicU32::new(me),
             ticket: AtomicU32::new(ticket),
-            wake_dir: AtomicI32::new(wake_dir.unwrap_or(-1)),
-            wake_mode,
-            device: AtomicI32::new(device),
-            bells,
-            lock_fd: AtomicI32::new(-1),
-            service_page: AtomicU32::new(0),
-            peers: crate::waiter::PeerFifos::new(),
             on_descriptor,
             chaos: AtomicU64::new(settings.chaos.map_or(0, |(seed, _)| seed ^ u64::from(sys::pid()) << 20 | 1)),
             settings,
         };
-        attachment.own(attachment.wake_dir());
-        attachment.own(attachment.device());
-        if let Some(bells) = &attachment.bells {
-            bells.each(|fd| attachment.own(fd));
-        }
-        attachment.lock_member();
+        attachment.show();
         Ok(attachment)
+    }
+
+    /// Says in the ledger to which segment this process is joined, and takes its descriptors for the shim's own.
+    fn show(&self) {
+        for fd in [&self.wake_dir, &self.device, &self.lock_fd] {
+            self.own(fd.load(Ordering::Relaxed));
+        }
+        if let Some(bells) = &self.bells {
+            bells.each(|fd| self.own(fd));
+        }
+        self.enter_joined();
+    }
+
+    fn enter_joined(&self) {
+        let here = self.standing() != Standing::Away;
+        let process = self.ledger.process(self.me());
+        process.segment.store(if here { self.segment.id() } else { 0 }, Ordering::Relaxed);
+        process.service.store(self.service_page(), Ordering::Relaxed);
+        process.set(ProcessFlags::Away, !here);
+        process.joined.store(if here { self.key } else { 0 }, Ordering::SeqCst);
+    }
+
+    /// How this process stands to its segment.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::Here,
+            1 => Standing::Leaving,
+            _ => Standing::Away,
+        }
+    }
+
+    /// Begins to leave the segment, or stays after all.
+    pub fn set_leaving(&self, on: bool) {
+        self.standing.store(if on { Standing::Leaving } else { Standing::Here } as u32, Ordering::SeqCst);
+    }
+
+    /// Must nothing be begun in the segment?
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        let gone = || self.place.is_some() && self.segment.is_gone();
+        self.standing() != Standing::Here || gone() || self.ledger.is_detached(self.segment.id())
+    }
+
+    /// Leaves the segment. No connection of this process is in it any more, and its waiters were given back.
+    pub fn leave(&self, reason: Reason) {
+        self.standing.store(Standing::Away as u32, Ordering::SeqCst);
+        self.set_service_page(0);
+        self.enter_joined();
+        self.ledger.process(self.me()).reason.store(reason as u32, Ordering::Relaxed);
+        for fd in [&self.wake_dir, &self.device, &self.lock_fd] {
+            self.disown(fd.swap(-1, Ordering::AcqRel));
+        }
+        if let Some(bells) = &self.bells {
+            bells.close(|fd| self.disown(fd));
+        }
+        self.peers.close(self);
+        self.segment.let_go();
+    }
+
+    /// Joins the segment again that the settings name, after [`Self::leave`]; one that is detached only if it is `asked` for, and to leave it soon. In a virtual machine, where the host's device was found rather than named, the one that is
+    /// found now.
+    ///
+    /// # Errors
+    /// Why not; the process stays away.
+    pub fn rejoin(&self, asked: bool) -> Result<(), Error> {
+        let (again, bells) = open_again(&self.settings)?;
+        let detached = self.ledger.is_detached(again.id());
+        if detached && !asked {
+            again.close();
+            return Err(Error::System { doing: "join a segment that was detached", errno: libc::EBUSY });
+        }
+        let joined = Joined::new((again, bells), &self.ledger, self.ticket(), &self.settings, self.number.wrapping_add(1))?;
+        self.joined.store(Box::into_raw(Box::new(joined)), Ordering::Release);
+        self.ledger.process(self.me()).reason.store(0, Ordering::Relaxed);
+        self.set_leaving(detached);
+        self.show();
+        Ok(())
     }
 
     /// This process's entry in the ledger.
@@ -260,27 +343,10 @@ impl Attachment {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// The directory of FIFOs, -1 where there is none.
-    #[must_use]
-    pub fn wake_dir(&self) -> i32 {
-        self.wake_dir.load(Ordering::Relaxed)
-    }
-
-    /// The guest driver's device, to ring doorbells with; -1 where there are none.
-    #[must_use]
-    pub fn device(&self) -> i32 {
-        self.device.load(Ordering::Relaxed)
-    }
-
-    /// Page of the service thread's waiter, 0 where there is none.
-    #[must_use]
-    pub fn service_page(&self) -> u32 {
-        self.service_page.load(Ordering::Relaxed)
-    }
-
     /// Names the service thread's waiter: it is written into each channel from now on.
     pub fn set_service_page(&self, page: u32) {
         self.service_page.store(page, Ordering::Relaxed);
+        self.ledger.process(self.me()).service.store(page, Ordering::Relaxed);
     }
 
     /// Remembers a descriptor as the shim's own.
@@ -309,31 +375,10 @@ impl Attachment {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);
                 self.ticket.store(self.ledger.process(me).ticket(me), Ordering::Relaxed);
-                self.ledger.process(me).segment.store(self.segment.id(), Ordering::Relaxed);
+                self.enter_joined();
                 true
             }
             None => false,
-        }
-    }
-
-    /// Shows that this ledger's processes live: a shared lock on the member's file (of the host's, on a byte of the memory), gone when the last of them is.
-    fn lock_member(&self) {
-        if let Some(bells) = &self.bells {
-            return bells.show(self.member);
-        }
-        let Ok(name) = CString::new(format!("m{}", self.member)) else { return };
-        let open = |flags| sys::openat(self.wake_dir(), &name, flags | LOCK_FILE, 0o600);
-        let made = || open(libc::O_CREAT | libc::O_EXCL).inspect(|&fd| {
-            let _ = sys::fchmod(fd, self.wake_mode);
-        });
-        if let Ok(fd) = open(0).or_else(|_| made()).or_else(|_| open(0)) {
-            let fd = sys::move_high(fd);
-            if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
-                self.own(fd);
-                self.lock_fd.store(fd, Ordering::Relaxed);
-            } else {
-                sys::close(fd);
-            }
         }
     }
 
@@ -380,9 +425,112 @@ fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
     Segment::open_or_create(&settings.segment, &settings.config).map(|segment| (segment, None))
 }
 
+/// The same, after the process left it: it is not made anew.
+fn open_again(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
+    if join::is_socket(&settings.segment) {
+        return open(settings);
+    }
+    let found = |error| match device::find() {
+        Some(found) if settings.found => Segment::open(&found),
+        _ => Err(error),
+    };
+    Segment::open(&settings.segment).or_else(found).map(|segment| (segment, None))
+}
+
 /// Tells a ledger from those of other users and containers.
 fn ledger_mark(directory: &Path) -> u64 {
     directory.metadata().map_or(0, |meta| meta.ino() ^ meta.dev() << 40)
+}
+
+impl Joined {
+    fn new(
+        (segment, bells): (Segment, Option<Bells>),
+        ledger: &Ledger,
+        ticket: u32,
+        settings: &Settings,
+        number: u32,
+    ) -> Result<Self, Error> {
+        let place = Place::of(&segment);
+        // Another life of this kernel in the same segment is another member.
+        let key = segment.id() ^ place.map_or(0, |place| place.life());
+        let mark = ledger_mark(&settings.directory);
+        let holds = |member| place::is_ours(&segment, place, member, mark);
+        let Some(member) = ledger.member_of(key, ticket, holds, || place::choose_member(&segment, place, mark)) else {
+            segment.close();
+            return Err(Error::Full);
+        };
+        let path = if bells.is_some() { &settings.segment } else { segment.path() };
+        let (wake_dir, wake_mode) = open_wake_directory(&wake_directory(&settings.directory, path), path)
+            .map_or_else(|errno| (Err(errno), 0), |(dir, mode)| (Ok(dir), mode));
+        if let (Some(_), Ok(dir), Ok(socket)) = (&bells, wake_dir, CString::new(path.as_os_str().as_bytes())) {
+            let _ = sys::symlinkat(&socket, dir, SOCKET);
+        }
+        let tokens = settings.tokens || segment.tokens_only();
+        // FIFOs reach nobody in another kernel, doorbells everybody.
+        let in_guest = place.is_some() && bells.is_none();
+        let device = if in_guest && !tokens { open_device(segment.path()) } else { -1 };
+        let fifos = !tokens && if in_guest { device >= 0 } else { wake_dir.is_ok() };
+        let wake_dir = wake_dir.unwrap_or(-1);
+        let lock = match &bells {
+            Some(bells) => {
+                bells.show(member);
+                -1
+            }
+            None => lock_member(wake_dir, wake_mode, member),
+        };
+        Ok(Self {
+            segment,
+            place,
+            member,
+            fifos,
+            number,
+            key,
+            wake_dir: AtomicI32::new(wake_dir),
+            wake_mode,
+            device: AtomicI32::new(device),
+            bells,
+            lock_fd: AtomicI32::new(lock),
+            service_page: AtomicU32::new(0),
+            peers: crate::waiter::PeerFifos::new(),
+        })
+    }
+
+    /// The directory of FIFOs, -1 where there is none.
+    #[must_use]
+    pub fn wake_dir(&self) -> i32 {
+        self.wake_dir.load(Ordering::Relaxed)
+    }
+
+    /// The guest driver's device, to ring doorbells with; -1 where there are none.
+    #[must_use]
+    pub fn device(&self) -> i32 {
+        self.device.load(Ordering::Relaxed)
+    }
+
+    /// Page of the service thread's waiter, 0 where there is none.
+    #[must_use]
+    pub fn service_page(&self) -> u32 {
+        self.service_page.load(Ordering::Relaxed)
+    }
+}
+
+/// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is (on the host, where `ginneld` serves the segment, on a byte
+/// of the memory). -1 where it cannot be had.
+fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
+    let Ok(name) = CString::new(format!("m{member}")) else { return -1 };
+    let open = |flags| sys::openat(wake_dir, &name, flags | LOCK_FILE, 0o600);
+    let made = || {
+        open(libc::O_CREAT | libc::O_EXCL).inspect(|&fd| {
+            let _ = sys::fchmod(fd, mode);
+        })
+    };
+    let Ok(fd) = open(0).or_else(|_| made()).or_else(|_| open(0)) else { return -1 };
+    let fd = sys::move_high(fd);
+    if sys::flock(fd, libc::LOCK_SH | libc::LOCK_NB).is_ok() {
+        return fd;
+    }
+    sys::close(fd);
+    -1
 }
 
 fn make_directory(directory: &Path) -> Result<(), Unattached> {

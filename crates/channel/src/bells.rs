@@ -74,6 +74,15 @@ impl Bells {
         self.descriptors().for_each(tell);
     }
 
+    /// The process leaves the segment: nobody is rung, or rings, from here on.
+    pub(crate) fn close(&self, mut close: impl FnMut(i32)) {
+        self.up.store(false, Ordering::SeqCst);
+        self.another.store(true, Ordering::Relaxed);
+        for fd in self.machines.iter().chain([&self.socket, &self.own, &self.memory]) {
+            close(fd.swap(-1, Ordering::AcqRel));
+        }
+    }
+
     /// The connection to the daemon: it hangs up when that is gone.
     #[must_use]
     pub fn socket(&self) -> i32 {

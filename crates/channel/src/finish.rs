@@ -157,7 +157,7 @@ impl Endpoint<'_> {
 
 /// After the kernel's close of the last descriptor: the slot and this side of the channel are free.
 pub fn forget(attachment: &Attachment, slot: &Slot) {
-    if slot.channel.load(Relaxed) != 0 {
+    if slot.channel.load(Relaxed) != 0 || slot.left.load(Relaxed) != 0 {
         release_channel(attachment, slot);
     }
     slot.set_stage(Stage::Closed);
@@ -166,20 +166,65 @@ pub fn forget(attachment: &Attachment, slot: &Slot) {
 
 /// [`forget`] for a slot whose holders died.
 pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
+    release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if page != 0 {
+    if signed(attachment, slot, page, slot.side()) {
         release_dead_side(attachment, page, slot.side());
     }
     slot.set_stage(Stage::Closed);
     slot.free();
 }
 
-/// Lets go of this side of the slot's channel. Whoever is second frees it.
+/// Lets go of this side of the slot's channel, and of one that was left before. Whoever is second frees it.
 pub fn release_channel(attachment: &Attachment, slot: &Slot) {
+    release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if page != 0 {
+    if signed(attachment, slot, page, slot.side()) {
         release_side(attachment, page, slot.side());
     }
+}
+
+/// In [`Slot::left`]: seen before.
+const SEEN: u32 = 1 << 31;
+/// In [`Slot::left`]: the side was number one.
+const SIDE: u32 = 1 << 30;
+
+/// Remembers that the slot's channel was left. A thread that is late may still write a word there, so that the page must not be another's at once.
+pub(crate) fn set_left(attachment: &Attachment, slot: &Slot) {
+    release_left(attachment, slot);
+    let page = slot.channel.swap(0, AcqRel);
+    slot.left.store(page | if slot.side() == 1 { SIDE } else { 0 }, Relaxed);
+}
+
+/// Gives back the channel that a slot left before the last call of this.
+pub fn age_left(attachment: &Attachment, slot: &Slot) {
+    let left = slot.left.load(Relaxed);
+    if left & SEEN != 0 {
+        release_left(attachment, slot);
+    } else if left != 0 {
+        let _ = slot.left.compare_exchange(left, left | SEEN, AcqRel, Relaxed);
+    }
+}
+
+/// Gives back the channel that a slot left.
+pub fn release_left(attachment: &Attachment, slot: &Slot) {
+    let left = slot.left.swap(0, AcqRel);
+    let (page, side) = (left & !(SEEN | SIDE), u8::from(left & SIDE != 0));
+    if slot.segment.load(Relaxed) == attachment.segment.id() && signed(attachment, slot, page, side) {
+        release_side(attachment, page, side);
+    }
+    if left != 0 && slot.channel.load(Relaxed) == 0 {
+        slot.segment.store(0, Relaxed);
+    }
+}
+
+/// Is a page still the slot's channel? Who left a segment and came back may find others' pages under the same numbers.
+fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> bool {
+    let channel = Channel::at(&attachment.segment, page);
+    let owner = u64::from(attachment.member) << 32 | u64::from(attachment.ledger.index(slot));
+    page != 0
+        && channel.owner(side).load(Relaxed) == owner
+        && channel.generation(side).load(Relaxed) == slot.generation.load(Relaxed)
 }
 
 /// Marks one side of a channel as released; frees the channel if both are.
@@ -313,7 +358,7 @@ impl Endpoint<'_> {
 
     /// A writer that sees a hold without a freeze goes back to TCP behind what it has put into the ring: bytes that this end could then only read, not hand over. So the
     /// freeze comes first, or the hold comes before the upgrade.
-    fn freeze_or_hold(self) {
+    pub(crate) fn freeze_or_hold(self) {
         let slot = self.slot;
         for _ in 0..8 {
             if slot.stage() != Stage::Active

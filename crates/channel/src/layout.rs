@@ -6,7 +6,7 @@
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
 //! | 0x000 | 8 | magic | creator |
-//! | 0x008 | 8 | which sides have released it (bits 0, 1); which meant to reset (bits 8, 9); which ended their stream (bits 10, 11) | both |
+//! | 0x008 | 8 | which sides have released it (bits 0, 1); which meant to reset (bits 8, 9); which ended their stream (bits 10, 11); which left it for TCP (bits 12, 13); a side died (bit 16) | both |
 //! | 0x010 | 2 × 8 | owner of each side: member << 32 \| ledger slot | each its own |
 //! | 0x020 | 2 × 8 | generation of that slot | each its own |
 //! | 0x030 | 2 × 8 | nonce of each side | creator (both) |
@@ -127,6 +127,24 @@ impl<'a> Channel<'a> {
     #[must_use]
     pub fn in_copy(copy: &'a [AtomicU64; COPIED]) -> Self {
         Self { words: Words { first: copy.as_ptr(), segment: PhantomData }, page: 0 }
+    }
+
+    /// A page that is nobody's channel: for an endpoint that has none, or has just left it. What is written there says nothing.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        static NOWHERE: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
+        Self { words: Words { first: NOWHERE.as_ptr(), segment: PhantomData }, page: 0 }
+    }
+
+    /// Remembers that `side` left the channel: both directions are on TCP, and stay there.
+    pub fn leave(self, side: u8) {
+        self.released().fetch_or(0x1000 << (side & 1), Ordering::SeqCst);
+    }
+
+    /// See [`Self::leave`].
+    #[must_use]
+    pub fn was_left(self, side: u8) -> bool {
+        self.released().load(Ordering::Acquire) & 0x1000 << (side & 1) != 0
     }
 
     /// Remembers that `side` ended its stream by itself: shut down or closed, while its process lived.

@@ -45,6 +45,8 @@ struct Header {
     /// (segment id, member + 1) pairs: as which member of a segment this ledger's processes appear.
     members: [(AtomicU64, AtomicU64); 64],
     members_lock: Lock,
+    /// Segments (ids) that this ledger's processes are asked to leave, and not to join again; 0: free.
+    detached: [AtomicU64; 32],
 }
 
 const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
@@ -193,6 +195,30 @@ impl Ledger {
         // A time that is still to come is of another boot's clock.
         (before == 0 || before > now || now - before >= pause)
             && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Are the processes asked to leave the segment?
+    #[must_use]
+    pub fn is_detached(&self, segment: u64) -> bool {
+        segment != 0 && self.header().detached.iter().any(|id| id.load(Ordering::SeqCst) == segment)
+    }
+
+    /// The segments that processes are asked to leave.
+    #[must_use]
+    pub fn detached(&self) -> Vec<u64> {
+        self.header().detached.iter().map(|id| id.load(Ordering::Relaxed)).filter(|id| *id != 0).collect()
+    }
+
+    /// Asks the processes to leave a segment, or lets them join it again. `false`: no room for another.
+    #[must_use]
+    pub fn set_detached(&self, segment: u64, on: bool) -> bool {
+        let ids = &self.header().detached;
+        let change = |from, to| ids.iter().any(|id| id.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok());
+        if on {
+            return self.is_detached(segment) || change(0, segment);
+        }
+        while change(segment, 0) {}
+        true
     }
 
     fn next_generation(&self) -> u64 {

@@ -19,6 +19,7 @@
 //! | [`waiter`] | sleeping and being woken |
 //! | [`cork`] | TCP_CORK, which a ring has no use for |
 //! | [`path`] | whether TCP still gets through |
+//! | [`leave`] | out of a channel while the connection lives: detach |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
@@ -33,6 +34,7 @@ pub mod finish;
 pub mod join;
 pub mod kernel;
 pub mod layout;
+pub mod leave;
 pub mod ledger;
 pub mod path;
 pub mod place;

@@ -176,6 +176,9 @@ impl Endpoint<'_> {
     fn ask_kernel_to_probe(self) {
         let slot = self.slot;
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
+        if slot.has(flag::LEAVING) || slot.stage() != Stage::Active {
+            return;
+        }
         let Ok(own) = read(self.fd) else { return };
         let foreign = own.iter().zip(LARGEST).any(|(&value, largest)| !(0..=largest).contains(&value));
         // Where the program has both, an unanswered probe would count for its TCP_USER_TIMEOUT: its own probes must do.
@@ -189,7 +192,7 @@ impl Endpoint<'_> {
     fn path_is_cut(self, now: u64) {
         let slot = self.slot;
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
-        if slot.has(flag::HOLD) {
+        if slot.has(flag::HOLD | flag::LEAVING) || slot.stage() != Stage::Active {
             return;
         }
         slot.cut_at.store(now, Relaxed);
@@ -207,8 +210,8 @@ impl Endpoint<'_> {
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         let gate = self.incoming().gate();
         gate.fetch_and(!(GATE_HOLD | GATE_CUT), SeqCst);
-        if slot.has(flag::HOLD) {
-            // Held for good meanwhile.
+        if slot.has(flag::HOLD | flag::LEAVING) {
+            // Held for good meanwhile, or on its way out.
             gate.fetch_or(GATE_HOLD, SeqCst);
         }
         slot.set(flag::CUT, false);

@@ -118,7 +118,10 @@ fn dead(attachment: &Attachment, slot: &Slot) -> bool {
 fn bury(attachment: &Attachment, slot: &Slot) {
     if slot.stage() == Stage::Published {
         let entry = Entry::at(&attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
-        let _ = entry.step(state::PUBLISHED, state::FREE);
+        // The number may be of another segment.
+        if entry.owner() == (attachment.member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
+            let _ = entry.step(state::PUBLISHED, state::FREE);
+        }
     }
     if slot.segment.load(Relaxed) == attachment.segment.id() {
         finish::bury(attachment, slot);

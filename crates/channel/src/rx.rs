@@ -661,7 +661,9 @@ impl<'a> Endpoint<'a> {
             Ok(got) => {
                 sink.moved(got);
                 Slot::count(&rx.received, got as u64);
-                self.incoming().received().store(rx.received.load(Relaxed), Release);
+                if active {
+                    self.incoming().received().store(rx.received.load(Relaxed), Release);
+                }
                 Slot::count(&slot.in_tcp, got as u64);
                 // Look for more only where a switch is at hand: another round costs three calls.
                 let more = limit != u64::MAX || sink.next().is_some_and(|(_, len)| len > 0) && there > got as u64;

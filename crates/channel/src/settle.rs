@@ -1,6 +1,7 @@
 //! From candidate to active channel. Every step is taken inside some call of the program's, or by the service thread; nobody waits for
 //! the other end.
 
+use crate::attach::Standing;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
 use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
@@ -41,18 +42,25 @@ impl<'a> Endpoint<'a> {
         self.attachment.ticket()
     }
 
-    /// The socket's channel. Only where there is one.
+    /// The socket's channel; a page that says nothing where there is none.
     #[inline]
     pub fn channel(self) -> Channel<'a> {
-        Channel::at(&self.attachment.segment, self.slot.channel.load(Relaxed))
+        match self.slot.channel.load(Relaxed) {
+            0 => Channel::nowhere(),
+            page => Channel::at(&self.attachment.segment, page),
+        }
     }
 
     /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
     /// so that both ends can count.
     pub fn progress(self, patient: bool) {
+        if self.attachment.is_away() || !self.all_are_here() {
+            return;
+        }
         // One thread at a time; the others have better things to do.
         let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
         match self.slot.stage() {
+            _ if self.slot.has(flag::LEAVING) || self.attachment.standing() != Standing::Here => {}
             _ if self.slot.has(flag::HOLD) && self.slot.stage() <= Stage::Published => {}
             Stage::Candidate => self.publish(),
             Stage::Published => self.look_for_offer(),
@@ -60,6 +68,15 @@ impl<'a> Endpoint<'a> {
             Stage::Settling => self.settle(patient),
             _ => {}
         }
+    }
+
+    /// Do all processes that hold the socket have the same memory mapped? One may not have noticed a detach yet, or an attach.
+    fn all_are_here(self) -> bool {
+        let ledger = &self.attachment.ledger;
+        let own = ledger.process(self.me()).joined.load(Relaxed);
+        let other = |holder: u32| ledger.process(holder - 1).joined.load(SeqCst) == own || !ledger.process(holder - 1).alive();
+        let mut holders = self.slot.holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
+        holders.all(|holder| holder == self.me() + 1 || other(holder))
     }
 
     fn publish(self) {
@@ -226,7 +243,7 @@ impl<'a> Endpoint<'a> {
         channel.echo(0).store(channel.nonce(1).load(Relaxed), Release);
     }
 
-    fn start_over(self) {
+    pub(crate) fn start_over(self) {
         let slot = self.slot;
         slot.entry.store(0, Relaxed);
         slot.channel.store(0, Relaxed);

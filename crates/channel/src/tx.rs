@@ -221,7 +221,7 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Does the reader ask for what it has not read to be sent again over TCP?
-    fn frozen(self) -> bool {
+    pub(crate) fn frozen(self) -> bool {
         // SeqCst: whoever saw a hold sees the freeze that was written before it.
         self.outgoing().freeze_epoch().load(SeqCst) == self.slot.tx.epoch.load(Relaxed)
     }
@@ -235,7 +235,7 @@ impl<'a> Endpoint<'a> {
 
     /// Goes back to TCP as soon as the ring is empty, or the reader has given back what it has not read: bytes in the ring, with others behind them on TCP, could not
     /// be handed over to a program without the shim. Under the send lock.
-    fn leave_ring(self) {
+    pub(crate) fn leave_ring(self) {
         if self.unread() == 0 {
             return self.downgrade();
         }
@@ -279,7 +279,7 @@ impl<'a> Endpoint<'a> {
     fn may_upgrade(self) -> bool {
         let slot = self.slot;
         let direction = self.outgoing();
-        !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT)
+        !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT | flag::LEAVING)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
             && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
@@ -868,7 +868,7 @@ impl<'a> Endpoint<'a> {
     /// Is this end's writer waiting for the reader to freeze?
     #[must_use]
     pub fn wishes(self) -> bool {
-        self.outgoing().wish().load(Relaxed) == self.slot.tx.epoch.load(Relaxed)
+        self.tx_in_ring() && self.outgoing().wish().load(Relaxed) == self.slot.tx.epoch.load(Relaxed)
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).

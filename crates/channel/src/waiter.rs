@@ -13,11 +13,13 @@
 //! there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
 use crate::Attachment;
+use crate::attach::{Joined, Standing, wake_directory};
 use crate::ledger::Slot;
 use crate::place::Place;
 use ginnel_region::{Error, Extent, Owner, PAGE, Segment, Use, device, sys};
 use ginnel_ring::park::Want;
 use std::ffi::CString;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// How many bits a waiter has.
@@ -49,26 +51,35 @@ impl Waiter {
     /// # Errors
     /// Where there are no FIFOs, no pages or no descriptors left: use tokens.
     pub fn new(attachment: &Attachment) -> Result<Self, Error> {
-        if !attachment.fifos {
+        Self::new_in(attachment, attachment)
+    }
+
+    /// Makes a waiter in a segment that this process is joined to, and may have left by now.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn new_in(attachment: &Attachment, joined: &Joined) -> Result<Self, Error> {
+        let gone = joined.place.is_some() && joined.segment.is_gone();
+        if !joined.fifos || gone || attachment.standing() != Standing::Here {
             return Err(Error::Full);
         }
-        let segment = &attachment.segment;
-        let extent = segment.claim(1, Owner::new(attachment.member, Use::Waiter))?;
+        let segment = &joined.segment;
+        let extent = segment.claim(1, Owner::new(joined.member, Use::Waiter))?;
         segment.clear(extent.page);
-        if let (Some(place), None) = (attachment.place, &attachment.bells) {
-            return Self::with_doorbell(attachment, extent, place);
+        if let (Some(place), None) = (joined.place, &joined.bells) {
+            return Self::with_doorbell(attachment, segment, extent, place);
         }
         let id = sys::random_u64();
         let name = fifo_name(id);
-        let dir = attachment.wake_dir();
+        let dir = joined.wake_dir();
         let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| sys::openat(dir, &name, libc::O_RDWR | libc::O_NONBLOCK, 0));
         let opened = opened.inspect(|&fifo| {
-            let _ = sys::fchmod(fifo, attachment.wake_mode);
+            let _ = sys::fchmod(fifo, joined.wake_mode);
         });
         match opened {
             Ok(fifo) => {
                 let waiter = Self { page: extent.page, fifo: sys::move_high(fifo) };
-                if let Some(bells) = &attachment.bells {
+                if let Some(bells) = &joined.bells {
                     if !bells.enter(waiter) {
                         sys::close(waiter.fifo);
                         let _ = sys::unlinkat(dir, &name);
@@ -90,12 +101,11 @@ impl Waiter {
         }
     }
 
-    fn with_doorbell(attachment: &Attachment, extent: Extent, place: Place) -> Result<Self, Error> {
-        let segment = &attachment.segment;
+    fn with_doorbell(attachment: &Attachment, segment: &Segment, extent: Extent, place: Place) -> Result<Self, Error> {
         // Vector 0 is also rung for whoever comes and goes. The others are shared out.
         let others = u32::from(place.vectors).saturating_sub(1);
         let vector = if others == 0 { 0 } else { u16::try_from(1 + extent.page % others).unwrap_or(0) };
-        let file = crate::attach::open_device(&attachment.settings.segment);
+        let file = crate::attach::open_device(segment.path());
         if let Err(errno) = device::watch(file, u64::from(extent.page) * PAGE + SUMMARY, vector) {
             if file >= 0 {
                 sys::close(file);
@@ -121,13 +131,23 @@ impl Waiter {
         let _ = sys::write(self.fifo, &[0]);
     }
 
+    /// It belongs to a segment that was left: closes its descriptor. Its page went with the segment.
+    pub fn abandon(self, attachment: &Attachment) {
+        attachment.disown(self.fifo);
+    }
+
     /// Gives the waiter back.
     pub fn retire(self, attachment: &Attachment) {
-        if let Some(bells) = &attachment.bells {
+        self.retire_in(attachment, attachment);
+    }
+
+    /// The same, where it was made in a segment that this process may have left by now.
+    pub fn retire_in(self, attachment: &Attachment, joined: &Joined) {
+        if let Some(bells) = &joined.bells {
             bells.leave(self);
         }
         attachment.disown(self.fifo);
-        discard(attachment, self.page);
+        discard(joined, self.page);
     }
 
     /// The descriptor that becomes readable when a peer wakes this waiter.
@@ -206,20 +226,26 @@ pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
 }
 
 /// Frees a waiter's page and removes its FIFO.
-pub(crate) fn discard(attachment: &Attachment, page: u32) {
-    if attachment.place.is_none() || attachment.bells.is_some() {
-        let id = page_word(&attachment.segment, page, 8).load(Ordering::Acquire);
-        let _ = sys::unlinkat(attachment.wake_dir(), &fifo_name(id));
+pub(crate) fn discard(joined: &Joined, page: u32) {
+    if joined.place.is_none() || joined.bells.is_some() {
+        let id = page_word(&joined.segment, page, 8).load(Ordering::Acquire);
+        let _ = sys::unlinkat(joined.wake_dir(), &fifo_name(id));
     }
-    attachment.segment.release_if_tagged(page, 1, page);
+    joined.segment.release_if_tagged(page, 1, page);
 }
 
-/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, in another kernel or as
-/// another user's, and there is no way from here to wake it.
-pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -> bool {
-    let segment = &attachment.segment;
+/// What wakes a waiter that sleeps.
+enum Call {
+    /// A doorbell: peer and vector.
+    Bell(u16, u16),
+    /// A byte in the FIFO of this number.
+    Fifo(u64),
+}
+
+/// Sets a waiter's bit. Returns what wakes it, where it sleeps.
+fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     if u32::from(bit) >= BITS || !segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
-        return true;
+        return None;
     }
     let line = u64::from(bit) / 512;
     let word = u64::from(bit) / 64 * 8;
@@ -228,28 +254,68 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
     // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
     fence(Ordering::SeqCst);
     let sleeping = page_word(segment, page, 0);
-    if sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::AcqRel) != 0 {
-        let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
-        // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
-        let (peer, vector) = ((bell >> 16) as u16, bell as u16);
-        let woken = match &attachment.bells {
-            Some(bells) if bell & BELL != 0 && peer != 0 => bells.ring(peer, vector),
-            None if bell & BELL != 0 => device::ring(attachment.device(), peer, vector).is_ok(),
-            _ => {
-                let id = page_word(segment, page, 8).load(Ordering::Acquire);
-                attachment.peers.write(attachment, id)
-            }
-        };
-        if !woken {
-            // It sleeps on, as far as is known here: who can wake it is to do so.
-            sleeping.store(1, Ordering::Release);
-            return false;
+    if sleeping.load(Ordering::Relaxed) == 0 || sleeping.swap(0, Ordering::AcqRel) == 0 {
+        return None;
+    }
+    let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
+    // Whatever a peer wrote there: to ring somebody in vain is all that can come of it.
+    Some(if bell & BELL != 0 {
+        Call::Bell((bell >> 16) as u16, bell as u16)
+    } else {
+        Call::Fifo(page_word(segment, page, 8).load(Ordering::Acquire))
+    })
+}
+
+/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, in another kernel or as
+/// another user's, and there is no way from here to wake it.
+pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -> bool {
+    let joined: &Joined = attachment;
+    let woken = match (raise(&joined.segment, page, bit), &joined.bells) {
+        (None, _) => return true,
+        (Some(Call::Bell(peer @ 1.., vector)), Some(bells)) => bells.ring(peer, vector),
+        (Some(Call::Bell(..)), Some(_)) => {
+            let id = page_word(&joined.segment, page, 8).load(Ordering::Acquire);
+            joined.peers.write(attachment, id)
         }
-        if let Some(slot) = slot {
-            slot.wakes.fetch_add(1, Ordering::Relaxed);
-        }
+        (Some(Call::Bell(peer, vector)), None) => device::ring(joined.device(), peer, vector).is_ok(),
+        (Some(Call::Fifo(id)), _) => joined.peers.write(attachment, id),
+    };
+    if !woken {
+        // It sleeps on, as far as is known here: who can wake it is to do so.
+        page_word(&joined.segment, page, 0).store(1, Ordering::Release);
+        return false;
+    }
+    if let Some(slot) = slot {
+        slot.wakes.fetch_add(1, Ordering::Relaxed);
     }
     true
+}
+
+/// Wakes a waiter from a process that is not attached. `directory`: of its ledger. Nothing where it cannot be reached: service threads look now and then by themselves.
+pub fn call(directory: &Path, segment: &Segment, page: u32) {
+    let (file, byte): (_, &[u8]) = match raise(segment, page, 0) {
+        Some(Call::Bell(peer, vector)) => {
+            let device = crate::attach::open_device(segment.path());
+            let _ = device::ring(device, peer, vector);
+            (device, &[])
+        }
+        Some(Call::Fifo(id)) => {
+            let path =
+                CString::new(wake_directory(directory, segment.path()).into_os_string().into_encoded_bytes()).unwrap_or_default();
+            let file =
+                sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_or(-1, |dir| {
+                    let file = open_fifo(dir, id).unwrap_or(-1);
+                    sys::close(dir);
+                    file
+                });
+            (file, &[0])
+        }
+        None => return,
+    };
+    if file >= 0 {
+        let _ = sys::write(file, byte);
+        sys::close(file);
+    }
 }
 
 const CACHED: usize = 128;
@@ -280,11 +346,25 @@ impl PeerFifos {
         !self.locked.load(Ordering::Relaxed)
     }
 
-    /// False where the FIFO cannot be opened.
-    fn write(&self, attachment: &Attachment, id: u64) -> bool {
+    fn lock(&self) {
         while self.locked.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
+    }
+
+    /// Closes what is open.
+    pub(crate) fn close(&self, attachment: &Attachment) {
+        self.lock();
+        // SAFETY: under the lock.
+        for entry in &mut unsafe { &mut *self.entries.get() }.0 {
+            attachment.disown(std::mem::replace(entry, (0, -1)).1);
+        }
+        self.locked.store(false, Ordering::Release);
+    }
+
+    /// False where the FIFO cannot be opened.
+    fn write(&self, attachment: &Attachment, id: u64) -> bool {
+        self.lock();
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;

@@ -64,6 +64,17 @@ pub enum Command {
     /// One line for each thing: "ok", "WRONG" with what is wrong and what to do, or "-" where it is not there and not every use needs it. Works on a host and in a
     /// virtual machine. The exit status is 1 where something is wrong.
     Doctor(Doctor),
+    /// Have all programs leave a segment: their connections go back to TCP, and on
+    ///
+    /// Before a virtual machine's device is unplugged, for a live migration perhaps (docs/migration.md): no connection breaks, and no byte is lost or repeated. Done when
+    /// nothing of any of them is in the segment. Asks the programs of this user; as root those of all users. Programs that start meanwhile stay on TCP too.
+    /// The exit status is 1 where a program has not answered in time: it is named, the others stay on TCP, and the request stands.
+    Detach(Detach),
+    /// Let programs that left a segment join it again: their connections move as they are used
+    ///
+    /// The segment may be another one under the same name. In a virtual machine, a program takes the device that `ginnel run` would find now, unless it was started with
+    /// --segment. The exit status is 1 where a program finds no segment in time; it joins as soon as there is one.
+    Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
     /// Attach virtual machines to segments that ginneld serves
@@ -100,6 +111,35 @@ pub struct Status {
     /// Show every user's, as far as permissions allow
     #[arg(long)]
     pub all_users: bool,
+}
+
+/// `ginnel detach`
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// Segment to leave: a name, or a path if it contains a slash, such as /dev/ginnel0 [default: the one that ginnel run takes]
+    #[arg(long, visible_alias = "device", value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Seconds to wait
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = patience)]
+    pub timeout: f64,
+}
+
+/// `ginnel attach`
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Segment that may be joined again [default: every one that was detached]
+    #[arg(long, visible_alias = "device", value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Seconds to wait
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = patience)]
+    pub timeout: f64,
+}
+
+fn patience(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds from 0 to 86400".into()),
+    }
 }
 
 /// `ginnel doctor`

@@ -7,6 +7,7 @@
 //! | [`survey`], [`report`], [`address`] | what a ledger and its segments say, as values |
 //! | [`status`], [`top`], [`table`] | the same for people |
 //! | [`doctor`] | `ginnel doctor` |
+//! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`vm`] | `ginnel vm` |
@@ -19,6 +20,7 @@
 
 mod address;
 mod args;
+mod detach;
 mod doctor;
 mod elf;
 mod exec;
@@ -56,6 +58,8 @@ fn start() -> i32 {
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args).map(|well| wrong = !well),
         Command::Top(args) => top::top(&args),
+        Command::Detach(args) => detach::detach(&args),
+        Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),

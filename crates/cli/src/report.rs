@@ -58,6 +58,8 @@ pub struct Segment {
     pub free_extents: Option<u32>,
     /// Are tokens the only wake-up?
     pub tokens_only: Option<bool>,
+    /// Were its processes asked to leave it?
+    pub detached: bool,
     /// Who is attached.
     pub members: Vec<Member>,
     /// Why it cannot be used.

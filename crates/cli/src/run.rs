@@ -97,6 +97,8 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
         && let Some(device) = device::find()
     {
         changes.push(("GINNEL_SEGMENT", device.into()));
+        // After a detach another device may be taken.
+        changes.push(("GINNEL_FOUND", "1".into()));
     }
     if args.verbose {
         changes.push(("GINNEL_VERBOSE", "1".into()));
@@ -104,8 +106,10 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     if args.no_spin {
         changes.push(("GINNEL_SPIN", "0".into()));
     }
-    let kept = std::env::vars_os().filter(|(key, _)| !changes.iter().any(|(changed, _)| key == changed));
-    Ok(kept.collect::<Vec<_>>().into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
+    let stale =
+        |key: &OsString| args.segment.is_some() && key == "GINNEL_FOUND" || changes.iter().any(|(changed, _)| key == changed);
+    let kept = std::env::vars_os().filter(|(key, _)| !stale(key)).collect::<Vec<_>>();
+    Ok(kept.into_iter().chain(changes.into_iter().map(|(key, value)| (key.into(), value))).collect())
 }
 
 /// The library to preload.

@@ -178,6 +178,7 @@ impl Survey {
             }
             Err(error) => segment.error = Some(error.to_string()),
         }
+        segment.detached = self.ledger.as_ref().is_some_and(|(_, ledger)| ledger.is_detached(segment.id));
         if let Some((_, attachment)) = self.attachments.get(path) {
             segment.members = members(attachment);
         }

@@ -283,6 +283,25 @@ impl Segment {
         sys::fallocate(fd.0, offset, len).map_err(system("reserve pages"))
     }
 
+    /// Unmaps a segment that nothing was done with.
+    pub fn close(self) {
+        // SAFETY: nothing that borrows from it is left; an address taken from it is the taker's to forget.
+        unsafe { sys::unmap(self.base, self.len as usize) };
+    }
+
+    /// Is it no longer what was mapped: its device was unplugged, or [`Self::let_go`] was called?
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.word(0).load(Relaxed) != MAGIC
+    }
+
+    /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the process lives. A thread that is late, wherever it is,
+    /// finds memory there.
+    pub fn let_go(&self) {
+        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing. Where it cannot be had, the map stays.
+        let _ = unsafe { sys::replace_with_zeroes(self.base, self.len as usize) };
+    }
+
     /// Where the segment begins in this process.
     #[must_use]
     #[inline]

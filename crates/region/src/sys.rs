@@ -177,6 +177,28 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
     let _ = unsafe { raw(Sysno::munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
+/// Puts private zeroed memory in the place of a map, in one step for every thread: whoever uses an address in it finds the one or the other.
+///
+/// # Errors
+/// The `errno`; then the map is as it was.
+///
+/// # Safety
+/// The map is the caller's, whole, and the program stays sound whatever stands in it.
+pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
+    // Made elsewhere first: a map that is refused for lack of memory would leave a hole.
+    let zeroes = map_private(len)?;
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    // SAFETY: the caller's promise; what is moved is this function's own.
+    match unsafe { raw(Sysno::mremap, [zeroes as usize, len, len, flags, at as usize, 0]) } {
+        Ok(_) => Ok(()),
+        Err(errno) => {
+            // SAFETY: nobody has got to know it.
+            unsafe { unmap(zeroes, len) };
+            Err(errno)
+        }
+    }
+}
+
 /// Copies into this process's own memory by `process_vm_writev(2)`: EFAULT where a plain store would have raised a signal.
 ///
 /// # Errors

@@ -97,21 +97,25 @@ pub fn change() -> Change {
     }
 }
 
-/// Before a fork: waits until no change is under way, and lets none begin. For a moment only: a signal handler that forks may have interrupted one.
-pub fn hold_changes() {
-    FORKING.store(1, Ordering::SeqCst);
+/// Before a fork, or before the process leaves its segment: waits until no change is under way, and lets none begin. For a moment only: a signal handler that forks may have interrupted one.
+/// False where one is under way all the same.
+pub fn hold_changes() -> bool {
+    FORKING.fetch_add(1, Ordering::SeqCst);
     let end = sys::monotonic_ns() + 10_000_000;
     while CHANGES.load(Ordering::SeqCst) != 0 && sys::monotonic_ns() < end {
         sys::yield_now();
     }
+    CHANGES.load(Ordering::SeqCst) == 0
 }
 
-/// After a fork, on both sides. `child`: the threads that were changing something are not there.
+/// After [`hold_changes`], on both sides of a fork. `child`: the threads that were changing something are not there.
 pub fn release_changes(child: bool) {
     if child {
         CHANGES.store(0, Ordering::SeqCst);
+        FORKING.store(0, Ordering::SeqCst);
+    } else {
+        FORKING.fetch_sub(1, Ordering::SeqCst);
     }
-    FORKING.store(0, Ordering::SeqCst);
 }
 
 impl Drop for Change {

@@ -6,6 +6,7 @@
 pub mod fds;
 mod gather;
 pub mod hooks;
+pub mod membership;
 pub mod next;
 pub mod ops;
 mod own;

@@ -3,7 +3,7 @@
 use crate::fds::{self, Entry};
 use crate::own;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use ginnel_channel::attach::Settings;
+use ginnel_channel::attach::{Settings, Standing};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, finish, kernel, reclaim};
@@ -202,6 +202,9 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         adopt_copies(cookie, index);
     }
     let endpoint = endpoint(fd, index)?;
+    if !new && attachment.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
+        crate::membership::admit(endpoint);
+    }
     if !new {
         crate::service::attend(endpoint);
     }

@@ -1,9 +1,10 @@
 //! The service thread: what cannot wait for the program's next call. It watches the kernel's side of every carried socket, answers the wishes
 //! of peers, pays owed tokens, moves settling along, and frees what the dead held.
 
-use crate::{fds, runtime};
+use crate::{fds, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{Reason, SLOTS, Stage, flag};
+use ginnel_channel::attach::Standing;
+use ginnel_channel::ledger::{ProcessFlags, Reason, SLOTS, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel, reclaim};
@@ -103,7 +104,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
     control(libc::EPOLL_CTL_ADD, endpoint.fd, events as u32, u64::from(index));
-    endpoint.channel().service(endpoint.slot.side()).store(u64::from(endpoint.attachment.service_page()), Ordering::Relaxed);
+    endpoint.show_service();
 }
 
 /// A slot's last descriptor here is about to be closed.
@@ -128,6 +129,14 @@ fn ring() {
     let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
 }
 
+/// Nothing is begun in the segment, and a thread that would see to it does not run, perhaps.
+#[cold]
+pub fn attend_absence(attachment: &'static Attachment) {
+    if !RUNNING.load(Ordering::Acquire) {
+        start(attachment);
+    }
+}
+
 /// Starts the thread, once. `false` where it cannot be.
 fn start(attachment: &'static Attachment) -> bool {
     if RUNNING.load(Ordering::Acquire) {
@@ -144,6 +153,7 @@ fn start(attachment: &'static Attachment) -> bool {
     if !ok {
         RUNNING.store(false, Ordering::Release);
     }
+    attachment.ledger.process(attachment.me()).set(ProcessFlags::Serves, ok);
     ok
 }
 
@@ -159,17 +169,35 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
     EPOLL.store(epoll, Ordering::Relaxed);
     BELL.store(bell, Ordering::Relaxed);
     control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL_DATA);
-    if let Ok(waiter) = Waiter::new(attachment) {
-        FIFO.store(waiter.fifo(), Ordering::Relaxed);
-        attachment.set_service_page(waiter.page());
-        control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
-    }
+    prepare_waiter(attachment);
     listen(attachment);
     Ok(())
 }
 
+/// Makes the thread's waiter, by which peers wake it.
+pub fn prepare_waiter(attachment: &'static Attachment) {
+    if EPOLL.load(Ordering::Relaxed) >= 0
+        && attachment.service_page() == 0
+        && let Ok(waiter) = Waiter::new(attachment)
+    {
+        FIFO.store(waiter.fifo(), Ordering::Relaxed);
+        control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
+        attachment.set_service_page(waiter.page());
+    }
+}
+
+/// Gives it back: called by the thread.
+pub fn retire_waiter(attachment: &'static Attachment) {
+    if let Some(waiter) = waiter(attachment) {
+        attachment.set_service_page(0);
+        FIFO.store(-1, Ordering::Relaxed);
+        control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+        waiter.retire(attachment);
+    }
+}
+
 /// On the host, where the daemon serves the segment: hears its doorbell, and its end.
-fn listen(attachment: &Attachment) {
+pub fn listen(attachment: &Attachment) {
     if let Some(bells) = &attachment.bells {
         control(libc::EPOLL_CTL_ADD, bells.own(), (libc::EPOLLIN | libc::EPOLLET) as u32, HOST_DATA);
         control(libc::EPOLL_CTL_ADD, bells.socket(), (libc::EPOLLRDHUP | libc::EPOLLET) as u32, HOST_DATA);
@@ -290,13 +318,17 @@ fn run(generation: usize) {
         }
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
-            reclaim::reclaim(attachment);
+            if attachment.standing() != Standing::Away {
+                reclaim::reclaim(attachment);
+                membership::age(attachment);
+            }
         }
     }
 }
 
 /// Looks at every slot of this process. Returns when it is to be done again at the latest, ms.
 fn tick(attachment: &'static Attachment) -> u64 {
+    let absent = membership::look(attachment);
     let settling = SETTLING.load(Ordering::Acquire) != 0;
     let mut seen = all(attachment);
     if settling && !seen.settling {
@@ -307,7 +339,9 @@ fn tick(attachment: &'static Attachment) -> u64 {
             SETTLING.store(1, Ordering::Release);
         }
     }
-    if seen.settling {
+    if let Some(absent) = absent {
+        absent
+    } else if seen.settling {
         SETTLING_TICK
     } else if seen.leaving {
         LEAVING_TICK
@@ -350,8 +384,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
                 if let Some(waiter) = waiter {
                     waiter.empty();
                     if event.events & libc::EPOLLHUP as u32 != 0 {
-                        control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                        unplugged(attachment);
+                        membership::unplugged(attachment);
                     }
                 }
             }
@@ -371,23 +404,6 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     got != Ok(bells)
 }
 
-/// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in this process's own memory. What was in the rings is lost, and the
-/// other ends are to hear of it.
-#[cold]
-fn unplugged(attachment: &'static Attachment) {
-    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
-        let slot = attachment.ledger.slot(index);
-        match slot.stage() {
-            Stage::Active => {
-                let _ = with_endpoint(index, |endpoint| endpoint.break_off(Reason::Unplugged));
-            }
-            // Nothing has left TCP yet.
-            Stage::Candidate | Stage::Published | Stage::Offered | Stage::Settling => slot.make_plain(Reason::Unplugged),
-            _ => {}
-        }
-    }
-}
-
 /// What a look at every slot showed.
 #[derive(Default, Clone, Copy)]
 struct Seen {
@@ -405,7 +421,8 @@ fn all(attachment: &'static Attachment) -> Seen {
             serve(index);
         }
         seen.settling |= slot.stage() == Stage::Settling;
-        seen.leaving |= slot.stage() == Stage::Active && runtime::endpoint(-1, index).is_some_and(Endpoint::wishes);
+        seen.leaving |= runtime::endpoint(-1, index)
+            .is_some_and(|endpoint| slot.stage() == Stage::Active && endpoint.wishes() || endpoint.is_leaving());
         seen.shared |= slot.has(flag::SHARED) && slot.may_move();
     }
     seen
@@ -436,6 +453,9 @@ fn look_at_paths(attachment: &'static Attachment) -> bool {
 /// Does for one slot what is due.
 fn serve(index: u32) {
     with_endpoint(index, |endpoint| match endpoint.slot.stage() {
+        Stage::Settling | Stage::Active if endpoint.is_leaving() => {
+            let _ = endpoint.leave(Reason::Held);
+        }
         Stage::Settling => {
             endpoint.progress(false);
             if endpoint.slot.stage() == Stage::Active {
@@ -461,7 +481,7 @@ fn serve(index: u32) {
 }
 
 /// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.
-fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Option<T> {
+pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Option<T> {
     unless_serving(index, || {
         let fd = fds::of_slot(index)?;
         let endpoint = runtime::endpoint(fd, index)?;
@@ -473,13 +493,13 @@ fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Op
 /// Another process that has the socket was named as the one to wake, and ended: this one is.
 fn take_over(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
-    let named = endpoint.channel().service(endpoint.slot.side());
-    let page = u32::try_from(named.load(Ordering::Relaxed)).unwrap_or(0);
+    let named = endpoint.channel().service(endpoint.slot.side()).load(Ordering::Relaxed);
+    let page = u32::try_from(named).unwrap_or(0);
     let mine = attachment.service_page();
     if page != mine && mine != 0 {
         let process = ginnel_channel::waiter::owner(&attachment.segment, page);
         if !process.is_some_and(|process| attachment.ledger.process(process).alive()) {
-            named.store(u64::from(mine), Ordering::Relaxed);
+            endpoint.show_service();
         }
     }
 }

@@ -148,6 +148,8 @@ struct Inner {
     children: Vec<(c_int, u32, u64)>,
     waiter: Option<Waiter>,
     waiter_tried: bool,
+    /// It had a waiter, in a segment that was left.
+    waiter_lost: bool,
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     /// Events to be reported by the next wait: found when it was only asked whether there are any.
@@ -826,6 +828,30 @@ pub fn forget_parent() {
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
             for index in 0..inner.registrations.len() {
                 make_hot(inner, u32::try_from(index).unwrap_or(0));
+            }
+        });
+    }
+}
+
+/// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
+pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
+    for set in all_sets() {
+        set.inner.with(|inner| {
+            if let Some(waiter) = inner.waiter.take() {
+                inner.waiter_lost = true;
+                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+                waiter.retire(attachment);
+            }
+        });
+    }
+}
+
+/// The process has joined a segment again: sets that had a waiter may have one there.
+pub fn rejoined() {
+    for set in all_sets() {
+        set.inner.with(|inner| {
+            if core::mem::take(&mut inner.waiter_lost) {
+                inner.waiter_tried = false;
             }
         });
     }

@@ -4,6 +4,7 @@ use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::attach::{Joined, Standing};
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
@@ -24,27 +25,71 @@ pub enum Woken {
     Interrupted,
 }
 
-/// Free waiters of this process: each word is 0 or page << 32 | FIFO descriptor.
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// A waiter for as long as one thread sleeps.
 pub struct Borrowed {
     waiter: Waiter,
     attachment: &'static Attachment,
+    /// Where it was made.
+    joined: &'static Joined,
 }
 
-impl core::ops::Deref for Borrowed {
-    type Target = Waiter;
-    fn deref(&self) -> &Waiter {
-        &self.waiter
+const DESCRIPTOR: u64 = 0xff_ffff;
+
+impl Borrowed {
+    /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        core::ptr::eq(self.joined, &raw const **self.attachment) && self.attachment.standing() != Standing::Away
+    }
+
+    /// See [`Waiter::sleeping`].
+    pub fn sleeping(&self) {
+        self.waiter.sleeping(&self.joined.segment);
+    }
+
+    /// See [`Waiter::any`].
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.waiter.any(&self.joined.segment)
+    }
+
+    /// Awake again: nothing that was rung is left.
+    pub fn awake(&self) {
+        self.waiter.awake(&self.joined.segment);
+        self.waiter.take(&self.joined.segment, |_| {});
+    }
+
+    /// See [`Waiter::want`].
+    #[must_use]
+    pub fn want(&self) -> Want {
+        self.waiter.want(0)
+    }
+
+    /// See [`Waiter::fifo`].
+    #[must_use]
+    pub fn fifo(&self) -> i32 {
+        self.waiter.fifo()
+    }
+
+    fn tag(&self) -> u64 {
+        u64::from(self.joined.number & 0xff) << 24
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        let word = u64::from(self.waiter.page()) << 32 | u64::from(self.waiter.fifo().unsigned_abs());
-        if !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
-            self.waiter.retire(self.attachment);
+        if !self.is_current() {
+            return self.waiter.abandon(self.attachment);
+        }
+        let fifo = u64::from(self.waiter.fifo().unsigned_abs());
+        let word = u64::from(self.waiter.page()) << 32 | self.tag() | fifo;
+        if fifo > DESCRIPTOR
+            || !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        {
+            self.waiter.retire_in(self.attachment, self.joined);
         }
     }
 }
@@ -55,15 +100,37 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
     if !attachment.fifos {
         return None;
     }
+    let joined: &'static Joined = attachment;
     let pooled = POOL
         .iter()
         .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
         .find(|&word| word != 0);
     let waiter = match pooled {
-        Some(word) => Waiter::from_parts((word >> 32) as u32, word as u32 as i32),
-        None => Waiter::new(attachment).ok()?,
+        Some(word) => from_word(word),
+        None => Waiter::new_in(attachment, joined).ok()?,
     };
-    Some(Borrowed { waiter, attachment })
+    let borrowed = Borrowed { waiter, attachment, joined };
+    if pooled.is_some_and(|word| word & 0xff00_0000 != borrowed.tag()) {
+        // Of a segment that was left: put there too late.
+        core::mem::forget(borrowed);
+        waiter.abandon(attachment);
+        return None;
+    }
+    Some(borrowed)
+}
+
+fn from_word(word: u64) -> Waiter {
+    Waiter::from_parts((word >> 32) as u32, (word & DESCRIPTOR) as i32)
+}
+
+/// Before the segment is left: gives the free waiters back.
+pub fn retire_pool(attachment: &Attachment) {
+    for place in &POOL {
+        let word = place.swap(0, Ordering::AcqRel);
+        if word != 0 {
+            from_word(word).retire(attachment);
+        }
+    }
 }
 
 /// In a fork child: the parent's waiters are not ours. Closes our copies of their descriptors.
@@ -71,7 +138,7 @@ pub fn forget_pool(attachment: &Attachment) {
     for place in &POOL {
         let word = place.swap(0, Ordering::AcqRel);
         if word != 0 {
-            attachment.disown(word as u32 as i32);
+            from_word(word).abandon(attachment);
         }
     }
 }
@@ -235,7 +302,10 @@ pub fn processor() -> u64 {
 /// Does the other end, as far as it told, run on this processor too? Tells it where this end is.
 pub fn together(endpoint: Endpoint<'_>) -> bool {
     let here = processor();
-    endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
+    // Under the lock: the channel may be left, and its page be another's by the time that this thread runs again.
+    if let Some(_held) = endpoint.slot.rx.lock.try_lock(endpoint.ticket()) {
+        endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
+    }
     endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
 }
 
@@ -410,15 +480,14 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     data_by_token(endpoint, limit.end(endpoint.fd))
 }
 
-fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -> Woken {
-    let segment = &endpoint.attachment.segment;
-    let want = waiter.want(0);
+fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline) -> Woken {
+    let want = waiter.want();
     if endpoint.arm_data(want).is_none() {
         return Woken::Again;
     }
-    waiter.sleeping(segment);
+    waiter.sleeping();
     let woken = loop {
-        if endpoint.readable() || waiter.any(segment) {
+        if endpoint.readable() || waiter.any() || !waiter.is_current() {
             break Woken::Again;
         }
         let mut fds = [
@@ -442,16 +511,17 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Waiter, end: Deadline) -
             Err(_) => break Woken::Again,
         }
     };
-    waiter.awake(segment);
-    waiter.take(segment, |_| {});
-    endpoint.disarm_data(want);
+    waiter.awake();
+    if waiter.is_current() {
+        endpoint.disarm_data(want);
+    }
     woken
 }
 
 /// Whether a FIFO was written to, the kernel says: what stands in the waiter's page may be a peer's lie, and the sleeper would never sleep again.
-pub fn emptied(waiter: &Waiter, polled: pollfd) {
+pub fn emptied(waiter: &Borrowed, polled: pollfd) {
     if polled.revents != 0 {
-        waiter.empty();
+        waiter.waiter.empty();
     }
 }
 
@@ -506,16 +576,15 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     }
     let end = limit.end(endpoint.fd);
     let waiter = borrow(endpoint.attachment);
-    let want = waiter.as_ref().map_or(Want::Token, |waiter| waiter.want(0));
+    let want = waiter.as_ref().map_or(Want::Token, Borrowed::want);
     let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };
-    let segment = &endpoint.attachment.segment;
     if let Some(waiter) = &waiter {
-        waiter.sleeping(segment);
+        waiter.sleeping();
     }
     let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
     let _ = limit.standstill(head());
     let woken = loop {
-        if endpoint.writable() {
+        if endpoint.writable() || waiter.as_ref().is_some_and(|waiter| !waiter.is_current()) {
             break Woken::Again;
         }
         let mut events = libc::POLLRDHUP;
@@ -537,7 +606,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         };
         let soon = timespec { tv_sec: 0, tv_nsec: soon };
         let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
-        let fifo = waiter.as_ref().map_or(-1, |waiter| waiter.fifo());
+        let fifo = waiter.as_ref().map_or(-1, Borrowed::fifo);
         let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
         match ppoll(&mut fds, Some(soon)) {
             Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => break Woken::TimedOut,
@@ -570,9 +639,10 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         }
     };
     if let Some(waiter) = &waiter {
-        waiter.awake(segment);
-        waiter.take(segment, |_| {});
-        endpoint.disarm_space(want);
+        waiter.awake();
+        if waiter.is_current() {
+            endpoint.disarm_space(want);
+        }
     }
     woken
 }

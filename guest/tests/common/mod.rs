@@ -6,7 +6,7 @@ use ginnel_guest::host::Host;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{Guest, Spec};
 use ginnel_guest::network::Switch;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ fn compiled(directory: &Path, name: &str, source: &Path) -> Vec<u8> {
     let to = directory.join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-D_GNU_SOURCE", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver")).arg("-o").arg(&to).arg(source);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    compiler.arg(here.join("../driver")).arg("-I").arg(here.join("../tests/programs/include")).arg("-o").arg(&to).arg(source);
     assert!(compiler.status().expect("cc").success(), "{} does not compile", source.display());
     std::fs::read(&to).expect("compiled")
 }
@@ -99,6 +100,29 @@ impl Lab {
     /// Boots a machine anew that was killed, 0 being the first.
     pub fn boot_again(&mut self, which: usize) {
         self.guests[which] = Guest::boot(&self.kernel, self.directory.path(), &self.specs[which]).expect("it boots");
+    }
+
+    /// Moves a machine into another QEMU, 0 being the first.
+    pub fn migrate(&mut self, which: usize) {
+        self.guests[which].migrate(&self.kernel, self.directory.path(), &self.specs[which]).expect("it moves");
+    }
+
+    /// Takes the segment's device and its chardev out of a machine.
+    pub fn unplug(&mut self, which: usize) {
+        let guest = &mut self.guests[which];
+        guest.unplug("ginnel-t-device").expect("unplugged");
+        // QEMU lets go of the device a moment later.
+        let remove = json!({"execute": "chardev-remove", "arguments": {"id": "ginnel-t"}});
+        let mut said = String::new();
+        wait("a free slot", || guest.qmp(remove.clone()).map_err(|error| said = error.to_string()).ok());
+    }
+
+    /// Puts it in again.
+    pub fn plug(&mut self, which: usize) {
+        let slot = u16::try_from(which).expect("few") + 1;
+        let options = self.daemon.vm_args("t", slot).expect("options");
+        self.guests[which].plug(&options).expect("plugged in");
+        self.guests[which].sh("until test -e /dev/ginnel0; do sleep 0.1; done");
     }
 
     /// No kernel and no daemon has complained.

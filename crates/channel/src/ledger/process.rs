@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub enum ProcessFlags {
     /// It set up an io_uring: its sockets stay on TCP.
     IoUring = 1,
+    /// It has a service thread, which answers for it.
+    Serves = 2,
+    /// It left its segment, and will join it again.
+    Away = 4,
 }
 
 /// One process's entry.
@@ -31,6 +35,11 @@ pub struct Process {
     pub reason: AtomicU32,
     /// Counts the programs that ran in the process: after an exec, locks of the program before are nobody's.
     pub image: AtomicU32,
+    /// What it is joined to, 0 nothing: processes with the same number have the same memory mapped. Another number after an unplug than before.
+    pub joined: AtomicU64,
+    /// Page of its service thread's waiter in that segment, 0 none.
+    pub service: AtomicU32,
+    _pad: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Process>() == 128);
@@ -60,6 +69,21 @@ impl Process {
     #[must_use]
     pub fn ticket(&self, index: u32) -> u32 {
         (self.image.load(Ordering::Relaxed) & 0xffff) << 16 | index
+    }
+
+    /// Sets or clears a flag.
+    pub fn set(&self, flag: ProcessFlags, on: bool) {
+        if on {
+            self.flags.fetch_or(flag as u32, Ordering::SeqCst);
+        } else {
+            self.flags.fetch_and(!(flag as u32), Ordering::SeqCst);
+        }
+    }
+
+    /// Is a flag set?
+    #[must_use]
+    pub fn has(&self, flag: ProcessFlags) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag as u32 != 0
     }
 
     /// Its name.
@@ -99,6 +123,8 @@ impl Ledger {
         entry.namespace.store(namespace, Ordering::Relaxed);
         entry.started.store(started, Ordering::Relaxed);
         entry.flags.store(0, Ordering::Relaxed);
+        entry.joined.store(0, Ordering::Relaxed);
+        entry.service.store(0, Ordering::Relaxed);
         entry.image.fetch_add(1, Ordering::Relaxed);
         entry.reason.store(0, Ordering::Relaxed);
         let name = comm();

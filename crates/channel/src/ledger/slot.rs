@@ -166,6 +166,8 @@ pub mod flag {
     pub const COUNTED: u32 = 64;
     /// Several threads, processes or epoll sets wait on this socket: wake-ups by token, which reach all.
     pub const SHARED: u32 = 128;
+    /// On its way out of its channel: both directions go back to TCP, and do not upgrade.
+    pub const LEAVING: u32 = 256;
     /// A program was started that may have inherited the socket, or it was passed on: the last close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
     /// The program has set TCP_CORK …
@@ -324,7 +326,8 @@ pub struct Slot {
     pub attempts: AtomicU32,
     /// Forks under way: children that will hold it and have not said so yet.
     pub forking: AtomicU32,
-    _spare: AtomicU32,
+    /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
+    pub left: AtomicU32,
     /// This endpoint's nonce.
     pub nonce: AtomicU64,
     /// Segment id of the channel.
@@ -408,6 +411,12 @@ impl Slot {
     #[must_use]
     pub fn may_move(&self) -> bool {
         !matches!(self.stage(), Stage::Plain | Stage::Broken | Stage::Closed)
+    }
+
+    /// Has it come so far that there is a channel, and is not beyond it?
+    #[must_use]
+    pub fn is_in_channel(&self) -> bool {
+        matches!(self.stage(), Stage::Offered | Stage::Settling | Stage::Active)
     }
 
     /// Moves on.

@@ -162,6 +162,9 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
     let slot = endpoint.slot;
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
         endpoint.progress(patient);
+        if endpoint.attachment.is_away() {
+            crate::service::attend_absence(endpoint.attachment);
+        }
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
             crate::service::attend(endpoint);
         }

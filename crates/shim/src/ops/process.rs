@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry};
-use crate::{next, own, report, runtime, service, sets, wait};
+use crate::{membership, next, own, report, runtime, service, sets, wait};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_region::sys;
@@ -99,7 +99,7 @@ fn open_descriptors() -> Vec<c_int> {
 
 /// Before `fork` (pthread_atfork prepare).
 pub fn fork_prepare() {
-    fds::hold_changes();
+    let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
         if entry == Entry::Accepted {
             fds::replace(fd, entry, Entry::Heir);
@@ -146,6 +146,7 @@ pub fn fork_child() {
     }
     report::forget();
     service::forget_parent(attachment);
+    membership::forget_parent();
     wait::forget();
     sets::forget_parent();
     for (fd, entry) in fds::all() {

@@ -265,12 +265,13 @@ unsafe fn sleep(
         asked.push(kernel);
     }
     if let Some(waiter) = &waiter {
-        waiter.sleeping(&attachment.segment);
+        waiter.sleeping();
+        quiet &= waiter.is_current();
         asked.push(pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 });
     }
     let news = || {
         armed.iter().any(|(endpoint, _, space)| if *space { endpoint.writable() } else { endpoint.readable() })
-            || waiter.as_ref().is_some_and(|waiter| waiter.any(&attachment.segment))
+            || waiter.as_ref().is_some_and(Borrowed::any)
     };
     let mut got = Ok(1);
     if quiet && !news() {
@@ -280,14 +281,14 @@ unsafe fn sleep(
         got = if n < 0 { Err(next::errno()) } else { Ok(n) };
     }
     if let Some(waiter) = &waiter {
-        waiter.awake(&attachment.segment);
-        waiter.take(&attachment.segment, |_| {});
+        waiter.awake();
         if let Some(fifo) = asked.last() {
             wait::emptied(waiter, *fifo);
         }
     }
+    let current = waiter.as_ref().is_some_and(Borrowed::is_current);
     for (endpoint, want, space) in armed {
-        if want != Want::Token {
+        if want != Want::Token && current {
             if space { endpoint.disarm_space(want) } else { endpoint.disarm_data(want) }
         }
     }
@@ -306,7 +307,7 @@ fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
     let registered = sets::registered(endpoint.attachment.ledger.index(endpoint.slot));
     let shared = registered || endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
     match waiter {
-        Some(waiter) if !shared => waiter.want(0),
+        Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,
     }
 }

@@ -74,7 +74,9 @@ pub fn is_unfit(fd: c_int) -> bool {
         && UNFIT.iter().any(|&(level, name)| {
             // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
             let mut value: c_int = -1;
-            name != TCP_ULP && kernel::getsockopt(fd, level, name, &mut value).is_ok() && value >= c_int::from(name != libc::SO_PEEK_OFF)
+            name != TCP_ULP
+                && kernel::getsockopt(fd, level, name, &mut value).is_ok()
+                && value >= c_int::from(name != libc::SO_PEEK_OFF)
         })
 }
 

@@ -237,11 +237,11 @@ enum Look {
 /// What a hot registration has to report from its ring.
 fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
+    unmask(set, epfd, index, entry, endpoint);
     if endpoint.slot.stage() != Stage::Active {
         return Look::Kernel;
     }
     let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
-    unmask(set, epfd, index, entry, endpoint);
     if !(rx || tx && entry.masked) {
         return Look::Kernel;
     }
@@ -273,7 +273,8 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
 fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
-    let news = entry.masked && (!endpoint.tx_in_ring() || endpoint.writable());
+    let left = endpoint.slot.stage() != Stage::Active;
+    let news = entry.masked && (left || !endpoint.tx_in_ring() || endpoint.writable());
     if news {
         entry.mask(set, false);
         retell(epfd, index, entry);
@@ -289,7 +290,7 @@ fn unmask_hot(set: &Set, inner: &mut Inner) {
     let Inner { hot, registrations, .. } = inner;
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
-        if let Some(endpoint) = entry.endpoint().filter(|endpoint| endpoint.slot.stage() == Stage::Active) {
+        if let Some(endpoint) = entry.endpoint() {
             unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
         }
     }
@@ -678,9 +679,8 @@ fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got
             if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
                 waiter.empty();
                 if event.events & libc::EPOLLHUP as u32 != 0 {
-                    // The device is gone (`service::unplugged`): nobody rings any more, and this would be ready for ever.
+                    // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
                     let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                    set.inner.with(|inner| inner.waiter = None);
                 }
             }
             continue;

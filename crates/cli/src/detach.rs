@@ -1,0 +1,151 @@
+//! `ginnel detach` and `ginnel attach`: all programs leave a segment, and join it again.
+//!
+//! The request stands in the ledger of each user (`ginnel_channel::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
+
+use crate::args::{Attach, Detach};
+use crate::status::{directories, print};
+use crate::survey::live;
+use anyhow::{Context, Result, bail, ensure};
+use ginnel_channel::attach::{DEFAULT_SEGMENT, LEDGER, default_directory};
+use ginnel_channel::ledger::{Ledger, Process, ProcessFlags};
+use ginnel_channel::{leave, waiter};
+use ginnel_region::{Segment, device};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The ledgers that may be written to: one's own; for root every user's, unless one directory is named.
+fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
+    let everybody = crate::exec::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
+    let all = if everybody { directories() } else { vec![default_directory()] };
+    let mut found = Vec::new();
+    for directory in all {
+        let path = directory.join(LEDGER);
+        if path.exists() {
+            let ledger = Ledger::open(&path, true).with_context(|| path.display().to_string())?;
+            found.push((directory, ledger));
+        }
+    }
+    ensure!(!found.is_empty(), "nothing has run under ginnel yet");
+    Ok(found)
+}
+
+/// The segment that is meant in a user's directory: as `ginnel run` finds it.
+fn path(args: &Detach, directory: &Path) -> PathBuf {
+    if let Some(name) = &args.segment {
+        return name.path(directory);
+    }
+    match std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from) {
+        Some(path) if path.components().count() > 1 => path,
+        Some(name) => directory.join(name),
+        None => device::find().unwrap_or_else(|| directory.join(DEFAULT_SEGMENT)),
+    }
+}
+
+/// One user's processes and the segment that they are to leave.
+struct Place {
+    directory: PathBuf,
+    ledger: Ledger,
+    segment: Segment,
+}
+
+impl Place {
+    fn users(&self) -> impl Iterator<Item = (u32, &Process)> {
+        let id = self.segment.id();
+        live(&self.ledger)
+            .filter(move |(_, process)| process.segment.load(Relaxed) == id && process.pid.load(Relaxed) != std::process::id())
+    }
+
+    /// How many connections of a process are in the segment.
+    fn connections(&self, index: u32) -> usize {
+        let held = |slot: &&ginnel_channel::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
+        self.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
+    }
+
+    /// Processes that have not answered. One without a service thread has nothing in the segment, unless it shares it with one that has such a thread.
+    fn silent(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.users().filter(|(index, process)| process.has(ProcessFlags::Serves) || self.connections(*index) != 0)
+    }
+}
+
+/// Asks for a segment to be left, and waits.
+pub fn detach(args: &Detach) -> Result<()> {
+    let mut places = Vec::new();
+    let mut failed = None;
+    for (directory, ledger) in ledgers()? {
+        let path = path(args, &directory);
+        match Segment::open(&path) {
+            Ok(segment) => places.push(Place { directory, ledger, segment }),
+            Err(error) => failed = Some(format!("{}: {error}", path.display())),
+        }
+    }
+    if let (true, Some(failed)) = (places.is_empty(), failed) {
+        bail!(failed);
+    }
+    let (mut processes, mut connections) = (0, 0);
+    for place in &places {
+        let id = place.segment.id();
+        connections += place.ledger.slots().filter(|slot| leave::is_in_segment(slot, id)).count();
+        processes += place.users().count();
+        ensure!(place.ledger.set_detached(id, true), "too many segments are detached; `ginnel attach` takes all back");
+        for (_, process) in place.users() {
+            waiter::call(&place.directory, &place.segment, process.service.load(Relaxed));
+        }
+    }
+    let end = Instant::now() + Duration::from_secs_f64(args.timeout);
+    while places.iter().any(|place| place.silent().next().is_some()) {
+        if Instant::now() > end {
+            bail!(unanswered(&places, args.timeout));
+        }
+        std::thread::sleep(LOOK);
+    }
+    let ends = if connections == 1 { "end of a connection" } else { "ends of connections" };
+    print(&format!("Detached: {processes} process(es), {connections} {ends} back on TCP. `ginnel attach` takes it back.\n"))
+}
+
+fn unanswered(places: &[Place], seconds: f64) -> String {
+    let mut text = format!("not detached after {seconds} s; still in the segment:\n");
+    for place in places {
+        for (index, process) in place.silent() {
+            let (pid, name, left) = (process.pid.load(Relaxed), process.name(), place.connections(index));
+            text += &format!("  {pid} ({name}): {left} connection(s)\n");
+        }
+    }
+    text + "It is stopped, or the other end is, or bytes wait that only its program can read. To unplug now would reset these connections. \
+            The request stands: the same command waits again, `ginnel attach` takes it back"
+}
+
+/// Lets segments be joined again, and waits.
+pub fn attach(args: &Attach) -> Result<()> {
+    let ledgers = ledgers()?;
+    for (directory, ledger) in &ledgers {
+        let ids = match &args.segment {
+            None => ledger.detached(),
+            Some(name) => {
+                let path = name.path(directory);
+                vec![Segment::open(&path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?.id()]
+            }
+        };
+        for id in ids {
+            let _ = ledger.set_detached(id, false);
+        }
+    }
+    let away = || {
+        let all = ledgers.iter().flat_map(|(_, ledger)| live(ledger));
+        all.filter(|(_, process)| process.has(ProcessFlags::Away) && process.pid.load(Relaxed) != std::process::id())
+    };
+    let before = away().count();
+    let end = Instant::now() + Duration::from_secs_f64(args.timeout);
+    while away().next().is_some() {
+        if Instant::now() > end {
+            let named: Vec<String> =
+                away().map(|(_, process)| format!("{} ({})", process.pid.load(Relaxed), process.name())).collect();
+            bail!("no segment to join after {} s for {}; they join as soon as there is one", args.timeout, named.join(", "));
+        }
+        std::thread::sleep(LOOK);
+    }
+    print(&format!("Attached: {before} process(es) joined again; connections move as they are used.\n"))
+}

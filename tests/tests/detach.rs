@@ -1,0 +1,195 @@
+//! `ginnel detach` and `ginnel attach` under programs at work: no connection breaks, no byte is lost or repeated, and rings are taken up again.
+
+use ginnel_tests::{Done, Running, Stand, build};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Each run uses all the processors there are: one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Nothing that is to happen takes as long, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ginnel(stand: &Stand, arguments: &[&str]) -> Output {
+    let settings = stand.environment().into_iter().filter(|(key, _)| key != "LD_PRELOAD");
+    Command::new(build::ginnel()).args(arguments).envs(settings).output().expect("ginnel runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A checked stream from one process to another.
+struct Stream {
+    stand: Stand,
+    server: Running,
+    client: Running,
+}
+
+impl Stream {
+    fn start(name: &str, port: &str) -> Self {
+        let stand = Stand::shimmed(name, &[]).limit(Duration::from_secs(300));
+        let start = |role| stand.start(stand.command(build::program("path")).args([role, "127.0.0.1", port]));
+        let mut server = start("server");
+        server.wait_for("listening");
+        let client = start("client");
+        let stream = Self { stand, server, client };
+        stream.is_carried();
+        stream
+    }
+
+    fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let since = Instant::now();
+        while !condition(&self.stand.status()) {
+            assert!(since.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}: {}", self.stand.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn is_carried(&self) {
+        self.wait_until("a ring carries the stream", |status| status.contains("\"in_carrier\": \"ring\""));
+    }
+
+    fn moves_on(&self) {
+        let at = || self.client.output().lines().rev().find_map(|line| line.parse().ok()).unwrap_or(0u64);
+        let before = at();
+        self.wait_until("the stream moves on", |_| at() > before + 100_000);
+    }
+
+    fn detach(&self) {
+        let detached = ginnel(&self.stand, &["detach"]);
+        assert!(detached.status.success(), "{}", said(&detached));
+    }
+
+    /// Nothing of the segment is used any more, nor mapped.
+    fn is_detached(&self) {
+        let status = self.stand.status();
+        assert!(status.contains("\"detached\": true") && !status.contains("\": \"ring\""), "{status}");
+        assert!(status.contains("\"reason\": \"detached\""), "{status}");
+        for process in [&self.server, &self.client] {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", process.id())).expect("it lives");
+            assert!(!maps.contains("/default"), "{maps}");
+            let open = std::fs::read_dir(format!("/proc/{}/fd", process.id())).expect("it lives").flatten();
+            let open: Vec<_> = open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+            assert!(!open.iter().any(|file| file.to_string_lossy().contains("default")), "{open:?}");
+        }
+    }
+
+    fn attach(&self) {
+        let attached = ginnel(&self.stand, &["attach"]);
+        assert!(attached.status.success(), "{}", said(&attached));
+        self.is_carried();
+    }
+
+    fn end(self) {
+        self.server.signal(libc::SIGUSR1);
+        for done in [self.server.finish(), self.client.finish()] {
+            assert!(done.success() && done.stdout.contains("all of"), "{done}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_goes_on_and_the_segment_is_let_go() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let stream = Stream::start("detach-stream", "4721");
+    let free = stream.stand.free_extents();
+    for _ in 0..5 {
+        stream.moves_on();
+        stream.detach();
+        stream.is_detached();
+        stream.moves_on();
+        stream.is_detached();
+        stream.attach();
+    }
+    stream.moves_on();
+    // What was left was given back: a channel with its rings is some fifty pages.
+    stream.stand.assert_nothing_lost(free - 10);
+    stream.end();
+}
+
+#[test]
+fn another_segment_is_joined_under_the_same_name() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let stream = Stream::start("detach-another", "4722");
+    stream.detach();
+    let removed = ginnel(&stream.stand, &["segment", "remove", "default"]);
+    assert!(removed.status.success(), "{}", said(&removed));
+    let attached = ginnel(&stream.stand, &["attach", "--timeout", "0.5"]);
+    assert!(!attached.status.success() && said(&attached).contains("(path)"), "{}", said(&attached));
+    stream.moves_on();
+    assert!(ginnel(&stream.stand, &["segment", "create", "default", "--size", "64M"]).status.success());
+    stream.is_carried();
+    stream.moves_on();
+    stream.end();
+}
+
+#[test]
+fn who_does_not_answer_is_named_and_loses_nothing() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let stream = Stream::start("detach-stopped", "4723");
+    stream.client.signal(libc::SIGSTOP);
+    let detached = ginnel(&stream.stand, &["detach", "--timeout", "2"]);
+    let client = stream.client.id().to_string();
+    assert!(!detached.status.success() && said(&detached).contains(&client), "{}", said(&detached));
+    stream.client.signal(libc::SIGCONT);
+    stream.detach();
+    stream.is_detached();
+    stream.attach();
+    stream.moves_on();
+    stream.end();
+}
+
+/// The random switching test, with its two ends detached and attached again and again.
+fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let stand = Stand::shimmed(name, settings).limit(Duration::from_secs(120));
+    let seed = ginnel_tests::seed();
+    let mut command = stand.command(build::program("switching"));
+    command.args(["--role", role, "--address", "127.0.0.1", "--seconds", "6", "--workers", "2", "--seed", &seed.to_string()]);
+    command.arg("--side").arg(stand.dir().join("side"));
+    let (ended, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    let done: Done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(150));
+                let detached = ginnel(&stand, &["detach", "--timeout", "20"]);
+                if !ended.load(Ordering::Relaxed) && stand.dir().join("sockets-2").exists() {
+                    assert!(detached.status.success(), "seed {seed}: {}{}", said(&detached), stand.status());
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+                ginnel(&stand, &["attach"]);
+            }
+        });
+        let done = stand.run(&mut command);
+        ended.store(true, Ordering::Relaxed);
+        done
+    });
+    assert!(done.success(), "{name}: seed {seed}: {done}");
+    let report = stand.report();
+    let (rounds, rings, upgrades) = (rounds.into_inner(), report.ring_bytes(), report.sum("upgrades"));
+    eprintln!("{name}: {rounds} detaches, {rings} bytes in rings, {upgrades} upgrades");
+    assert!(rounds > 3 && rings > 0 && upgrades > 0, "{rounds} detaches, {rings} bytes in rings, {upgrades} upgrades");
+}
+
+#[test]
+fn processes_switching_at_random() {
+    under_detaches("detach-fifo", "both", &[]);
+}
+
+#[test]
+fn threads_switching_at_random() {
+    under_detaches("detach-threads", "threads", &[]);
+}
+
+#[test]
+fn by_tokens_switching_at_random() {
+    under_detaches("detach-tokens", "both", &[("GINNEL_TOKENS", "1")]);
+}
+
+#[test]
+fn tiny_rings_switching_at_random() {
+    under_detaches("detach-tiny", "both", &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]);
+}
