@@ -111,7 +111,7 @@ mod tests {
         assert!((LONGEST_OF_MANY..LONGEST).contains(&stood), "others are waiting: {stood} ns");
         (0..=FEW).for_each(|_| went());
         soon(&slot);
-        let left = Cell::new(100);
+        let left = Cell::new(2);
         let gets_on = || {
             left.set(left.get() - 1);
             left.get() == 0
