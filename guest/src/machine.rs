@@ -290,9 +290,17 @@ impl Guest {
         let chardev = value("socket,", "id").context("a chardev")?;
         let path = value("socket,", "path").context("its path")?;
         let address = json!({"type": "unix", "data": {"path": path}});
-        let _ = self.qmp(json!({"execute": "chardev-remove", "arguments": {"id": chardev}}));
         let backend = json!({"type": "socket", "data": {"addr": address, "server": false}});
-        self.qmp(json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}}))?;
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            // Busy until the device that had it is gone altogether, which is a little later than that it is not to be seen any more.
+            let _ = self.qmp(json!({"execute": "chardev-remove", "arguments": {"id": chardev}}));
+            match self.qmp(json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}})) {
+                Ok(_) => break,
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
         let device = |key: &str| value("ivshmem-doorbell,", key).context("the device");
         let vectors: u64 = device("vectors")?.parse()?;
         let arguments = json!({"driver": "ivshmem-doorbell", "id": device("id")?, "bus": device("bus")?, "chardev": chardev, "vectors": vectors});
