@@ -64,7 +64,7 @@ pub enum Command {
     /// One line for each thing: "ok", "WRONG" with what is wrong and what to do, or "-" where it is not there and not every use needs it. Works on a host and in a
     /// virtual machine. The exit status is 1 where something is wrong.
     Doctor(Doctor),
-    /// Have all programs leave a segment: their connections go back to TCP, and on
+    /// Have all programs leave a segment: their connections go on over TCP
     ///
     /// Before a virtual machine's device is unplugged, for a live migration perhaps (docs/migration.md): no connection breaks, and no byte is lost or repeated. Done when
     /// nothing of any of them is in the segment. Asks the programs of this user; as root those of all users. Programs that start meanwhile stay on TCP too.
