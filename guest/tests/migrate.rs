@@ -6,6 +6,7 @@ mod common;
 use common::{Lab, PATIENCE, program_of_one_kernel, status, wait};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const NGINX: &str = "daemon off; worker_processes 1; user root root; pid /tmp/nginx.pid; error_log /tmp/nginx.log; events {}
 http { access_log off; keepalive_requests 1000000000; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c;
@@ -72,7 +73,15 @@ fn ends(guest: &Guest) -> (usize, usize, Value) {
 /// Waits until so many connections of each guest are in rings.
 fn are_carried(lab: &Lab, least: usize) {
     for guest in &lab.guests {
-        wait("connections in rings", || (ends(guest).0 >= least).then_some(()));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (carried, _, seen) = ends(guest);
+            if carried >= least {
+                break;
+            }
+            assert!(Instant::now() < until, "{carried} of {least} connections in rings: {seen:#}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 

@@ -172,10 +172,18 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
     entry.word(0).store(state::PUBLISHED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     // Both may have published at the same time. At least one of the two sees the other; the one in the later place gives way.
+    // (The other may have looked before this one was to be seen: see `gives_way`.)
     match find_mate(segment, tuple) {
         Some(mate) if mate.index < entry.index && entry.step(state::PUBLISHED, state::FREE) => Found::Mate(mate),
         _ => Found::Published(entry),
     }
+}
+
+/// Both ends may have published at the same time, and only the one in the earlier place have seen the other: the one in the later place looks again now and then, and gives
+/// way. True: its entry is free, and it is to meet the other anew.
+#[must_use]
+pub fn gives_way(segment: &Segment, tuple: &Tuple, entry: Entry<'_>) -> bool {
+    find_mate(segment, tuple).is_some_and(|mate| mate.index < entry.index) && entry.step(state::PUBLISHED, state::FREE)
 }
 
 /// Every entry in use.
@@ -191,6 +199,26 @@ mod tests {
 
     fn tuple(local_port: u16, remote_port: u16) -> Tuple {
         Tuple { label: 0, local: [1; 16], local_port, remote: [2; 16], remote_port }
+    }
+
+    #[test]
+    fn of_two_that_published_at_once_the_later_gives_way() {
+        let path = std::env::temp_dir().join(format!("ginnel-rendezvous-{:x}", sys::random_u64()));
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let a = tuple(1, 2);
+        let b = mirrored(&a);
+        let first = window(&segment, key(&segment, &a)).next().expect("a place");
+        assert!(first.step(state::FREE, state::WRITING), "somebody is in the first place for a moment");
+        let Found::Published(later) = meet(&segment, &a, 7, (0, 1, 1)) else { panic!("one end is published") };
+        first.free();
+        // The other end looks just before it is.
+        assert!(later.step(state::PUBLISHED, state::WRITING));
+        let Found::Published(earlier) = meet(&segment, &b, 8, (0, 2, 1)) else { panic!("so is the other") };
+        assert!(later.step(state::WRITING, state::PUBLISHED) && earlier.index() < later.index());
+        assert!(!gives_way(&segment, &b, earlier), "the earlier stays");
+        assert!(gives_way(&segment, &a, later) && later.state() == state::FREE);
+        assert!(matches!(meet(&segment, &a, 9, (0, 1, 1)), Found::Mate(mate) if mate.index() == earlier.index()));
+        std::fs::remove_file(path).expect("remove");
     }
 
     #[test]

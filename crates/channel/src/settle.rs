@@ -188,6 +188,14 @@ impl<'a> Endpoint<'a> {
         match entry.state() {
             state::OFFERED => {}
             state::FREE => return self.start_over(),
+            state::PUBLISHED => {
+                // Ever less often: nearly always nobody is there.
+                let looks = slot.attempts.fetch_add(1, Relaxed).wrapping_add(1);
+                if looks.is_power_of_two() && rendezvous::gives_way(segment, &slot.tuple(), entry) {
+                    self.start_over();
+                }
+                return;
+            }
             _ => return,
         }
         let (page, nonce) = entry.offer();

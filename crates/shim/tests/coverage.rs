@@ -51,7 +51,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "processes, otherwise",
-        "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace prctl personality process_vm_*",
+        "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace personality process_vm_*",
     ),
     (
         "users and groups",

@@ -9,10 +9,16 @@ const MOST_BYTES: usize = 0x7fff_f000;
 /// The kernel takes no more than this many pieces in one call (`UIO_MAXIOV`).
 pub(super) const MOST_PIECES: usize = 1024;
 
+/// Is that where no program has memory: in the first page, or in the kernel's half? The kernel says EFAULT, and we must not touch it.
+#[inline]
+pub(super) fn is_nowhere<T>(at: *const T) -> bool {
+    at.addr() < 4096 || at.addr().cast_signed() < 0
+}
+
 /// A buffer as one piece; `None` where the kernel must refuse it.
 #[inline]
 fn piece(buf: *const c_void, n: usize) -> Option<[iovec; 1]> {
-    let valid = n <= isize::MAX.unsigned_abs() && (n == 0 || !buf.is_null());
+    let valid = n <= isize::MAX.unsigned_abs() && (n == 0 || !is_nowhere(buf));
     valid.then_some([iovec { iov_base: buf.cast_mut(), iov_len: n.min(MOST_BYTES) }])
 }
 
@@ -24,7 +30,7 @@ pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOn
     if count == 0 {
         return run(&[], 0);
     }
-    if iov.is_null() || count > MOST_PIECES {
+    if is_nowhere(iov) || count > MOST_PIECES {
         return Outcome::Libc;
     }
     // SAFETY: not null, and `count` pieces by the caller's promise; the program may not change them during the call.
@@ -35,20 +41,20 @@ pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOn
         if piece.iov_len > isize::MAX.unsigned_abs() {
             return Outcome::Libc;
         }
-        plain &= piece.iov_len == 0 || !piece.iov_base.is_null();
+        plain &= piece.iov_len == 0 || !is_nowhere(piece.iov_base);
         total = total.saturating_add(piece.iov_len);
     }
     if plain && total <= MOST_BYTES { run(pieces, total) } else { cut(pieces, run) }
 }
 
-/// The rare case of [`with_pieces`]: more bytes than one call moves, or a null piece, before which the kernel stops.
+/// The rare case of [`with_pieces`]: more bytes than one call moves, or a piece that is nowhere, before which the kernel stops.
 #[cold]
 #[inline(never)]
 fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcome {
     let mut room = [const { MaybeUninit::<iovec>::uninit() }; MOST_PIECES];
     let (mut total, mut kept) = (0, 0);
     for (place, piece) in room.iter_mut().zip(pieces) {
-        if piece.iov_base.is_null() && piece.iov_len != 0 {
+        if is_nowhere(piece.iov_base) && piece.iov_len != 0 {
             break;
         }
         let len = piece.iov_len.min(MOST_BYTES - total);

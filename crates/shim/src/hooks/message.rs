@@ -2,7 +2,7 @@
 //!
 //! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
 //! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
-use super::io::{MOST_PIECES, receive, transmit, with_pieces};
+use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
 use super::{Outcome, bypass, errno, keeping_errno, set_errno};
 use crate::{next, ops};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
@@ -64,7 +64,7 @@ unsafe fn descriptors_came(message: *const msghdr) {
 /// # Safety
 /// As for `sendmsg(2)`.
 unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome, usize) {
-    if bypass() || message.is_null() {
+    if bypass() || io::is_nowhere(message) {
         return (Outcome::Libc, 0);
     }
     // SAFETY: not null, so a message by the caller's promise.
@@ -91,7 +91,7 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
 /// As for `recvmsg(2)`.
 unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
     // SAFETY: not null, so a message by the caller's promise.
-    if bypass() || message.is_null() || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd) {
+    if bypass() || io::is_nowhere(message) || unsafe { (*message).msg_controllen } != 0 && ops::sock::has_control(fd) {
         return Outcome::Libc;
     }
     // SAFETY: as above, and its pieces describe writable memory of the program.
@@ -222,7 +222,7 @@ fn so_far(done: c_uint, result: c_int) -> c_int {
 /// As the kernel's: stops at the first message that fails or goes in part, and an error after the first message is not told.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    if bypass() || messages.is_null() {
+    if bypass() || io::is_nowhere(messages) {
         // SAFETY: the program's own arguments.
         return unsafe { next::sendmmsg(fd, messages, count, flags) };
     }
@@ -312,7 +312,7 @@ pub(super) unsafe extern "C" fn recvmmsg(
     // SAFETY: null or the program's own.
     let limit = unsafe { timeout.as_ref() }.copied();
     let usable = limit.is_none_or(|limit| limit.tv_sec >= 0 && (0..1_000_000_000).contains(&limit.tv_nsec));
-    if bypass() || messages.is_null() || !usable {
+    if bypass() || io::is_nowhere(messages) || !usable {
         // SAFETY: the program's own arguments.
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     }
