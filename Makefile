@@ -1,15 +1,16 @@
 # Ginnel's front door. Each target installs what it lacks (Debian, Ubuntu), builds and runs.
 #
-#   make demo    real servers and clients, plainly and through Ginnel, as one table
-#   make test    every test
-#   make bench   the speed targets of the design, as one table
+#   make demo          real servers and clients, plainly and through Ginnel, as one table
+#   make test          every test
+#   make bench         the speed targets of the design, as one table
+#   make bench-guests  those between two virtual machines
 #
 # DEMO_ARGS and TEST_ARGS are handed on: make demo DEMO_ARGS=--quick
 
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench lint clean deps-demo deps-test deps-bench
+.PHONY: help build demo test bench bench-guests lint clean deps-demo deps-test deps-bench
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -32,6 +33,11 @@ test: deps-test
 bench: deps-bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table
+
+# From guest to guest, in two virtual machines.
+bench-guests: deps-test
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests
 
 lint:
 	$(CARGO) fmt --all --check
