@@ -368,11 +368,13 @@ impl PeerFifos {
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;
+        let mut gone = false;
         let known = entries.iter().cycle().skip(place).take(4).find(|(known, fd)| *known == id && *fd >= 0);
         let fd = match known {
             Some((_, fd)) => *fd,
             None => {
                 let opened = open_fifo(attachment.wake_dir(), id).map(sys::move_high);
+                gone = opened == Err(libc::ENOENT);
                 *next = next.wrapping_add(1);
                 let victim = (place + *next % 4) % CACHED;
                 match (opened, entries.get_mut(victim)) {
@@ -386,8 +388,8 @@ impl PeerFifos {
                 }
             }
         };
-        // A FIFO that is full has been written to.
-        let woken = fd >= 0 && matches!(sys::write(fd, &[0]), Ok(_) | Err(libc::EAGAIN));
+        // A FIFO that is full has been written to; one that is gone was that of a waiter that is no more, and nobody sleeps there.
+        let woken = gone || fd >= 0 && matches!(sys::write(fd, &[0]), Ok(_) | Err(libc::EAGAIN));
         self.locked.store(false, Ordering::Release);
         woken
     }
