@@ -235,8 +235,7 @@ impl Attachment {
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
             unattached
         };
-        let (segment, bells) = open(&settings).map_err(refuse)?;
-        let joined = Joined::new((segment, bells), &ledger, ticket, &settings, 0).map_err(refuse)?;
+        let joined = open(&settings).and_then(|opened| Joined::new(opened, &ledger, ticket, &settings, 0)).map_err(refuse)?;
         let attachment = Self {
             ledger,
             joined: AtomicPtr::new(Box::into_raw(Box::new(joined))),

@@ -64,21 +64,20 @@ impl Bells {
         }
     }
 
-    fn descriptors(&self) -> impl Iterator<Item = i32> {
-        let all = self.machines.iter().chain([&self.socket, &self.own, &self.memory]);
-        all.map(|fd| fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0)
+    fn descriptors(&self) -> impl Iterator<Item = &AtomicI32> {
+        self.machines.iter().chain([&self.socket, &self.own, &self.memory])
     }
 
     /// Tells of every descriptor.
     pub(crate) fn each(&self, tell: impl FnMut(i32)) {
-        self.descriptors().for_each(tell);
+        self.descriptors().map(|fd| fd.load(Ordering::Relaxed)).filter(|&fd| fd >= 0).for_each(tell);
     }
 
     /// The process leaves the segment: nobody is rung, or rings, from here on.
     pub(crate) fn close(&self, mut close: impl FnMut(i32)) {
         self.up.store(false, Ordering::SeqCst);
         self.another.store(true, Ordering::Relaxed);
-        for fd in self.machines.iter().chain([&self.socket, &self.own, &self.memory]) {
+        for fd in self.descriptors() {
             close(fd.swap(-1, Ordering::AcqRel));
         }
     }

@@ -153,9 +153,8 @@ fn connect(path: &Path) -> Result<Fd, Error> {
     // SAFETY: no memory is passed.
     let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.map_err(failed)?;
     let socket = Fd(socket as i32);
+    let arguments = [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0];
     // SAFETY: `address` is readable for its length.
-    let connected =
-        unsafe { sys::raw(Sysno::connect, [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0]) };
-    connected.map_err(failed)?;
+    unsafe { sys::raw(Sysno::connect, arguments) }.map_err(failed)?;
     Ok(socket)
 }

@@ -201,10 +201,17 @@ mod tests {
         Tuple { label: 0, local: [1; 16], local_port, remote: [2; 16], remote_port }
     }
 
-    #[test]
-    fn of_two_that_published_at_once_the_later_gives_way() {
+    fn segment() -> Segment {
         let path = std::env::temp_dir().join(format!("ginnel-rendezvous-{:x}", sys::random_u64()));
         let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        // It stays mapped.
+        std::fs::remove_file(path).expect("remove");
+        segment
+    }
+
+    #[test]
+    fn of_two_that_published_at_once_the_later_gives_way() {
+        let segment = segment();
         let a = tuple(1, 2);
         let b = mirrored(&a);
         let first = window(&segment, key(&segment, &a)).next().expect("a place");
@@ -218,13 +225,11 @@ mod tests {
         assert!(!gives_way(&segment, &b, earlier), "the earlier stays");
         assert!(gives_way(&segment, &a, later) && later.state() == state::FREE);
         assert!(matches!(meet(&segment, &a, 9, (0, 1, 1)), Found::Mate(mate) if mate.index() == earlier.index()));
-        std::fs::remove_file(path).expect("remove");
     }
 
     #[test]
     fn two_ends_meet_and_a_third_is_told() {
-        let path = std::env::temp_dir().join(format!("ginnel-rendezvous-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let segment = segment();
         let a = tuple(1, 2);
         let b = mirrored(&a);
         let Found::Published(entry) = meet(&segment, &a, 7, (0, 1, 1)) else { panic!("first end is published") };
@@ -234,6 +239,5 @@ mod tests {
         assert_eq!((mate.index(), mate.nonce(), mate.owner()), (entry.index(), 7, (0, 1, 1)));
         entry.free();
         assert!(find_mate(&segment, &b).is_none());
-        std::fs::remove_file(path).expect("remove");
     }
 }

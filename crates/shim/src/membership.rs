@@ -4,10 +4,11 @@
 //! A process leaves once none of its connections is in the segment. Its threads are not asked to stop for that: whoever is late finds zeroes where the segment was
 //! ([`ginnel_region::Segment::let_go`]), and nothing that counts is read there.
 
+use crate::service::own_slots;
 use crate::{fds, service, sets, wait};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::attach::Standing;
-use ginnel_channel::ledger::{Reason, SLOTS};
+use ginnel_channel::ledger::Reason;
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, finish, leave};
 
@@ -114,10 +115,6 @@ fn go(attachment: &'static Attachment, reason: Reason) {
     sets::retire_waiters(attachment);
     wait::retire_pool(attachment);
     attachment.leave(reason);
-}
-
-fn own_slots() -> impl Iterator<Item = u32> {
-    (0..SLOTS).filter(|&index| fds::count(index) != 0)
 }
 
 /// For how long a left channel is kept, at least: [`service`] calls this every ten seconds.

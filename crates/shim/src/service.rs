@@ -209,7 +209,7 @@ fn hear(attachment: &'static Attachment, again: &mut Again) -> bool {
     let Some(bells) = &attachment.bells else { return true };
     bells.deliver(&attachment.segment);
     if bells.lost() {
-        for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+        for index in own_slots() {
             let _ = with_endpoint(index, Endpoint::wake_again);
         }
     }
@@ -415,7 +415,7 @@ struct Seen {
 /// Looks at every slot of this process.
 fn all(attachment: &'static Attachment) -> Seen {
     let mut seen = Seen::default();
-    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+    for index in own_slots() {
         let slot = attachment.ledger.slot(index);
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
             serve(index);
@@ -433,7 +433,7 @@ fn look_at_paths(attachment: &'static Attachment) -> bool {
     /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
     const LINGER: u64 = 3;
     let mut any = false;
-    for index in (0..SLOTS).filter(|&index| fds::count(index) != 0) {
+    for index in own_slots() {
         let slot = attachment.ledger.slot(index);
         let Some(known) = CARRIED.get(index as usize) else { continue };
         if slot.stage() != Stage::Active {
@@ -478,6 +478,11 @@ fn serve(index: u32) {
         }
         _ => {}
     });
+}
+
+/// The slots of this process's connections.
+pub fn own_slots() -> impl Iterator<Item = u32> {
+    (0..SLOTS).filter(|&index| fds::count(index) != 0)
 }
 
 /// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.

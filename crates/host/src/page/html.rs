@@ -131,20 +131,11 @@ fn segment(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result 
             Bytes(size)
         ),
     )?;
-    let count = |kinds: &std::collections::BTreeMap<&str, u64>| kinds.values().sum::<u64>();
-    let (refused, relayed) = (&segment.refused, &segment.relayed);
-    let reasons: Vec<String> = refused
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| format!("{count} {}", kind.replace('_', " ")))
-        .collect();
-    tile(page, "Refused joins", count(refused), Text(&reasons.join(", ")))?;
-    let relays: Vec<String> = relayed
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| format!("{count} {}", kind.replace('_', " ")))
-        .collect();
-    tile(page, "Wake-ups relayed", count(relayed), Text(&relays.join(", ")))?;
+    for (label, kinds) in [("Refused joins", &segment.refused), ("Wake-ups relayed", &segment.relayed)] {
+        let seen = kinds.iter().filter(|(_, count)| **count > 0);
+        let words: Vec<String> = seen.map(|(kind, count)| format!("{count} {}", kind.replace('_', " "))).collect();
+        tile(page, label, kinds.values().sum::<u64>(), Text(&words.join(", ")))?;
+    }
     writeln!(page, "</dl>")?;
     if segment.machines.is_empty() && segment.processes.is_empty() {
         writeln!(page, "<p class=\"note\">Nobody is attached.</p>")?;
