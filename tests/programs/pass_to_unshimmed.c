@@ -1,5 +1,5 @@
 // SCM_RIGHTS to a process that runs without the preloaded library: it reads what is unread and answers; then the sender's own
-// descriptor works on.
+// descriptor works on, or reads the end of file.
 #include "check.h"
 
 enum { LENGTH = 40000 };
@@ -9,6 +9,15 @@ static void peer(int fd) {
     tell();
     get_pattern(fd, LENGTH, 7);
     warm_up(fd, true);
+}
+
+static void peer_that_ends(int fd) {
+    put_pattern(fd, LENGTH, 7);
+    tell();
+    get_pattern(fd, LENGTH, 7);
+    IS(shutdown(fd, SHUT_WR), 0);
+    tell();
+    hear();
 }
 
 static void pass(int over, int fd) {
@@ -26,7 +35,7 @@ static void pass(int over, int fd) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         // Started before there is a connection that it could inherit.
         int sides[2];
         IS(socketpair(AF_UNIX, SOCK_STREAM, 0, sides), 0);
@@ -41,13 +50,20 @@ int main(int argc, char **argv) {
             _exit(9);
         }
         close(sides[1]);
-        int fd = with_peer(peer);
-        if (i < 2) hear();  // all of it is on this side when the socket is passed
+        bool ends = i >= 4;
+        int fd = with_peer(ends ? peer_that_ends : peer);
+        if (i < 2 || ends) hear();  // all of it is on this side when the socket is passed
         pass(sides[0], fd);
-        if (i >= 2) hear();
+        if (i >= 2 && !ends) hear();
         IS(ended(child), 0);
         close(sides[0]);
-        warm_up(fd, false);
+        if (ends) {
+            hear();
+            IS(recv(fd, (char[1]){0}, 1, 0), 0);
+            tell();
+        } else {
+            warm_up(fd, false);
+        }
         peer_ends();
         close(fd);
         say("echoed by a process without the library");

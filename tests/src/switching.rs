@@ -91,7 +91,7 @@ impl Run<'_> {
 #[must_use]
 pub fn line(name: &str, summary: &str, report: &Report) -> String {
     let mut text = format!("{name}:");
-    for key in ["sessions", "phases", "checkpoints", "bytes", "fork_both", "exec_self", "passed", "spurious"] {
+    for key in ["sessions", "phases", "checkpoints", "bytes", "fork_both", "exec_self", "passed", "lone", "spurious"] {
         text += &format!(" {key} {}", json::sum(summary, key));
     }
     for key in ["ring_in", "tcp_in", "upgrades", "downgrades", "wakes_sent", "tokens_sent"] {

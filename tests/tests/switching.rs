@@ -59,6 +59,12 @@ fn tokens() {
     under_the_shim("tokens", Place::Loopback, &[("GINNEL_TOKENS", "1")], tokens_only);
 }
 
+/// Some wake-ups find their waiter out of reach, and go by a token that was not asked for.
+#[test]
+fn deaf_chaos() {
+    under_the_shim("deaf-chaos", Place::Loopback, &[("GINNEL_DEAF", "3"), ("GINNEL_CHAOS", "SEED")], switched_often);
+}
+
 #[test]
 fn tiny_rings() {
     under_the_shim("tiny-rings", Place::Loopback6, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")], |_| {});

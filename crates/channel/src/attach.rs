@@ -67,6 +67,8 @@ pub struct Settings {
     pub ring_max: u64,
     /// Testing: (seed, period) of random switches.
     pub chaos: Option<(u64, u64)>,
+    /// Testing: one wake-up in so many finds its waiter out of reach; 0 none.
+    pub deaf: u64,
     /// Say on standard error what happens.
     pub verbose: bool,
 }
@@ -117,6 +119,7 @@ impl Settings {
                 let (seed, period) = value.split_once(':').unwrap_or((&value, "16"));
                 Some((seed.parse().ok()?, period.parse::<u64>().ok()?.max(1)))
             }),
+            deaf: number("GINNEL_DEAF").unwrap_or(0),
             verbose: number("GINNEL_VERBOSE").is_some_and(|value| value != 0),
             directory,
         }
@@ -243,7 +246,7 @@ impl Attachment {
             me: AtomicU32::new(me),
             ticket: AtomicU32::new(ticket),
             on_descriptor,
-            chaos: AtomicU64::new(settings.chaos.map_or(0, |(seed, _)| seed ^ u64::from(sys::pid()) << 20 | 1)),
+            chaos: AtomicU64::new(settings.chaos.map_or(0, |(seed, _)| seed) ^ u64::from(sys::pid()) << 20 | 1),
             settings,
         };
         attachment.show();
@@ -406,14 +409,23 @@ impl Attachment {
     #[must_use]
     pub fn chaos(&self) -> Option<u64> {
         let (_, period) = self.settings.chaos?;
+        let random = self.random();
+        random.is_multiple_of(period).then_some((random / period) & 7)
+    }
+
+    /// Testing: is this waiter to be taken for one that cannot be rung from here?
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.settings.deaf != 0 && self.random().is_multiple_of(self.settings.deaf)
+    }
+
+    fn random(&self) -> u64 {
         // xorshift64*, shared by the process's threads: a lost update only repeats a number.
         let mut x = self.chaos.load(Ordering::Relaxed);
         x ^= x >> 12;
         x ^= x << 25;
         x ^= x >> 27;
         self.chaos.store(x, Ordering::Relaxed);
-        let random = x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        random.is_multiple_of(period).then_some((random / period) & 7)
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
     }
 }
 

@@ -122,6 +122,17 @@ pub struct Facts {
     pub state: u8,
 }
 
+/// States of a connection (`net/tcp_states.h` of the kernel, as TCP_INFO tells them).
+pub const ESTABLISHED: u8 = 1;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
+const TIME_WAIT: u8 = 6;
+const CLOSE: u8 = 7;
+/// The other end has shut down, this one has not.
+pub const CLOSE_WAIT: u8 = 8;
+const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
+
 /// The head of `struct tcp_info` (linux/tcp.h); the kernel fills as much as is asked for.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -210,7 +221,7 @@ pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> R
 }
 
 /// Reads the connection's counters: TCP_INFO, the queues, TCP_INFO again until both agree (apart, under traffic, one reading in 500 is torn).
-/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes.
+/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes. The kernel counts a FIN as one byte too, either way; here it is none.
 ///
 /// # Errors
 /// The `errno`, or EAGAIN where traffic never paused long enough.
@@ -219,11 +230,14 @@ pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
         let before = tcp_info(fd)?;
         let (queued, out) = (readable(fd), unacknowledged(fd));
         let after = tcp_info(fd)?;
-        if before.bytes_acked == after.bytes_acked && before.bytes_received == after.bytes_received {
+        if before.bytes_acked == after.bytes_acked && before.bytes_received == after.bytes_received && before.state == after.state {
+            let fin_out = matches!(after.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
+            let fin_in = matches!(after.state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
+            let arrived = after.bytes_received.saturating_sub(u64::from(fin_in));
             return Ok(Facts {
-                sent: (after.bytes_acked + out).saturating_sub(u64::from(connected)),
-                arrived: after.bytes_received,
-                received: after.bytes_received.saturating_sub(queued),
+                sent: (after.bytes_acked + out).saturating_sub(u64::from(connected) + u64::from(fin_out)),
+                arrived,
+                received: arrived.saturating_sub(queued),
                 scales: (after.scales >> 4, after.scales & 15),
                 state: after.state,
             });

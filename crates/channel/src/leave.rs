@@ -11,8 +11,6 @@ use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-const ESTABLISHED: u8 = 1;
-
 impl Endpoint<'_> {
     /// Takes the next step out of the channel, for this reason. True once there is nothing of the connection in the segment.
     #[must_use]
@@ -130,7 +128,7 @@ impl Endpoint<'_> {
             let stage = match kernel::state(self.fd) {
                 // The kernel told of it once, and it is not told again.
                 _ if kept && !self.reset_is_end() => Stage::Broken,
-                Ok(ESTABLISHED) if !slot.has(flag::HOLD | flag::TX_SHUT) && !kept && !self.rx_in_ring() => Stage::Candidate,
+                Ok(kernel::ESTABLISHED) if !slot.has(flag::HOLD | flag::TX_SHUT) && !kept && !self.rx_in_ring() => Stage::Candidate,
                 _ => Stage::Plain,
             };
             self.restore_options();

@@ -25,7 +25,6 @@ pub struct Endpoint<'a> {
     pub fd: i32,
 }
 
-const ESTABLISHED: u8 = 1;
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
 
@@ -330,7 +329,7 @@ impl<'a> Endpoint<'a> {
         if !(agreed && channel.agreed(theirs).load(Acquire) == 1) {
             let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
             let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return };
-            if facts.state != ESTABLISHED || facts.sent + facts.arrived == 0 {
+            if facts.state != kernel::ESTABLISHED || facts.sent + facts.arrived == 0 {
                 return;
             }
             // Shown until the other side agrees too: it compares with what is true now.

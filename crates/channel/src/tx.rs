@@ -133,8 +133,10 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             direction.gate().fetch_or(GATE_TAKEN, SeqCst);
             slot.attention.fetch_and(!attention::RESEND, Relaxed);
-            // A wish may have been claimed and not granted. One token too many does no harm in the ring.
-            Slot::count(&tx.owed, 1);
+            // A wish may have been claimed and not granted, or a token promised and not sent. One token too many does no harm in the ring; a close is to count it.
+            if park::promise(direction.want_data()) != Want::Closed {
+                Slot::count(&tx.owed, 1);
+            }
         } else {
             direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
             let (down, start, end) = (tx.down.load(Relaxed), tx.resend_start.load(Relaxed), tx.resend_to.load(Relaxed));
@@ -345,11 +347,9 @@ impl<'a> Endpoint<'a> {
 
     /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for tokens, or would take tokens for them.
     fn was_bypassed(self) -> bool {
-        const ESTABLISHED: u8 = 1;
-        const CLOSE_WAIT: u8 = 8;
         let facts = kernel::facts(self.fd, self.slot.has(flag::CONNECTED));
         // Where the counters never stood still there is nothing to compare: the next switch looks again.
-        facts.is_ok_and(|facts| matches!(facts.state, ESTABLISHED | CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed))
+        facts.is_ok_and(|facts| matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed))
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
@@ -607,7 +607,7 @@ impl<'a> Endpoint<'a> {
     /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it is told to ask for tokens from now on. In ring phase, under the send lock.
     #[cold]
     fn wake_unrung(self) {
-        if self.attachment.bells.is_none() {
+        if self.attachment.bells.is_none() && self.attachment.settings.deaf == 0 {
             self.outgoing().mute().store(1, SeqCst);
         }
         self.wake_by_token();

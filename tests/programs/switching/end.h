@@ -32,7 +32,7 @@ enum { IN = 1, OUT = 2 };
     X(poll) X(ppoll) X(select) X(pselect) X(poll_chk) X(ppoll_chk) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) \
     X(level) X(edge) X(oneshot) X(exclusive) X(nested) X(nested_poll) X(several) X(kept_level) X(kept_edge) X(mixed) X(spin) \
     X(single) X(pingpong) X(thread_each) X(fork_each) X(fork_both) X(alternate) X(fork_exec) X(exec_self) X(passed) \
-    X(passed_bare) X(sharing_threads) X(storms) X(short_read) X(short_write) X(again_read) X(again_write) X(timeouts) X(spurious)
+    X(passed_bare) X(sharing_threads) X(storms) X(short_read) X(short_write) X(again_read) X(again_write) X(timeouts) X(spurious) X(lone)
 enum {
 #define X(name) C_##name,
     COUNTED(X)
@@ -44,6 +44,9 @@ static const char *const counter_names[] = {
     COUNTED(X)
 #undef X
 };
+
+// A session in which each connection is slept on in one way, by one sleeper: most programs are so, and are woken otherwise than sockets that several sleep on.
+enum lone { LONE_NOT, LONE_THREAD, LONE_LEVEL, LONE_EDGE, LONES };
 
 struct conn {
     int fd[NAMES];  // the socket and its duplicates; [0] is the one registered in epoll sets
@@ -62,7 +65,8 @@ struct end {
     uint64_t until_ns, corrupt_after, patience_ms;
     uint64_t session, barrier;
     int phase, phases, stage, nconn, message;
-    int level, edge, nest;  // epoll sets that live as long as the session
+    enum lone lone;
+    int level, edge, nest;  // epoll sets that live as long as the session; -1 where it has none
     struct conn conn[CONNS];
     _Atomic uint64_t count[COUNTERS];
 };

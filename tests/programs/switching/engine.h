@@ -77,6 +77,7 @@ static void engine(struct actor *a, unsigned mask, long steps) {
     enum kind kind = (enum kind)below(&a->rng, KINDS);
     if ((kind == KEPT_LEVEL || kind == KEPT_EDGE) && !a->keeps) kind = MIXED;
     if (kind == SPIN && !chance(&a->rng, 4)) kind = MIXED;
+    if (e->lone) kind = e->level >= 0 ? KEPT_LEVEL : e->edge >= 0 ? KEPT_EDGE : kind == SPIN ? SPIN : MIXED;
     waiter_begin(a, &w, kind, conns);
     for (int k = 0; k < CONNS && kind == KEPT_EDGE; k++) ready[k] = IN | OUT;
 
@@ -94,7 +95,7 @@ static void engine(struct actor *a, unsigned mask, long steps) {
             waiter_end(a, &w);
             exec_self(a);
         }
-        if (open == 1 && chance(&a->rng, 3)) {
+        if (open == 1 && e->lone <= LONE_THREAD && chance(&a->rng, 3)) {
             struct moved m = step(a, last, direction, false, true, &progress);
             must[last] = 0;  // what was reported before may be used up
             if (m.n >= 0) continue;

@@ -311,7 +311,7 @@ static void storm_begin(struct end *e) {
 static void transfer(struct end *e, bool small) {
     bool storm = chance(&e->rng, small ? 300 : 12);
     if (storm) storm_begin(e);
-    uint64_t way = below(&e->rng, small ? 1600 : 100);
+    uint64_t way = e->lone ? 99 : below(&e->rng, small ? 1600 : 100);
     if (way < 12) counted(e, C_thread_each), in_threads(e);
     else if (way < 20) counted(e, C_fork_each), in_two_processes(e);
     else if (way < 26) counted(e, C_fork_both), in_a_child(e);
@@ -324,7 +324,7 @@ static void transfer(struct end *e, bool small) {
         counted(e, C_single);
         struct actor *a = actor_new(e, ~0u);
         a->keeps = true;
-        a->may_exec = !e->threaded;
+        a->may_exec = !e->threaded && !e->lone;
         if (a->may_exec && !small && chance(&a->rng, 12)) exec_self(a);
         engine(a, IN | OUT, 0);
         actor_free(a);
@@ -380,11 +380,20 @@ static bool readable(struct actor *a, int k, int way, int ms) {
 }
 enum { WAYS = 10 };
 
+static int way_of(struct actor *a) {
+    switch (a->e->lone) {
+    case LONE_THREAD: return chance(&a->rng, 3) ? 8 + (int)below(&a->rng, 2) : 0;
+    case LONE_LEVEL: return chance(&a->rng, 3) ? 8 + (int)below(&a->rng, 2) : 5;
+    case LONE_EDGE: return 8 + (int)below(&a->rng, 2);
+    default: return (int)below(&a->rng, WAYS);
+    }
+}
+
 // Everything that was sent has been read, and both ends know it.
 static void nothing_readable(struct actor *a) {
     for (int k = 0; k < a->e->nconn; k++)
         for (int i = 0; i < 5; i++) {
-            int way = (int)below(&a->rng, WAYS);
+            int way = way_of(a);
             if (readable(a, k, way, 0)) spurious(a->e, "connection %d is reported readable (way %d) and nothing is there", k, way);
         }
 }
@@ -397,7 +406,7 @@ static void all_readable(struct actor *a) {
     for (int k = 0; k < e->nconn; k++)
         if (remaining(e, k, IN)) wanted |= 1u << k;
     uint64_t end = now_ns() + e->patience_ms * 1000000u;
-    while ((edges & wanted) != wanted) {
+    while ((e->lone == LONE_NOT || e->lone == LONE_EDGE) && (edges & wanted) != wanted) {
         struct epoll_event ev[CONNS + 2];
         int n = wait_set(a, e->edge, ev, 1 + (int)below(&a->rng, CONNS), 100);
         for (int i = 0; i < n; i++)
@@ -408,7 +417,8 @@ static void all_readable(struct actor *a) {
     for (int k = 0; k < e->nconn; k++) {
         if (!(wanted & 1u << k)) continue;
         for (int i = 0; i < 5; i++) {
-            int way = (int)below(&a->rng, WAYS);
+            // The first way waits, as the edges have been waited for.
+            int way = i == 0 && e->lone == LONE_THREAD ? 0 : i == 0 && e->lone == LONE_LEVEL ? 5 : way_of(a);
             if (way == 6) continue;
             if (!readable(a, k, way, (int)e->patience_ms)) fail(e, "connection %d is not reported readable (way %d) though data was sent", k, way);
         }
@@ -537,15 +547,19 @@ static void session_begin(struct end *e, uint64_t shared) {
         c->wkey = mix2(key, (uint64_t)e->role), c->rkey = mix2(key, !e->role);
     }
     if (e->role == 0) close(e->listener);
+    e->lone = chance(&e->rng, 2) ? LONE_NOT : (enum lone)below(&e->rng, LONES);
+    if (e->lone) counted(e, C_lone);
     // Not close-on-exec: these are found again by the next image.
-    e->level = epoll_create1(0), e->edge = epoll_create1(0), e->nest = epoll_create1(0);
+    e->level = e->lone == LONE_NOT || e->lone == LONE_LEVEL ? epoll_create1(0) : -1;
+    e->edge = e->lone == LONE_NOT || e->lone == LONE_EDGE ? epoll_create1(0) : -1;
+    e->nest = e->lone == LONE_NOT ? epoll_create1(0) : -1;
     struct epoll_event ev = {.events = EPOLLIN, .data.u64 = TAG | 0xff};
-    bool ok = !epoll_ctl(e->nest, EPOLL_CTL_ADD, e->level, &ev);
+    bool ok = e->nest < 0 || !epoll_ctl(e->nest, EPOLL_CTL_ADD, e->level, &ev);
     for (int k = 0; k < e->nconn; k++) {
         ev = (struct epoll_event){.events = EPOLLIN, .data.u64 = TAG | (unsigned)k};
-        ok &= !epoll_ctl(e->level, EPOLL_CTL_ADD, e->conn[k].fd[0], &ev);
+        ok &= e->level < 0 || !epoll_ctl(e->level, EPOLL_CTL_ADD, e->conn[k].fd[0], &ev);
         ev.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-        ok &= !epoll_ctl(e->edge, EPOLL_CTL_ADD, e->conn[k].fd[0], &ev);
+        ok &= e->edge < 0 || !epoll_ctl(e->edge, EPOLL_CTL_ADD, e->conn[k].fd[0], &ev);
     }
     if (!ok) fail(e, "epoll_ctl: %s", strerror(errno));
 }
@@ -588,7 +602,10 @@ static void session_end(struct end *e, uint64_t shared) {
     struct actor *a = actor_new(e, ~0u);
     int how = (int)below(&shared, 4), first = (int)below(&shared, 2);
     uint64_t size = below(&shared, 4) ? 1 + below(&shared, 300000) : 0;
-    close(e->level), close(e->edge), close(e->nest);
+    if (e->level >= 0) close(e->level);
+    if (e->edge >= 0) close(e->edge);
+    if (e->nest >= 0) close(e->nest);
+    e->level = e->edge = e->nest = -1;
     switch (how) {
     case 0:  // half-closed by one end, after its last bytes; the other sends on
         for (int k = 0; k < e->nconn; k++) {

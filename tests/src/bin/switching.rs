@@ -60,7 +60,7 @@ fn main() {
 
 type Settings = Option<&'static [(&'static str, &'static str)]>;
 
-fn configurations() -> [(&'static str, Place, Settings); 10] {
+fn configurations() -> [(&'static str, Place, Settings); 12] {
     [
         ("plain", Place::Loopback, None),
         ("fifo", Place::Loopback, Some(&[])),
@@ -75,6 +75,8 @@ fn configurations() -> [(&'static str, Place, Settings); 10] {
         ),
         ("threads-chaos", Place::Threads, Some(&[("GINNEL_CHAOS", "SEED")])),
         ("threads-tokens", Place::Threads, Some(&[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")])),
+        ("deaf", Place::Loopback, Some(&[("GINNEL_DEAF", "3")])),
+        ("deaf-chaos", Place::Loopback, Some(&[("GINNEL_DEAF", "3"), ("GINNEL_CHAOS", "SEED")])),
         ("namespaces-chaos", Place::Namespaces, Some(&[("GINNEL_CHAOS", "SEED")])),
     ]
 }
