@@ -349,7 +349,9 @@ impl<'a> Endpoint<'a> {
     fn was_bypassed(self) -> bool {
         let facts = kernel::facts(self.fd, self.slot.has(flag::CONNECTED));
         // Where the counters never stood still there is nothing to compare: the next switch looks again.
-        facts.is_ok_and(|facts| matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed))
+        facts.is_ok_and(|facts| {
+            matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed)
+        })
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
