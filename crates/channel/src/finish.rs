@@ -121,8 +121,8 @@ impl Endpoint<'_> {
         let mut unclaimed = 0;
         match park::close(incoming.want_data()) {
             Want::Token => unclaimed += 1,
-            Want::Promised => {
-                slot.rx.armed.fetch_add(1, Relaxed);
+            Want::Promised(count) => {
+                slot.rx.armed.fetch_add(u64::from(count), Relaxed);
             }
             // Done before, through another descriptor.
             Want::Closed => return,

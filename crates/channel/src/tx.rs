@@ -375,9 +375,9 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         let want = park::promise(direction.want_data());
-        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none. One that was promised before (`wake_by_token`)
-        // has not armed since, and one promise stands for one token.
-        let owed = slot.tx.owed.load(Relaxed) + u64::from(!matches!(want, Want::Closed | Want::Promised));
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none. One that was promised before, and may be past, is
+        // not enough: whoever looks before the record is out and sleeps then is woken by the one that comes after it.
+        let owed = slot.tx.owed.load(Relaxed) + u64::from(want != Want::Closed);
         direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
         slot.tx.owed.store(owed, Relaxed);
@@ -401,7 +401,7 @@ impl<'a> Endpoint<'a> {
             Want::Token => {
                 slot.rx.armed.fetch_sub(1, Relaxed);
             }
-            Want::Nothing | Want::Closed | Want::Promised => {}
+            Want::Nothing | Want::Closed | Want::Promised(_) => {}
         }
     }
 
@@ -584,7 +584,7 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn publish_tail(self, direction: Direction<'_>, tail: u64) {
         self.slot.tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
-        if !matches!(want, Want::Nothing | Want::Closed | Want::Promised) {
+        if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
         }
     }
@@ -602,7 +602,7 @@ impl<'a> Endpoint<'a> {
                     self.wake_unrung();
                 }
             }
-            Want::Nothing | Want::Closed | Want::Promised => {}
+            Want::Nothing | Want::Closed | Want::Promised(_) => {}
         }
     }
 
@@ -618,9 +618,9 @@ impl<'a> Endpoint<'a> {
     /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's is, so that it is counted. In ring phase, under the send lock.
     #[cold]
     fn wake_by_token(self) {
-        match park::promise(self.outgoing().want_data()) {
+        match park::promise_one(self.outgoing().want_data()) {
             // None will be read, or one is on its way.
-            Want::Closed | Want::Promised => {}
+            Want::Closed | Want::Promised(_) => {}
             Want::Nothing | Want::Token | Want::Waiter { .. } => {
                 Slot::count(&self.slot.tx.owed, 1);
                 self.pay_tokens();
@@ -792,7 +792,7 @@ impl<'a> Endpoint<'a> {
                     self.pay_tokens();
                 }
             }
-            Want::Nothing | Want::Closed | Want::Promised => {}
+            Want::Nothing | Want::Closed | Want::Promised(_) => {}
         }
     }
 

@@ -16,8 +16,8 @@ pub enum Want {
     Token,
     /// The side has closed and will never look again.
     Closed,
-    /// Nobody was armed, yet the token that goes with a downgrade is on its way: who arms next is to count it.
-    Promised,
+    /// Nobody was armed, yet so many tokens are on their way: those of downgrades, and of a wake-up whose sleeper could not be rung. Who arms next is to count them.
+    Promised(u8),
     /// A waiter in the segment: page number, and the bit that names this channel to it.
     Waiter {
         /// Page of the waiter in the segment.
@@ -41,7 +41,7 @@ impl Want {
             Self::Nothing => 0,
             Self::Token => TOKEN,
             Self::Closed => CLOSED,
-            Self::Promised => PROMISED,
+            Self::Promised(count) => PROMISED | u64::from(count) << 8,
             Self::Waiter { page, bit } => WAITER | u64::from(page) << 16 | u64::from(bit),
         }
     }
@@ -54,11 +54,21 @@ impl Want {
         match word {
             TOKEN => Self::Token,
             CLOSED => Self::Closed,
-            PROMISED => Self::Promised,
+            promised if is_promised(promised) => Self::Promised((promised >> 8) as u8),
             waiter if waiter & WAITER != 0 => Self::Waiter { page: (waiter >> 16) as u32, bit: waiter as u16 },
             _ => Self::Nothing,
         }
     }
+}
+
+fn is_promised(word: u64) -> bool {
+    word & !(0xff << 8) == PROMISED
+}
+
+/// Is there nobody to wake?
+#[inline]
+fn is_quiet(word: u64) -> bool {
+    word == 0 || word == CLOSED || is_promised(word)
 }
 
 /// Publishes a new index and claims the other side's wish to be woken, if it has one. A claimed wish must be granted: nobody else will.
@@ -75,7 +85,7 @@ pub fn publish(index: &AtomicU64, value: u64, want: &AtomicU64) -> Want {
 pub fn claim(want: &AtomicU64) -> Want {
     fence(Ordering::SeqCst);
     let seen = want.load(Ordering::Relaxed);
-    if seen == 0 || seen == CLOSED || seen == PROMISED {
+    if is_quiet(seen) {
         return Want::of(seen);
     }
     take(want)
@@ -100,7 +110,7 @@ pub fn claim_waiter(want: &AtomicU64) -> Want {
 fn take(want: &AtomicU64) -> Want {
     let mut seen = want.load(Ordering::Relaxed);
     loop {
-        if seen == 0 || seen == CLOSED || seen == PROMISED {
+        if is_quiet(seen) {
             return Want::of(seen);
         }
         match want.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed) {
@@ -113,14 +123,18 @@ fn take(want: &AtomicU64) -> Want {
 /// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
 ///
 /// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now,
-/// and how many tokens this call has to count as coming one day: its own, if it is the one that armed it, and one that was promised.
+/// and how many tokens this call has to count as coming one day: its own, if it is the one that armed it, and those that were promised.
 #[inline]
 pub fn arm(want: &AtomicU64, wish: Want) -> (Want, u64) {
     let mut seen = want.load(Ordering::Relaxed);
     let armed = loop {
-        let promised = u64::from(seen == PROMISED);
+        let mut promised = 0;
         let next = match Want::of(seen) {
-            Want::Nothing | Want::Promised => wish,
+            Want::Nothing => wish,
+            Want::Promised(count) => {
+                promised = u64::from(count);
+                wish
+            }
             same if same == wish => break (wish, 0),
             Want::Token => break (Want::Token, 0),
             Want::Closed => break (Want::Closed, 0),
@@ -142,17 +156,30 @@ pub fn disarm(want: &AtomicU64, wish: Want) -> bool {
         && want.compare_exchange(wish.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// A downgrade's token is about to be sent: takes an armed token's place, or promises one. [`Want::Closed`]: send none. A waiter is taken too, and is to be woken.
+/// A downgrade's token is about to be sent: takes an armed token's place, or promises one, beside what is promised already. [`Want::Closed`]: send none. A waiter is taken
+/// too, and is to be woken.
 pub fn promise(want: &AtomicU64) -> Want {
+    promise_beside(want, |count| Some(Want::Promised(count.saturating_add(1))))
+}
+
+/// A token is about to be sent to whoever sleeps: as [`promise`], but [`Want::Promised`]: send none. That one's reader has not armed since, and so does not sleep.
+pub fn promise_one(want: &AtomicU64) -> Want {
+    promise_beside(want, |_| None)
+}
+
+fn promise_beside(want: &AtomicU64, more: impl Fn(u8) -> Option<Want>) -> Want {
     let mut seen = want.load(Ordering::Relaxed);
     loop {
         let next = match Want::of(seen) {
             Want::Closed => return Want::Closed,
-            Want::Token => 0,
-            // Promised twice without an arming in between cannot be: the reader arms when it enters TCP, before the next upgrade.
-            Want::Nothing | Want::Promised | Want::Waiter { .. } => PROMISED,
+            Want::Token => Want::Nothing,
+            Want::Promised(count) => match more(count) {
+                Some(next) => next,
+                None => return Want::Promised(count),
+            },
+            Want::Nothing | Want::Waiter { .. } => Want::Promised(1),
         };
-        match want.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+        match want.compare_exchange(seen, next.word(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return Want::of(seen),
             Err(now) => seen = now,
         }
@@ -174,7 +201,8 @@ mod tests {
             Want::Nothing,
             Want::Token,
             Want::Closed,
-            Want::Promised,
+            Want::Promised(1),
+            Want::Promised(u8::MAX),
             Want::Waiter { page: u32::MAX, bit: u16::MAX },
             Want::Waiter { page: 0, bit: 0 },
         ] {
@@ -199,9 +227,12 @@ mod tests {
     fn a_promise_is_counted_by_who_arms_next() {
         let word = AtomicU64::new(0);
         assert_eq!(promise(&word), Want::Nothing);
-        assert_eq!(claim(&word), Want::Promised, "a promise is nobody's to take");
+        assert_eq!(claim(&word), Want::Promised(1), "a promise is nobody's to take");
+        assert_eq!(promise_one(&word), Want::Promised(1), "whoever sleeps is woken by the one that comes");
         assert_eq!(arm(&word, Want::Token), (Want::Token, 2));
         assert_eq!(promise(&word), Want::Token, "the armed token is the one that is sent");
+        assert_eq!((promise_one(&word), promise(&word)), (Want::Nothing, Want::Promised(1)), "a downgrade's comes beside the other");
+        assert_eq!(arm(&word, Want::Token), (Want::Token, 3));
         assert_eq!(arm(&word, Want::Waiter { page: 1, bit: 0 }).1, 0);
         close(&word);
         assert_eq!(promise(&word), Want::Closed);

@@ -79,6 +79,16 @@ fn closing_both() -> Protocol {
     Protocol { bytes: [1, 1], close: BOTH, coarse: true, ..switches }
 }
 
+/// B sleeps by a waiter that A cannot ring.
+fn unheard() -> Protocol {
+    Protocol { bytes: [3, 0], unheard: B_ALONE, nudges: [1, 0], ..switching() }
+}
+
+/// Both close when they like, cannot ring each other, and send tokens for nothing.
+fn closing_unheard() -> Protocol {
+    Protocol { upgraded: true, bytes: [1, 1], unheard: BOTH, nudges: [1, 1], downgrades: [1, 0], close: BOTH, coarse: true, ..Protocol::default() }
+}
+
 /// The writer is killed somewhere in its switches.
 fn writer_dies() -> Protocol {
     let switches = Protocol { upgrades: [1, 1], downgrades: [1, 0], freezes: [0, 1], ..Protocol::default() };
@@ -121,6 +131,7 @@ fn one_direction_switches() {
     holds("ending", ending());
     holds("level-triggered sets", level_sets());
     holds("handing over", handing_over());
+    holds("unheard", unheard());
 }
 
 #[test]
@@ -137,6 +148,7 @@ fn closes_are_clean() {
     holds("closing", closing());
     holds("closing on a full ring", closing_full());
     holds("closing on both sides", closing_both());
+    holds("closing unheard", closing_unheard());
 }
 
 #[test]
@@ -178,6 +190,8 @@ fn downgrades_wake() {
     needs(Broken::DowngradeInSilence, "3", full_rings_switching());
     needs(Broken::DowngradeWakesTheArmed, "3", full_rings_switching());
     needs(Broken::StaleHeadCounts, "3", full_rings_frozen());
+    needs(Broken::UnrungInSilence, "3", unheard());
+    needs(Broken::PromisedOnce, "3", unheard());
 }
 
 #[test]
@@ -193,6 +207,7 @@ fn closes_wait_for_their_tokens() {
     needs(Broken::SpaceLeftArmed, "5", closing_full());
     needs(Broken::UnenteredCountsAsArmed, "5", Protocol { bytes: [0, 2], ..closing() });
     needs(Broken::DowngradeTokenUnpromised, "5", closing_both());
+    needs(Broken::UnrungUnpromised, "5", closing_unheard());
 }
 
 #[test]

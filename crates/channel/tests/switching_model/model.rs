@@ -33,6 +33,12 @@ pub enum Broken {
     DowngradeWakesTheArmed,
     /// A downgrade sends its token without a word in `want_data`.
     DowngradeTokenUnpromised,
+    /// A waiter that cannot be rung is left asleep.
+    UnrungInSilence,
+    /// A waiter that cannot be rung is woken by a token without a word in `want_data`.
+    UnrungUnpromised,
+    /// A downgrade sends no token where one is promised.
+    PromisedOnce,
     /// Tokens not yet accepted by the kernel are not counted in a downgrade's offset.
     OwedTokensUncounted,
     /// A token that is thrown away does not wake this end's other sleepers.
@@ -71,6 +77,10 @@ pub struct Protocol {
     pub kill: [bool; 2],
     /// Whether this end may hand its incoming direction to a program without the shim.
     pub hand_over: [bool; 2],
+    /// Whether this end, as a reader, sleeps by a waiter that the writer cannot ring.
+    pub unheard: [bool; 2],
+    /// How often each end may send a token that wakes nobody in particular: its reader's writer may wait for room by a waiter that cannot be rung.
+    pub nudges: [u8; 2],
     /// Whether programs sleep in level-triggered kernel sets without asking the shim.
     pub level_sets: bool,
     /// Whether a thread that looks goes on to what it sees, and arms, in the same step.
@@ -96,6 +106,8 @@ impl Default for Protocol {
             close: [false; 2],
             kill: [false; 2],
             hand_over: [false; 2],
+            unheard: [false; 2],
+            nudges: [0; 2],
             level_sets: false,
             coarse: false,
             instant: true,
@@ -124,6 +136,7 @@ pub enum Step {
     Upgrade,
     Downgrade,
     AnswerFreeze,
+    Nudge,
     Shutdown,
     // The thread that reads.
     AskKernel,
@@ -140,7 +153,7 @@ pub enum Step {
     Kill,
 }
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     Step::Arrive,
     Step::FinishWrite,
     Step::FinishRead,
@@ -156,6 +169,7 @@ const STEPS: [Step; 21] = [
     Step::Upgrade,
     Step::Downgrade,
     Step::AnswerFreeze,
+    Step::Nudge,
     Step::Shutdown,
     Step::SleepInLevelSet,
     Step::Freeze,
@@ -206,6 +220,7 @@ impl Model for Protocol {
             upgrades: self.upgrades[e],
             downgrades: self.downgrades[e],
             freezes: self.freezes[e],
+            nudges: self.nudges[e],
         };
         vec![State { dirs: [direction; 2], ends: [end(0), end(1)], fault: None }]
     }
@@ -256,7 +271,7 @@ impl State {
     /// Whether a step comes by itself. Programs need not write, switch, shut down, close or die.
     fn must(&self, e: usize, step: Step) -> bool {
         match step {
-            Step::Write | Step::Upgrade | Step::Downgrade | Step::Shutdown | Step::Kill => false,
+            Step::Write | Step::Upgrade | Step::Downgrade | Step::Nudge | Step::Shutdown | Step::Kill => false,
             Step::SleepInLevelSet | Step::Freeze | Step::Hold | Step::HandOver => false,
             Step::Close => self.ends[e].life != Life::Open,
             _ => true,
@@ -316,6 +331,7 @@ impl Run<'_> {
             Step::Upgrade => self.upgrade(),
             Step::Downgrade => self.downgrade(),
             Step::AnswerFreeze => self.answer_freeze(),
+            Step::Nudge => self.nudge(),
             Step::Shutdown => self.shutdown(),
             Step::AskKernel => self.ask_kernel(),
             Step::Receive => self.receive(false),
@@ -421,7 +437,12 @@ impl Run<'_> {
     fn send_lock_is_free(&mut self) -> bool {
         !matches!(
             self.end().writing,
-            Writing::Published | Writing::Upgrading | Writing::Upgraded | Writing::Downgrading { .. } | Writing::Ending
+            Writing::Published
+                | Writing::Unrung
+                | Writing::Upgrading
+                | Writing::Upgraded
+                | Writing::Downgrading { .. }
+                | Writing::Ending
         )
     }
 
@@ -442,8 +463,9 @@ impl Run<'_> {
     /// Puts `word` into `want_data`, and notes how many tokens were sent since it was last set.
     fn set_want_data(&mut self, word: Word) {
         let old = std::mem::replace(&mut self.inc().want_data, word);
-        let claimed = self.end().armed_data && matches!(old, Word::None | Word::Promised);
-        self.end().to_come += i8::from(claimed) + i8::from(old == Word::Promised);
+        let promised = if let Word::Promised(count) = old { count.cast_signed() } else { 0 };
+        let claimed = self.end().armed_data && (old == Word::None || promised > 0);
+        self.end().to_come += i8::from(claimed) + promised;
         self.end().armed_data = word == Word::Token;
     }
 
@@ -536,6 +558,10 @@ impl Run<'_> {
     fn finish_write(&mut self) -> Option<()> {
         let next = match self.end().writing {
             Writing::Published => return self.wake_reader_of_ring(),
+            Writing::Unrung => {
+                self.wake_by_token();
+                Writing::Idle
+            }
             Writing::Upgrading => {
                 let out = self.out();
                 out.up = Record { tcp: out.sent, ring: out.tail };
@@ -590,8 +616,34 @@ impl Run<'_> {
         if unentered && self.is_broken(Broken::UnenteredCountsAsArmed) {
             self.out().owed += 1;
         }
+        if self.out().want_data == Word::Unheard {
+            self.out().want_data = Word::None;
+            self.end().writing = Writing::Unrung;
+        }
         self.claim_want_data();
         Some(())
+    }
+
+    /// Wakes a reader that cannot be rung, by a token that is promised.
+    fn wake_by_token(&mut self) {
+        let (silent, unpromised) = (self.is_broken(Broken::UnrungInSilence), self.is_broken(Broken::UnrungUnpromised));
+        let word = self.out().want_data;
+        if silent || matches!(word, Word::Closed | Word::Promised(_)) {
+            return;
+        }
+        self.out().owed += 1;
+        if !unpromised {
+            self.out().want_data = if word == Word::Token { Word::None } else { Word::Promised(1) };
+        }
+    }
+
+    fn nudge(&mut self) -> Option<()> {
+        let out = *self.out();
+        let may = self.end().nudges > 0 && self.send_lock_is_free() && Self::carries_tokens(&out) && !self.end().reset;
+        may.then(|| {
+            self.end().nudges -= 1;
+            self.wake_by_token();
+        })
     }
 
     fn look_again_at_full_ring(&mut self) -> Writing {
@@ -678,11 +730,16 @@ impl Run<'_> {
         let silent = self.is_broken(Broken::DowngradeInSilence) || (self.is_broken(Broken::DowngradeWakesTheArmed) && !armed);
         let unpromised = self.is_broken(Broken::DowngradeTokenUnpromised);
         self.end().writing = Writing::Downgrading { ring };
-        if word == Word::Closed || silent {
+        let enough = matches!(word, Word::Promised(_)) && self.is_broken(Broken::PromisedOnce);
+        if word == Word::Closed || enough || silent {
             return;
         }
         self.out().owed += 1;
-        self.out().want_data = if word == Word::Token || unpromised { Word::None } else { Word::Promised };
+        self.out().want_data = match word {
+            Word::Promised(count) if !unpromised => Word::Promised(count + 1),
+            Word::None | Word::Unheard if !unpromised => Word::Promised(1),
+            _ => Word::None,
+        };
     }
 
     fn shutdown(&mut self) -> Option<()> {
@@ -911,7 +968,8 @@ impl Run<'_> {
                 Reading::Idle
             }
             Reading::Empty => {
-                self.set_want_data(Word::Token);
+                let unheard = self.rules.unheard[self.e] && self.inc().want_data != Word::Token;
+                self.set_want_data(if unheard { Word::Unheard } else { Word::Token });
                 Reading::Armed
             }
             Reading::Armed => {

@@ -92,15 +92,17 @@ impl Queue {
     }
 }
 
-/// A word in which one end says how it is to be woken. Only tokens are modelled: the other ways are simpler.
+/// A word in which one end says how it is to be woken: by a token, or by a waiter that the writer cannot ring. (One that it can ring is simpler.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Word {
     /// Nobody sleeps.
     None,
     /// Wake me with one byte over TCP.
     Token,
-    /// `want_data` only: nobody is armed, and yet a token is on its way, because the writer downgrades.
-    Promised,
+    /// `want_data` only: a waiter that the writer has no way to ring.
+    Unheard,
+    /// `want_data` only: nobody is armed, and yet so many tokens are on their way: the writer downgrades, or could not ring a waiter.
+    Promised(u8),
     /// `want_data` only: the reader has closed.
     Closed,
 }
@@ -169,6 +171,8 @@ pub enum Writing {
     Idle,
     /// `tail` is published, `want_data` not yet looked at. Holds the send lock.
     Published,
+    /// A waiter was claimed, and could not be rung. Holds the send lock.
+    Unrung,
     /// No hold can come before the upgrade any more; it is not yet published. Holds the send lock.
     Upgrading,
     /// The upgrade is published, `hold` not yet looked at again. Holds the send lock.
@@ -260,6 +264,8 @@ pub struct End {
     pub upgrades: u8,
     pub downgrades: u8,
     pub freezes: u8,
+    /// How often it may still send a token for nothing.
+    pub nudges: u8,
 }
 
 /// What must never be: the numbers are those of "What must hold".

@@ -1,8 +1,9 @@
 //! Descriptors: made, copied, replaced, closed.
 use super::Outcome;
 use crate::fds::{self, Entry};
-use crate::{next, runtime, service, sets};
+use crate::{next, runtime, service, sets, wait};
 use ginnel_channel::ledger::{Reason, flag};
+use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
 
@@ -193,11 +194,22 @@ pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
 pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
     let bytes = match request {
-        libc::FIONREAD => endpoint.pending_bytes(),
+        libc::FIONREAD => readable_bytes(endpoint),
         libc::TIOCOUTQ => endpoint.unread_bytes(),
         _ => return Outcome::Libc,
     };
     Outcome::Done(c_int::try_from(bytes).unwrap_or(c_int::MAX))
+}
+
+/// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a receive does: whoever was told of them takes 0 for the end of file.
+fn readable_bytes(endpoint: Endpoint<'_>) -> u64 {
+    let mut switch = wait::Moment::default();
+    loop {
+        let bytes = endpoint.pending_bytes();
+        if bytes != 0 || !endpoint.is_switching() || !switch.passes(endpoint) {
+            return bytes;
+        }
+    }
 }
 
 /// `ioctl(SIOCATMARK)`: the answer while a ring's bytes come before the mark; `Libc` where the kernel knows.
