@@ -18,6 +18,10 @@ const MISSING: i32 = 127;
 
 const SHIM: &str = "libginnel_shim.so";
 
+/// Settings that are numbers. The shim itself takes what it does not understand for not said: it must not keep a program from running.
+const NUMBERS: [&str; 7] =
+    ["GINNEL_SIZE", "GINNEL_SPIN", "GINNEL_AFTER", "GINNEL_RING", "GINNEL_RING_MAX", "GINNEL_TOKENS", "GINNEL_VERBOSE"];
+
 /// Runs the program; returns only where that failed, with the exit status.
 pub fn run(args: &Run) -> i32 {
     let Some(program) = args.command.first() else {
@@ -64,6 +68,12 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 
 /// This process's environment, with Ginnel's settings.
 fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
+    for key in NUMBERS {
+        if let Some(value) = std::env::var_os(key).filter(|value| !value.is_empty()) {
+            let is_number = value.to_str().is_some_and(|value| value.trim().parse::<u64>().is_ok());
+            ensure!(is_number, "{key}={}: not a whole number (see ginnel run --help)", value.display());
+        }
+    }
     let mut changes: Vec<(&str, OsString)> = Vec::new();
     if preload {
         changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?));

@@ -96,6 +96,18 @@ fn without_a_shim_nothing_is_run() {
     assert!(said.err.contains("/no/shim.so"), "{said:?}");
 }
 
+#[test]
+fn a_setting_that_is_no_number_is_named() {
+    let place = Place::new();
+    for value in ["abc", "-1", "99999999999999999999", "0x10"] {
+        let said = Said::of(command(&place, &["true"]).env("GINNEL_SPIN", value).output().expect("starts"));
+        assert_eq!(said.code, Some(125));
+        assert!(said.err.contains(&format!("GINNEL_SPIN={value}: not a whole number")), "{said:?}");
+    }
+    let said = Said::of(command(&place, &["true"]).env("GINNEL_SPIN", "").output().expect("starts"));
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "empty is not said");
+}
+
 /// A service manager's choice: systemd starts services with SIGPIPE ignored. Rust's runtime would change it on the way.
 #[test]
 fn ignored_signals_and_closed_descriptors_are_inherited_unchanged() {
