@@ -22,6 +22,9 @@ const MODULES: [&str; 9] = [
     "virtio_console",
 ];
 
+/// The file in its folder that says that everything is unpacked, and where.
+const COMPLETE: &str = "complete";
+
 /// A kernel that is unpacked.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -47,9 +50,13 @@ impl Kernel {
     fn cached(cache: &Path) -> Result<Option<Self>> {
         for entry in fs::read_dir(cache)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some(release) = name.strip_prefix("kernel-").filter(|_| entry.path().join("complete").exists()) {
-                return Ok(Some(Self { release: release.to_owned(), root: entry.path() }));
+            let Some(release) = name.strip_prefix("kernel-") else { continue };
+            let Ok(place) = fs::read_to_string(entry.path().join(COMPLETE)) else { continue };
+            let kernel = Self { release: release.to_owned(), root: entry.path() };
+            if Path::new(&place) != kernel.root {
+                kernel.name_place(&place)?;
             }
+            return Ok(Some(kernel));
         }
         Ok(None)
     }
@@ -70,12 +77,18 @@ impl Kernel {
 
         let root = cache.join(format!("kernel-{release}"));
         package::unpack(&packages, &root, options)?;
-        // The headers' makefile names the place where the package would be installed.
-        let makefile = root.join("usr/src").join(&headers).join("Makefile");
+        let kernel = Self { release, root };
+        kernel.name_place("")?;
+        Ok(kernel)
+    }
+
+    /// The headers' makefile names the place where the package would be installed, or, where a target folder is moved, that where it was (`before`).
+    fn name_place(&self, before: &str) -> Result<()> {
+        let makefile = self.headers().join("Makefile");
         let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
-        fs::write(&makefile, text.replace("/usr/src/", &format!("{}/", root.join("usr/src").display())))?;
-        fs::write(root.join("complete"), "")?;
-        Ok(Self { release, root })
+        let root = self.root.display().to_string();
+        fs::write(&makefile, text.replace(&format!("{before}/usr/src/"), &format!("{root}/usr/src/")))?;
+        Ok(fs::write(self.root.join(COMPLETE), root)?)
     }
 
     /// As `uname -r` gives it.
