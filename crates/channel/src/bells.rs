@@ -6,7 +6,7 @@
 //! Without the daemon memory and connections stay as they are. While it is away the service thread looks at the waiters every few milliseconds by
 //! itself, machines are woken by tokens, and it tries to join again.
 
-use crate::join::{self, Fd, Joined};
+use crate::join::{self, Admission, Fd};
 use crate::kernel;
 use crate::waiter::{self, Waiter};
 use ginnel_region::{Segment, sys};
@@ -42,7 +42,7 @@ pub struct Bells {
 }
 
 impl Bells {
-    pub(crate) fn new(joined: Joined) -> Self {
+    pub(crate) fn new(joined: Admission) -> Self {
         let vectors = u16::try_from(joined.own.len()).unwrap_or(0);
         // Vector 0 is also rung for whoever comes and goes.
         let vector = u16::from(vectors > 1);

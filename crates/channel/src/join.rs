@@ -64,7 +64,7 @@ impl Drop for Fd {
 }
 
 /// What a process has once it has joined.
-pub(crate) struct Joined {
+pub(crate) struct Admission {
     /// As long as it is open, the process counts as attached.
     pub socket: Fd,
     pub memory: Fd,
@@ -75,7 +75,7 @@ pub(crate) struct Joined {
 }
 
 /// Joins by `until` (monotonic nanoseconds). `between` is called every few milliseconds meanwhile.
-pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result<Joined, Error> {
+pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result<Admission, Error> {
     let spare = sys::descriptor_limit() / SHARE;
     let socket = connect(path)?;
     let (mut inbox, mut stage) = (Inbox::default(), Stage::default());
@@ -125,7 +125,7 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
         }
     }
     let memory = memory.ok_or(Error::NoDaemon("it gives no memory"))?;
-    Ok(Joined { socket: high(socket), memory, own, machines })
+    Ok(Admission { socket: high(socket), memory, own, machines })
 }
 
 /// Is it the memory of one who may not join? A hint, so as not to wait for doorbells: [`Segment::of_host`] says.

@@ -183,7 +183,7 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
             }
         }
         if cooled {
-            cool(inner, epfd);
+            cool(inner);
         }
     }
     if !inner.children.is_empty() {
@@ -297,7 +297,7 @@ fn unmask_hot(set: &Set, inner: &mut Inner) {
 }
 
 /// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
-fn cool(inner: &mut Inner, _epfd: c_int) {
+fn cool(inner: &mut Inner) {
     let many = inner.hot.len() > MANY;
     let hot = core::mem::take(&mut inner.hot);
     for index in hot {
