@@ -24,7 +24,7 @@
 //! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu | writer |
 //! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
-//! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute` | writer arms, reader claims; writer |
+//! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute`, 0x0d8 `sent` | writer arms, reader claims; writer |
 //! | 0x100 | reader's line: `head`, cpu | reader |
 //! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
@@ -246,6 +246,8 @@ impl<'a> Direction<'a> {
         wish = 0x0c8;
         /// Not zero: this direction's writer cannot ring the other end's waiters (no descriptor left, another user's FIFOs): tokens, please.
         mute = 0x0d0;
+        /// TCP offset up to which the writer has given bytes to its kernel.
+        sent = 0x0d8;
         /// Ring offset up to which the reader has consumed.
         head = 0x100;
         /// Processor on which the reader last consumed.

@@ -540,7 +540,7 @@ impl<'a> Endpoint<'a> {
             // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
             let meant = self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
-            if !meant && (clean || read_all) {
+            if !meant && (clean || read_all) && self.all_has_come() {
                 return Take::End;
             }
         }
@@ -552,7 +552,25 @@ impl<'a> Endpoint<'a> {
     pub fn reset_is_end(self) -> bool {
         let meant = || self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
         let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
-        matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE) && self.slot.stage() == Stage::Active && !meant() && self.all_was_read()
+        matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE)
+            && self.slot.stage() == Stage::Active
+            && !meant()
+            && self.all_was_read()
+            && self.all_has_come()
+    }
+
+    /// Has every byte that the other end wrote reached this one, or does it lie in the ring? A reset makes the kernels forget what is under way. Tokens do not count.
+    fn all_has_come(self) -> bool {
+        let (direction, phase) = (self.incoming(), self.slot.rx.phase.load(Relaxed));
+        let Ok(epoch) = self.epoch(direction) else { return false };
+        let sent = direction.sent().load(Acquire);
+        if phase & 1 == 1 {
+            let only_tokens = |record: Record| sent <= record.tcp && direction.tail().load(Acquire) == record.ring;
+            return epoch == phase || self.record(direction, epoch).is_ok_and(only_tokens);
+        }
+        let data = if epoch == phase { Ok(sent) } else { self.record(direction, phase + 1).map(|record| record.tcp) };
+        let come = self.slot.rx.received.load(Relaxed) + kernel::readable(self.fd);
+        data.is_ok_and(|data| come >= data) && (epoch != phase || !self.resent_bytes_are_due())
     }
 
     /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
@@ -1088,6 +1106,12 @@ impl<'a> Endpoint<'a> {
         } else {
             self.resent_bytes_are_due()
         }
+    }
+
+    /// In the ring, and the writer has gone back to TCP?
+    #[must_use]
+    pub fn is_left_behind(self) -> bool {
+        self.rx_in_ring() && self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed)
     }
 
     /// Does the writer ask for a freeze?

@@ -336,6 +336,7 @@ impl<'a> Endpoint<'a> {
             show(channel, mine, facts);
             if !agreed {
                 slot.tx.sent.store(facts.sent, Relaxed);
+                self.count_sent(0);
                 slot.rx.received.store(facts.received, Relaxed);
                 channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);

@@ -121,6 +121,7 @@ impl<'a> Endpoint<'a> {
         }
         if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
             tx.sent.store(facts.sent, Relaxed);
+            self.count_sent(0);
         }
         if slot.stage() != Stage::Active {
             return;
@@ -388,6 +389,8 @@ impl<'a> Endpoint<'a> {
         Slot::count(&slot.downgrades, 1);
         self.pay_tokens();
         self.settle_cork();
+        // A reader that is busy elsewhere leaves the token unread, and were it killed, its kernel would reset what it had sent itself.
+        self.poke_reader();
         // The downgrade's token reaches it too, where this does not.
         if let Want::Waiter { page, bit } = want {
             let _ = waiter::ring(self.attachment, page, bit, Some(slot));
@@ -405,6 +408,15 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// The kernel took `n` bytes. The other end is to know how many there were, should a reset lose some of them.
+    pub(crate) fn count_sent(self, n: u64) {
+        let slot = self.slot;
+        Slot::count(&slot.tx.sent, n);
+        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+            self.outgoing().sent().store(slot.tx.sent.load(Relaxed), Release);
+        }
+    }
+
     /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
     pub(crate) fn pay_tokens(self) {
         let slot = self.slot;
@@ -412,7 +424,7 @@ impl<'a> Endpoint<'a> {
         while owed > 0 {
             match kernel::token(self.fd) {
                 Ok(()) => {
-                    Slot::count(&slot.tx.sent, 1);
+                    self.count_sent(1);
                     Slot::count(&slot.tokens, 1);
                     owed -= 1;
                     slot.tx.owed.store(owed, Relaxed);
@@ -460,7 +472,7 @@ impl<'a> Endpoint<'a> {
             match unsafe { kernel::send(self.fd, &piece, 0) } {
                 Ok(n) => {
                     tx.resend_from.store(from.wrapping_add(n as u64), Relaxed);
-                    Slot::count(&tx.sent, n as u64);
+                    self.count_sent(n as u64);
                     Slot::count(&slot.out_tcp, n as u64);
                 }
                 Err(libc::EAGAIN) => return Ok(false),
@@ -657,7 +669,7 @@ impl<'a> Endpoint<'a> {
         // SAFETY: the caller's promise.
         match unsafe { kernel::send(self.fd, iov, flags & !libc::MSG_NOSIGNAL) } {
             Ok(n) => {
-                Slot::count(&self.slot.tx.sent, n as u64);
+                self.count_sent(n as u64);
                 Slot::count(&self.slot.out_tcp, n as u64);
                 Put::Bytes(n)
             }

@@ -231,7 +231,11 @@ mod tests {
         assert_eq!(promise_one(&word), Want::Promised(1), "whoever sleeps is woken by the one that comes");
         assert_eq!(arm(&word, Want::Token), (Want::Token, 2));
         assert_eq!(promise(&word), Want::Token, "the armed token is the one that is sent");
-        assert_eq!((promise_one(&word), promise(&word)), (Want::Nothing, Want::Promised(1)), "a downgrade's comes beside the other");
+        assert_eq!(
+            (promise_one(&word), promise(&word)),
+            (Want::Nothing, Want::Promised(1)),
+            "a downgrade's comes beside the other"
+        );
         assert_eq!(arm(&word, Want::Token), (Want::Token, 3));
         assert_eq!(arm(&word, Want::Waiter { page: 1, bit: 0 }).1, 0);
         close(&word);

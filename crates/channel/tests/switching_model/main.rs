@@ -86,7 +86,16 @@ fn unheard() -> Protocol {
 
 /// Both close when they like, cannot ring each other, and send tokens for nothing.
 fn closing_unheard() -> Protocol {
-    Protocol { upgraded: true, bytes: [1, 1], unheard: BOTH, nudges: [1, 1], downgrades: [1, 0], close: BOTH, coarse: true, ..Protocol::default() }
+    Protocol {
+        upgraded: true,
+        bytes: [1, 1],
+        unheard: BOTH,
+        nudges: [1, 1],
+        downgrades: [1, 0],
+        close: BOTH,
+        coarse: true,
+        ..Protocol::default()
+    }
 }
 
 /// The writer is killed somewhere in its switches.
