@@ -7,22 +7,25 @@ use crate::{Done, Stand, build};
 /// A name and the shim's settings.
 pub type Way = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// The ways in which each program is run under the shim.
-/// Random switches (`chaos`) only where `GINNEL_TEST_CHAOS` is set: see [`ways`].
-const ALL_WAYS: [Way; 4] = [
+/// The ways in which each program is run under the shim. See [`applies`].
+const WAYS: [Way; 4] = [
     ("fifo", &[]),
     ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
     (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
-    ("chaos", &[("GINNEL_CHAOS", "7:8")]),
+    (CHAOS, &[("GINNEL_CHAOS", "7:8")]),
 ];
 
-/// The ways that are run: with `GINNEL_TEST_CHAOS` in the environment all of them.
+/// The ways in which programs are run.
 #[must_use]
 pub fn ways() -> &'static [Way] {
-    if std::env::var_os("GINNEL_TEST_CHAOS").is_some() { &ALL_WAYS } else { &ALL_WAYS[..3] }
+    &WAYS
 }
 
 const TINY: &str = "tiny";
+const CHAOS: &str = "chaos";
+
+/// Those in which an end of file, or a death, falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
+const END_WITHIN_SWITCHES: [&str; 3] = ["exit_without_close", "killed_peer", "pass_to_unshimmed"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
 const NEED_NO_ROOM: [&str; 17] = [
@@ -48,7 +51,11 @@ const NEED_NO_ROOM: [&str; 17] = [
 /// Whether `name` is to be run in `way`.
 #[must_use]
 pub fn applies(name: &str, way: &Way) -> bool {
-    way.0 != TINY || NEED_NO_ROOM.contains(&name)
+    match way.0 {
+        TINY => NEED_NO_ROOM.contains(&name),
+        CHAOS => END_WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
+        _ => true,
+    }
 }
 
 /// All that there are: each file in `tests/programs` but those that only serve others.
