@@ -49,6 +49,7 @@ fn stage() -> &'static Scene {
             ring: PAGE,
             ring_max: 4 * PAGE,
             chaos: None,
+            deaf: 0,
             verbose: false,
         };
         let attachment = Attachment::new(settings, |_, _| {}).expect("shared memory can be had");
