@@ -306,7 +306,21 @@ impl Endpoint<'_> {
     /// within `patience_ns`, or bytes stand in the way that only reading removes.
     #[must_use]
     pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
-        let slot = self.slot;
+        self.begin_detach(reason);
+        let end = sys::monotonic_ns() + patience_ns;
+        loop {
+            if let Some(done) = self.go_on_detaching() {
+                return done;
+            }
+            if sys::monotonic_ns() > end {
+                return false;
+            }
+            let _ = kernel::poll(self.fd, 0, 1);
+        }
+    }
+
+    /// The first step of [`Self::detach`].
+    pub fn begin_detach(self, reason: Reason) {
         self.freeze_or_hold();
         self.ask_for_freeze();
         {
@@ -315,24 +329,27 @@ impl Endpoint<'_> {
             hold(self, reason);
             self.restore_options();
         }
+    }
+
+    /// The next of [`Self::detach`], after [`Self::begin_detach`]: what it will return, once it is known.
+    #[must_use]
+    pub fn go_on_detaching(self) -> Option<bool> {
+        let slot = self.slot;
         if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
-            return true;
+            return Some(true);
         }
-        let end = sys::monotonic_ns() + patience_ns;
-        loop {
-            self.serve_tx();
-            let _ = self.tidy();
-            self.request_downgrade();
-            // A connection that was broken off meanwhile is nobody's any more, and the kernel says so.
-            if self.on_tcp() || slot.stage() == Stage::Broken {
-                return true;
-            }
-            if sys::monotonic_ns() > end || self.out_is_on_tcp() && self.must_be_read() {
-                return false;
-            }
-            self.poke_service();
-            let _ = kernel::poll(self.fd, 0, 1);
+        self.serve_tx();
+        let _ = self.tidy();
+        self.request_downgrade();
+        // A connection that was broken off meanwhile is nobody's any more, and the kernel says so.
+        if self.on_tcp() || slot.stage() == Stage::Broken {
+            return Some(true);
         }
+        if self.out_is_on_tcp() && self.must_be_read() {
+            return Some(false);
+        }
+        self.poke_service();
+        None
     }
 
     /// Brings the outgoing direction back to TCP and keeps both there. The kernel may be sent to directly afterwards; what comes in is still received through the channel.

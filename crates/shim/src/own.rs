@@ -34,6 +34,12 @@ pub fn lend() {
     LENT.store(true, Ordering::Relaxed);
 }
 
+/// Is this process a child that shares the memory of the one it belongs to? (Not one of vfork: see there.)
+#[must_use]
+pub fn is_lent() -> bool {
+    LENT.load(Ordering::Relaxed) && !is_ours_by_number()
+}
+
 /// Is this process the one that the memory belongs to?
 #[inline]
 #[must_use]

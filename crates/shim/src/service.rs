@@ -28,6 +28,8 @@ static PAUSED: AtomicBool = AtomicBool::new(false);
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
 static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+/// One bit a slot: a child that shares this memory keeps its socket for another program.
+static PASSED_ON: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
 static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
@@ -127,6 +129,45 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) {
 
 fn ring() {
     let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
+}
+
+/// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to TCP, and waits for it. Bounded, and nothing is done where no thread runs.
+pub fn pass_on(slot: u32) {
+    let Some(word) = PASSED_ON.get(slot as usize / 64) else { return };
+    let is_back = |endpoint: Endpoint<'static>| endpoint.slot.has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
+    if runtime::endpoint(-1, slot).is_some_and(is_back) {
+        return;
+    }
+    let bit = 1u64 << (slot % 64);
+    word.fetch_or(bit, Ordering::AcqRel);
+    ring();
+    let end = sys::monotonic_ns() + 2 * PATIENCE;
+    while RUNNING.load(Ordering::Acquire) && word.load(Ordering::Acquire) & bit != 0 && sys::monotonic_ns() < end {
+        let _ = kernel::poll(-1, 0, 1);
+    }
+    word.fetch_and(!bit, Ordering::AcqRel);
+}
+
+/// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very thread. True if there is more to be done.
+fn hand_over_passed() -> bool {
+    let mut more = false;
+    for (at, word) in PASSED_ON.iter().enumerate().filter(|(_, word)| word.load(Ordering::Acquire) != 0) {
+        for bit in (0..64).filter(|bit| word.load(Ordering::Acquire) >> bit & 1 == 1) {
+            let step = |endpoint: Endpoint<'static>| {
+                if !endpoint.slot.has(flag::HOLD) {
+                    endpoint.begin_detach(Reason::HandedOver);
+                }
+                endpoint.go_on_detaching()
+            };
+            // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing more that can be done.
+            if with_endpoint(at as u32 * 64 + bit, step) == Some(None) {
+                more = true;
+            } else {
+                word.fetch_and(!(1 << bit), Ordering::AcqRel);
+            }
+        }
+    }
+    more
 }
 
 /// Nothing is begun in the segment, and a thread that would see to it does not run, perhaps.
@@ -299,7 +340,7 @@ fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     let mut reclaimed = sys::monotonic_ns();
     let mut again = Again::default();
-    let (mut woken, mut next, mut next_path) = (true, 0, 0);
+    let (mut woken, mut next, mut next_path, mut passing) = (true, 0, 0, false);
     loop {
         let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
@@ -312,10 +353,12 @@ fn run(generation: usize) {
         }
         let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
+        let left = if passing { left.min(SETTLING_TICK) } else { left };
         woken = sleep(attachment, c_int::try_from(left).unwrap_or(c_int::MAX));
         if GENERATION.load(Ordering::Acquire) != generation {
             return;
         }
+        passing = hand_over_passed();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
             if attachment.standing() != Standing::Away {

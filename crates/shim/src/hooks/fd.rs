@@ -1,5 +1,5 @@
 //! Descriptors: copied, replaced, closed, and their flags.
-use super::{Outcome, bypass, bypass_process, keeping_errno};
+use super::{Outcome, bypass, bypass_process, in_lent_memory, keeping_errno};
 use crate::{next, ops};
 use core::ptr;
 use libc::{c_int, c_uint, c_ulong, c_void};
@@ -34,10 +34,21 @@ pub(super) unsafe extern "C" fn closefrom(low: c_int) {
 
 /// A copy of `old` was made.
 fn copied(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && !bypass_process() {
-        keeping_errno(|| ops::fd::duplicated(old, new));
+    if new >= 0 {
+        if !bypass_process() {
+            keeping_errno(|| ops::fd::duplicated(old, new));
+        } else if in_lent_memory() {
+            keeping_errno(|| ops::lent::kept(old));
+        }
     }
     new
+}
+
+/// `fd` stays open in whatever program follows.
+fn stays_open(fd: c_int) {
+    if bypass_process() && in_lent_memory() {
+        keeping_errno(|| ops::lent::kept(fd));
+    }
 }
 
 /// Before a copy of `old` replaces `new`: unless the kernel will refuse to.
@@ -87,11 +98,16 @@ fn flags_changed(fd: c_int) {
 pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
     let result = unsafe { next::fcntl(fd, command, argument) };
-    if result < 0 || bypass() {
+    if result < 0 {
         return result;
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copied(fd, result),
+        libc::F_SETFD if argument.addr() as c_int & libc::FD_CLOEXEC == 0 => {
+            stays_open(fd);
+            result
+        }
+        _ if bypass() => result,
         libc::F_SETFL => {
             // The kernel takes these bits as they are given.
             let flags = argument.addr() as c_int;
@@ -152,6 +168,9 @@ pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     outcome.or(|| {
         // SAFETY: the program's own arguments.
         let result = unsafe { next::ioctl(fd, request, argument) };
+        if result >= 0 && request == libc::FIONCLEX {
+            stays_open(fd);
+        }
         if result >= 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) && !bypass() {
             flags_changed(fd);
         }

@@ -64,6 +64,13 @@ fn bypass_process() -> bool {
     bypass() || !own::is_ours()
 }
 
+/// Is this call made by a child that uses this memory with a table of descriptors of its own?
+#[cold]
+fn in_lent_memory() -> bool {
+    let aside = ASIDE.load(Ordering::Relaxed);
+    aside & NOT_STARTED == 0 && (aside != 0 && vfork::in_child() || own::is_lent())
+}
+
 /// Runs `after`, which must not disturb the program's `errno`.
 #[inline]
 fn keeping_errno(after: impl FnOnce()) {

@@ -1,5 +1,5 @@
 //! Processes: fork, exec, spawn, and what else replaces descriptors wholesale.
-use super::{bypass, bypass_process, keeping_errno, make::made, vfork};
+use super::{bypass, bypass_process, in_lent_memory, keeping_errno, make::made, vfork};
 use crate::next::{self, errno, set_errno};
 use crate::ops::{self, fd::Kind};
 use crate::own;
@@ -124,9 +124,13 @@ pub(super) unsafe extern "C" fn clone(
 /// # Safety
 /// As for `execve(2)`.
 pub(super) unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_char) {
-    if !bypass_process() {
-        // SAFETY: the caller's promise.
-        keeping_errno(|| unsafe { ops::process::executing(path, fd, envp) });
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !bypass_process() {
+            keeping_errno(|| ops::process::executing(path, fd, envp));
+        } else if in_lent_memory() {
+            keeping_errno(|| ops::lent::executing(path, fd, envp));
+        }
     }
 }
 
@@ -135,10 +139,8 @@ pub(super) unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *con
 /// # Safety
 /// As for `execvpe(3)`.
 pub(super) unsafe fn executing_file(file: *const c_char, envp: *const *const c_char) {
-    if !bypass_process() {
-        // SAFETY: the caller's promise.
-        keeping_errno(|| unsafe { with_program(file, |path| ops::process::executing(path, -1, envp)) });
-    }
+    // SAFETY: the caller's promise; `executing` looks whose call it is.
+    keeping_errno(|| unsafe { with_program(file, |path| executing(path, -1, envp)) });
 }
 
 /// Calls `run` with the path that `execvp` would find for `file`; not at all where there is none, for then nothing will run.

@@ -5,6 +5,7 @@
 
 pub mod fd;
 pub mod io;
+pub mod lent;
 pub mod process;
 pub mod ready;
 pub mod sock;

@@ -215,7 +215,7 @@ fn mark_inherited() {
 }
 
 /// The TCP sockets that an exec would leave open.
-fn surviving() -> impl Iterator<Item = (c_int, Entry)> {
+pub(super) fn surviving() -> impl Iterator<Item = (c_int, Entry)> {
     fds::all().filter(|(_, entry)| entry.is_tcp()).filter(|(fd, _)| {
         let flags = sys::fcntl(*fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC as usize);
         flags & libc::FD_CLOEXEC as usize == 0
@@ -242,7 +242,7 @@ fn hand_over_inherited() {
 ///
 /// # Safety
 /// As for `execve`.
-unsafe fn keeps_shim(path: *const c_char, fd: c_int, envp: *const *const c_char) -> bool {
+pub(super) unsafe fn keeps_shim(path: *const c_char, fd: c_int, envp: *const *const c_char) -> bool {
     let mut preloaded = false;
     let mut place = envp;
     // SAFETY: `envp` is null or a null-terminated array of strings.
