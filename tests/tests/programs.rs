@@ -70,6 +70,7 @@ programs! {
     idle_connections
     killed_peer
     leaves_many
+    limits_memory
     linger_zero_resets
     low_water
     message_calls

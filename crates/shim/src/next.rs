@@ -14,8 +14,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t,
-    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, sigset_t, sockaddr, socklen_t, termios,
-    timespec, timeval, winsize,
+    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, rlimit64, sigevent, sigset_t, sockaddr,
+    socklen_t, termios, timespec, timeval, winsize,
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
@@ -270,6 +270,9 @@ table! {
         = wrapped(unsafe { kernel!(Sysno::epoll_pwait2, epfd, events, max, timeout, mask, KERNEL_SIGSET) });
 
     // Processes.
+    fn setrlimit(resource: c_int, limit: *const rlimit64) -> c_int;
+    fn getrlimit(resource: c_int, limit: *mut rlimit64) -> c_int;
+    fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     fn fork() -> pid_t;
     fn _Fork() -> pid_t;
     fn clone(

@@ -1,6 +1,6 @@
 //! Other names under which the C library exports the same functions.
-use super::{fd, io, make, process, ready, sock, stdio};
-use libc::{FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, sockaddr, socklen_t, timeval};
+use super::{fd, io, limits, make, process, ready, sock, stdio};
+use libc::{FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, rlimit64, sockaddr, socklen_t, timeval};
 
 /// Each alias is the named hook of the named module, with the same arguments.
 macro_rules! aliases {
@@ -36,6 +36,9 @@ aliases! {
         function: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void,
         parent_tid: *mut pid_t, tls: *mut c_void, child_tid: *mut pid_t
     ) -> c_int = process::clone;
+    fn setrlimit64(resource: c_int, limit: *const rlimit64) -> c_int = limits::setrlimit;
+    fn getrlimit64(resource: c_int, limit: *mut rlimit64) -> c_int = limits::getrlimit;
+    fn prlimit(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int = limits::prlimit64;
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = stdio::fdopen;
     fn _IO_fclose(file: *mut FILE) -> c_int = stdio::fclose;
     fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = process::popen;

@@ -27,6 +27,7 @@ compile_error!("the shim knows the calling conventions and the C library of x86-
 mod alias;
 mod fd;
 mod io;
+mod limits;
 mod make;
 mod message;
 mod process;

@@ -1,0 +1,49 @@
+//! Limits on memory that a program sets for itself: what the shim has mapped is not the program's, so a limit is set so much higher, and told so much lower.
+use crate::runtime;
+use libc::{c_int, rlimit64};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The ledger, the service thread's stack, the library itself, and what the C library keeps for a thread.
+const BESIDE: u64 = 64 << 20;
+/// Private memory of the shim's.
+const PRIVATE: u64 = 16 << 20;
+
+/// How much higher than the program said its limits on address space and private memory are; 0: as it said, or none were set.
+static RAISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// What the shim takes of a resource, and where it is noted; `None` where it is none of these.
+fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
+    let [space, private] = &RAISED;
+    match resource.cast_unsigned() {
+        libc::RLIMIT_AS => Some((runtime::attachment()?.segment.len() + BESIDE, space)),
+        libc::RLIMIT_DATA => runtime::attachment().map(|_| (PRIVATE, private)),
+        _ => None,
+    }
+}
+
+/// The program sets a limit of its own: what to set instead. `hard`: the hard limit as it is. [`keep`] is to be told whether it was set.
+#[must_use]
+pub fn raise(resource: c_int, limit: rlimit64, hard: u64) -> Option<rlimit64> {
+    let (share, _) = share(resource)?;
+    // A hard limit that is finite can be raised by nobody but root.
+    let more = |value: u64| if value == libc::RLIM64_INFINITY { value } else { value.saturating_add(share).min(hard.max(value)) };
+    Some(rlimit64 { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
+}
+
+/// Such a limit was set.
+pub fn keep(resource: c_int, raised: bool) {
+    if let Some((share, noted)) = share(resource) {
+        noted.store(if raised { share } else { 0 }, Ordering::Relaxed);
+    }
+}
+
+/// What the program is to be told of a limit of its own.
+pub fn told(resource: c_int, limit: &mut rlimit64) {
+    let Some((_, noted)) = share(resource) else { return };
+    let raised = noted.load(Ordering::Relaxed);
+    for value in [&mut limit.rlim_cur, &mut limit.rlim_max] {
+        if *value != libc::RLIM64_INFINITY {
+            *value = value.saturating_sub(raised);
+        }
+    }
+}
