@@ -25,7 +25,7 @@ const TINY: &str = "tiny";
 const CHAOS: &str = "chaos";
 
 /// Those in which an end of file, or a death, falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
-const END_WITHIN_SWITCHES: [&str; 3] = ["exit_without_close", "killed_peer", "pass_to_unshimmed"];
+const END_WITHIN_SWITCHES: [&str; 2] = ["killed_peer", "pass_to_unshimmed"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
 const NEED_NO_ROOM: [&str; 17] = [

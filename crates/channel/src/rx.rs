@@ -1108,12 +1108,6 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// In the ring, and the writer has gone back to TCP?
-    #[must_use]
-    pub fn is_left_behind(self) -> bool {
-        self.rx_in_ring() && self.incoming().epoch().load(Acquire) != self.slot.rx.phase.load(Relaxed)
-    }
-
     /// Does the writer ask for a freeze?
     #[must_use]
     pub fn asked_to_freeze(self) -> bool {

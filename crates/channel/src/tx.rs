@@ -389,8 +389,6 @@ impl<'a> Endpoint<'a> {
         Slot::count(&slot.downgrades, 1);
         self.pay_tokens();
         self.settle_cork();
-        // A reader that is busy elsewhere leaves the token unread, and were it killed, its kernel would reset what it had sent itself.
-        self.poke_reader();
         // The downgrade's token reaches it too, where this does not.
         if let Want::Waiter { page, bit } = want {
             let _ = waiter::ring(self.attachment, page, bit, Some(slot));

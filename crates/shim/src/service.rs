@@ -518,9 +518,6 @@ fn serve(index: u32) {
             if endpoint.wants_service() {
                 endpoint.serve_tx();
             }
-            if endpoint.is_left_behind() {
-                let _ = endpoint.tidy();
-            }
         }
         _ => {}
     });
