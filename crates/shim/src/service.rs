@@ -536,7 +536,7 @@ fn take_over(endpoint: Endpoint<'static>) {
     let mine = attachment.service_page();
     if page != mine && mine != 0 {
         let process = ginnel_channel::waiter::owner(&attachment.segment, page);
-        if !process.is_some_and(|process| attachment.ledger.process(process).alive()) {
+        if !process.is_some_and(|process| attachment.ledger.alive(process)) {
             endpoint.show_service();
         }
     }
