@@ -178,7 +178,7 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         14 => end.request_downgrade(),
         15 => end.spill(),
         16 => {
-            let _ = (end.reader_died(), end.reset_is_end(), end.wants_service(), end.is_switching(), end.check_path(true));
+            let _ = (end.reader_died(), end.reset_is_end(), end.wants_service(), end.is_switching(), end.check_path(true, &mut 8));
         }
         17 if bytes.byte() < 8 => drop(end.detach(Reason::Detached, 1_000_000)),
         18 if bytes.byte() < 16 => {

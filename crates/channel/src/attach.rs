@@ -373,6 +373,7 @@ impl Attachment {
         if let Some(bells) = &self.bells {
             bells.forget_parent();
         }
+        self.ledger.forget_parent();
         match self.ledger.enter() {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);

@@ -8,7 +8,7 @@ mod process;
 mod slot;
 
 pub use lock::{Held, Lock};
-pub use process::{Process, ProcessFlags};
+pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
 
 use ginnel_region::{Error, may_make, sys};
@@ -54,6 +54,10 @@ const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
 /// The mapped ledger.
 pub struct Ledger {
     base: *mut u8,
+    /// Its path and what tells the file from others: to ask whether a process lives.
+    path: CString,
+    identity: (u64, u64),
+    writable: bool,
 }
 
 // SAFETY: everything in the map is atomic; `base` never changes.
@@ -87,12 +91,12 @@ impl Ledger {
         let name = c_path(path)?;
         let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
         let fd = sys::openat(libc::AT_FDCWD, &name, access | libc::O_NONBLOCK, 0).map_err(|errno| system("open ledger", errno))?;
-        let opened = Self::map(fd, writable);
+        let opened = Self::map(fd, name, writable);
         sys::close(fd);
         opened
     }
 
-    fn map(fd: i32, writable: bool) -> Result<Self, Error> {
+    fn map(fd: i32, path: CString, writable: bool) -> Result<Self, Error> {
         let stat = sys::fstat(fd).map_err(|errno| system("look at ledger", errno))?;
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         let mut head = [0u8; 16];
@@ -107,7 +111,7 @@ impl Ledger {
             return Err(Error::Truncated { expected: SIZE as u64, actual });
         }
         let base = sys::map_shared(fd, SIZE, writable).map_err(|errno| system("map ledger", errno))?;
-        Ok(Self { base })
+        Ok(Self { base, path, identity: (stat.st_dev, stat.st_ino), writable })
     }
 
     fn create(path: &Path) -> Result<(), Error> {
@@ -136,6 +140,16 @@ impl Ledger {
     pub fn process(&self, index: u32) -> &Process {
         // SAFETY: the remainder keeps it inside the map; all fields are atomics.
         unsafe { &*self.base.add(PROCESSES_AT).cast::<Process>().add((index % PROCESSES) as usize) }
+    }
+
+    /// Another open file of the ledger; `None` where it cannot be had, or another file stands in its place by now.
+    fn reopen(&self, access: i32) -> Option<i32> {
+        let fd = sys::openat(libc::AT_FDCWD, &self.path, access | libc::O_NONBLOCK, 0).ok()?;
+        if sys::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity) {
+            return Some(fd);
+        }
+        sys::close(fd);
+        None
     }
 
     /// The slot `index`.

@@ -30,6 +30,12 @@ const QUIET: u32 = 1500;
 const SILENCE: u32 = 2500;
 /// So many probes, or sendings of the same bytes, were not answered by then.
 const UNANSWERED: u8 = 2;
+/// Where the path is cut, so many unanswered probes are asked for soon, the pause between two of them doubling; further ones the kernel sends by itself, [`INTERVAL`] apart …
+const HURRIED: u8 = 6;
+/// … and none are sent after so many, well before they would end the connection.
+const WEARY: u8 = 100;
+/// So long before the program's own keepalive begins to ask, no other probes are sent where the path is cut, milliseconds.
+const OWN_TURN: u32 = 5000;
 
 /// The socket options that are not always the program's.
 const OPTIONS: [(c_int, c_int); 5] = [
@@ -53,9 +59,9 @@ pub fn is_option(level: c_int, name: c_int) -> bool {
 enum Stand {
     /// The program's settings.
     Program,
-    /// The shim's: probes soon, and no end however many are unanswered.
+    /// The shim's: probes soon, and no end however many are unanswered. Also where the path is cut and nothing is in flight: only a probe can tell then that it is mended.
     Probing,
-    /// The path is cut: the program's, but for the probes that the shim's settings have used up.
+    /// The path is cut, and TCP has bytes to send, or the program's probes have their turn: the program's, but for the probes that the shim's settings have used up.
     Resting,
 }
 
@@ -125,7 +131,10 @@ impl Endpoint<'_> {
     }
 
     /// A look at the path, every second or so. `moved`: rings carried bytes not long ago. True if another look is due soon.
-    pub fn check_path(self, moved: bool) -> bool {
+    ///
+    /// `asks`: how many probes the caller may still have sent now; each that this look asks for is taken from it. The probes of thousands of connections at one moment would be more than the
+    /// kernel's queue for a network device's packets takes (`net.core.netdev_max_backlog`): it drops the rest, and what was not asked is not answered.
+    pub fn check_path(self, moved: bool, asks: &mut u32) -> bool {
         let slot = self.slot;
         if slot.stage() != Stage::Active {
             return false;
@@ -148,6 +157,8 @@ impl Endpoint<'_> {
             } else if self.rx_in_ring() && self.incoming().tail().load(Relaxed) != slot.cut_tail.load(Relaxed) {
                 // A writer that does not look at the gate, or did not see it in time: what it writes is not read.
                 self.request_downgrade();
+            } else {
+                self.ask_while_cut(path, asks);
             }
             return true;
         }
@@ -156,7 +167,8 @@ impl Endpoint<'_> {
             return true;
         }
         if stand == Stand::Program {
-            if moved && path.silent > QUIET {
+            if moved && path.silent > QUIET && *asks != 0 {
+                *asks -= 1;
                 self.ask_kernel_to_probe();
             }
             return moved;
@@ -165,11 +177,49 @@ impl Endpoint<'_> {
             if let Some(_held) = slot.tx.lock.try_lock(self.ticket()) {
                 self.restore_options();
             }
-        } else if path.probes != 0 {
-            // Not answered yet: setting the time again makes the kernel ask again at once.
-            let _ = kernel::setsockopt(self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &IDLE);
+        } else if (path.probes != 0 || path.silent > QUIET) && *asks != 0 {
+            // Not answered yet; or it was, and the kernel would ask again only after [`INTERVAL`].
+            *asks -= 1;
+            self.ask_at_once();
         }
         true
+    }
+
+    /// Where the shim's settings stand and TCP has been silent: setting the time again makes the kernel send a probe now, or after [`IDLE`] of silence.
+    fn ask_at_once(self) {
+        let _ = kernel::setsockopt(self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &IDLE);
+    }
+
+    /// The path is cut, and was not heard of since. Bytes in flight ask by themselves; where there are none, nothing would ever tell that it is mended.
+    fn ask_while_cut(self, path: Path, asks: &mut u32) {
+        let (stand, own) = kept(self.slot);
+        // The program's own probes are to find what they would have found: the connection ends by them where it says so.
+        let own_turn = own[0] != 0 && path.silent.saturating_add(OWN_TURN) >= own[1].unsigned_abs().saturating_mul(1000);
+        let rests = kernel::unacknowledged(self.fd) != 0 || own_turn || path.probes >= WEARY;
+        let pause = 1000u32.checked_shl(path.probes.into()).unwrap_or(u32::MAX);
+        let due = path.probes < HURRIED && path.silent >= pause && *asks != 0;
+        match stand {
+            Stand::Probing if rests => {
+                if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) {
+                    self.rest();
+                }
+            }
+            Stand::Probing if due => {
+                *asks -= 1;
+                self.ask_at_once();
+            }
+            Stand::Resting if due && !rests => {
+                let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
+                if kept(self.slot) == (Stand::Resting, own) {
+                    *asks -= 1;
+                    keep(self.slot, Stand::Probing, own);
+                    write(self.fd, [1, IDLE, INTERVAL, COUNT, 0]);
+                    self.ask_at_once();
+                }
+            }
+            // With the program's settings it was cut by what TCP itself had to say.
+            _ => {}
+        }
     }
 
     /// Rings carry bytes, and TCP has been silent: keepalive is to ask.
@@ -277,7 +327,8 @@ impl Endpoint<'_> {
     /// Runs the program's `setsockopt` of such an option, with its own settings in the kernel.
     pub fn with_own_options<T>(self, call: impl FnOnce() -> T) -> T {
         let _held = self.send_lock();
-        let resting = kept(self.slot).0 == Stand::Resting;
+        let stand = kept(self.slot).0;
+        let resting = stand == Stand::Resting || stand == Stand::Probing && self.slot.has(flag::CUT);
         self.restore_options();
         let result = call();
         if let (true, Ok(own)) = (resting, read(self.fd)) {

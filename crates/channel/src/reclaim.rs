@@ -60,7 +60,7 @@ pub fn reclaim(attachment: &Attachment) -> usize {
                 let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
                 let gone = if owner.member == attachment.member {
                     match process.checked_sub(1) {
-                        Some(process) => !attachment.ledger.process(u32::try_from(process).unwrap_or(0)).alive(),
+                        Some(process) => !attachment.ledger.alive(u32::try_from(process).unwrap_or(0)),
                         None => abandoned(attachment, page, 24),
                     }
                 } else {
@@ -96,11 +96,8 @@ impl Members {
 
 /// Have all holders of a slot been dead for a while?
 fn dead(attachment: &Attachment, slot: &Slot) -> bool {
-    let alive = slot
-        .holders
-        .iter()
-        .map(|holder| holder.load(Acquire))
-        .any(|holder| holder != 0 && attachment.ledger.process(holder - 1).alive());
+    let alive =
+        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.alive(holder - 1));
     if alive {
         slot.dead_since.store(0, Relaxed);
         return false;

@@ -73,7 +73,7 @@ impl<'a> Endpoint<'a> {
     fn all_are_here(self) -> bool {
         let ledger = &self.attachment.ledger;
         let own = ledger.process(self.me()).joined.load(Relaxed);
-        let other = |holder: u32| ledger.process(holder - 1).joined.load(SeqCst) == own || !ledger.process(holder - 1).alive();
+        let other = |holder: u32| ledger.process(holder - 1).joined.load(SeqCst) == own || !ledger.alive(holder - 1);
         let mut holders = self.slot.holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
         holders.all(|holder| holder == self.me() + 1 || other(holder))
     }

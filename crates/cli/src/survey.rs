@@ -15,10 +15,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Owners that died are known for dead for sure after this (`ginnel_channel::reclaim`).
 const GRACE: Duration = Duration::from_millis(1050);
+/// And those of another pid namespace after this, for what they hold to be freed.
+const MOST_PATIENCE: Duration = Duration::from_millis(ledger::PATIENCE + 1100);
 
 /// What tells two files of one name apart.
 type Identity = (u64, u64);
@@ -190,16 +192,18 @@ impl Survey {
             self.attach(path);
         }
         self.attachments.retain(|path, (known, _)| identity(path) == Some(*known));
-        let mut dying = false;
-        for (_, attachment) in self.attachments.values() {
-            reclaim::reclaim(attachment);
-            dying |= attachment.ledger.slots().any(|slot| slot.dead_since.load(Relaxed) != 0);
-        }
-        if dying && patient {
-            std::thread::sleep(GRACE);
+        let until = Instant::now() + MOST_PATIENCE;
+        loop {
+            let mut dying = false;
             for (_, attachment) in self.attachments.values() {
                 reclaim::reclaim(attachment);
+                let ledger = &attachment.ledger;
+                dying |= ledger.slots().any(|slot| slot.dead_since.load(Relaxed) != 0) || ledger.is_in_doubt();
             }
+            if !dying || !patient || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(GRACE);
         }
     }
 
@@ -326,7 +330,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// The entries of processes that live.
 pub fn live(ledger: &Ledger) -> impl Iterator<Item = (u32, &ledger::Process)> {
-    (0..PROCESSES).map(|index| (index, ledger.process(index))).filter(|(_, process)| process.alive())
+    (0..PROCESSES).map(|index| (index, ledger.process(index))).filter(|(index, _)| ledger.alive(*index))
 }
 
 /// Processes that live, by their entry's number.

@@ -266,6 +266,23 @@ fn byte_lock(fd: i32, command: i32, kind: i32, byte: u64) -> Result<libc::flock>
     unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }.map(|_| lock)
 }
 
+/// Takes the lock on one byte of a file for this open file alone, until it is closed everywhere and no map of it is left (`F_OFD_SETLK`, fcntl(2)).
+///
+/// # Errors
+/// The `errno`; EAGAIN: another has it.
+pub fn lock_byte(fd: i32, byte: u64) -> Result<()> {
+    byte_lock(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte).map(drop)
+}
+
+/// Has a child of `fork` not get a map at all (`MADV_DONTFORK`).
+///
+/// # Errors
+/// The `errno`.
+pub fn keep_from_children(at: *mut u8, len: usize) -> Result<()> {
+    // SAFETY: nothing of this process's memory changes.
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DONTFORK as usize, 0, 0, 0]) }.map(drop)
+}
+
 /// Takes a shared lock on one byte of a file for this open file, until it is closed everywhere (`F_OFD_SETLK`, fcntl(2)).
 ///
 /// # Errors

@@ -291,7 +291,7 @@ pub fn others_live(endpoint: Endpoint<'_>) -> bool {
         .holders
         .iter()
         .map(|holder| holder.load(Ordering::Acquire))
-        .any(|holder| holder != 0 && holder != me && ledger.process(holder - 1).alive())
+        .any(|holder| holder != 0 && holder != me && ledger.alive(holder - 1))
 }
 
 /// After the kernel's close of the last descriptor.

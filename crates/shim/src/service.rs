@@ -58,6 +58,10 @@ const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
 const PATH_TICK: u64 = 1000;
 /// How often it looks whether rings carry bytes, ms.
 const PATHS_TICK: u64 = 2000;
+/// So many sockets a process has TCP ask at once, and then none for a while, ms: about a tenth of what the kernel takes at one moment, and the kernel's timers gather what is less than
+/// some 60 ms apart (see [`Endpoint::check_path`]).
+const ASKS: u32 = 128;
+const ASKS_PAUSE: u64 = 20;
 /// How long a pause waits for the thread to be gone, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 
@@ -341,6 +345,7 @@ fn run(generation: usize) {
     let mut reclaimed = sys::monotonic_ns();
     let mut again = Again::default();
     let (mut woken, mut next, mut next_path, mut passing) = (true, 0, 0, false);
+    let mut paths = Paths::default();
     loop {
         let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
@@ -348,8 +353,7 @@ fn run(generation: usize) {
             next = now + tick(attachment) * 1_000_000;
         }
         if now >= next_path {
-            let tick = if look_at_paths(attachment) { PATH_TICK } else { PATHS_TICK };
-            next_path = now + tick * 1_000_000;
+            next_path = paths.look(attachment, now);
         }
         let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
@@ -471,26 +475,48 @@ fn all(attachment: &'static Attachment) -> Seen {
     seen
 }
 
-/// Looks whether TCP still gets through where rings carry bytes. True if there is any such connection. Idle ones cost a look at two counters.
-fn look_at_paths(attachment: &'static Attachment) -> bool {
-    /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
-    const LINGER: u64 = 3;
-    let mut any = false;
-    for index in own_slots() {
-        let slot = attachment.ledger.slot(index);
-        let Some(known) = CARRIED.get(index as usize) else { continue };
-        if slot.stage() != Stage::Active {
-            continue;
+/// A round of looks at the paths of all connections, which may take several turns.
+#[derive(Default)]
+struct Paths {
+    /// When it began, monotonic nanoseconds.
+    began: u64,
+    /// The slot that comes next.
+    next: u32,
+    /// Rings carry bytes, or a path is in question.
+    any: bool,
+}
+
+impl Paths {
+    /// Looks whether TCP still gets through where rings carry bytes. Returns when to go on, or to look again. Idle ones cost a look at two counters.
+    fn look(&mut self, attachment: &'static Attachment, now: u64) -> u64 {
+        /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
+        const LINGER: u64 = 3;
+        if self.next == 0 {
+            *self = Self { began: now, ..Self::default() };
         }
-        let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
-        let before = known.load(Ordering::Relaxed);
-        let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(1).min(LINGER) } else { 0 };
-        known.store(carried | quiet, Ordering::Relaxed);
-        let moved = quiet < LINGER && carried != 0;
-        any |= (moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question))
-            && with_endpoint(index, |endpoint| endpoint.check_path(moved)) == Some(true);
+        let mut asks = ASKS;
+        for index in own_slots_from(self.next) {
+            if asks == 0 {
+                self.next = index;
+                return now + ASKS_PAUSE * 1_000_000;
+            }
+            let slot = attachment.ledger.slot(index);
+            let Some(known) = CARRIED.get(index as usize) else { continue };
+            if slot.stage() != Stage::Active {
+                continue;
+            }
+            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
+            let before = known.load(Ordering::Relaxed);
+            let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(1).min(LINGER) } else { 0 };
+            known.store(carried | quiet, Ordering::Relaxed);
+            let moved = quiet < LINGER && carried != 0;
+            self.any |= (moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question))
+                && with_endpoint(index, |endpoint| endpoint.check_path(moved, &mut asks)) == Some(true);
+        }
+        self.next = 0;
+        let tick = if self.any { PATH_TICK } else { PATHS_TICK };
+        (self.began + tick * 1_000_000).max(now + ASKS_PAUSE * 1_000_000)
     }
-    any
 }
 
 /// Does for one slot what is due.
@@ -525,7 +551,11 @@ fn serve(index: u32) {
 
 /// The slots of this process's connections.
 pub fn own_slots() -> impl Iterator<Item = u32> {
-    (0..SLOTS).filter(|&index| fds::count(index) != 0)
+    own_slots_from(0)
+}
+
+fn own_slots_from(first: u32) -> impl Iterator<Item = u32> {
+    (first..SLOTS).filter(|&index| fds::count(index) != 0)
 }
 
 /// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.
@@ -546,7 +576,7 @@ fn take_over(endpoint: Endpoint<'static>) {
     let mine = attachment.service_page();
     if page != mine && mine != 0 {
         let process = ginnel_channel::waiter::owner(&attachment.segment, page);
-        if !process.is_some_and(|process| attachment.ledger.process(process).alive()) {
+        if !process.is_some_and(|process| attachment.ledger.alive(process)) {
             endpoint.show_service();
         }
     }

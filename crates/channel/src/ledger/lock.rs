@@ -79,7 +79,7 @@ impl Lock {
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
     let holder = u32::try_from(word.wrapping_sub(1)).unwrap_or(u32::MAX);
     let entry = ledger.process(holder & 0xffff);
-    word != 0 && (!entry.alive() || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
+    word != 0 && (!ledger.alive(holder & 0xffff) || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
 }
 
 /// Gives the processor away; for longer, the longer it has taken.

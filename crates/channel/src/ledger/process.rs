@@ -1,7 +1,7 @@
 //! The processes that use a ledger.
 
 use super::{Ledger, PROCESSES};
-use ginnel_region::sys;
+use ginnel_region::{PAGE, sys};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What is known of a process.
@@ -14,6 +14,10 @@ pub enum ProcessFlags {
     Serves = 2,
     /// It left its segment, and will join it again.
     Away = 4,
+    /// It holds a lock on its byte of the ledger while it runs ([`Ledger::alive`]).
+    Locked = 8,
+    /// It is about to become another program, which takes the lock anew.
+    Executing = 16,
 }
 
 /// One process's entry.
@@ -39,22 +43,20 @@ pub struct Process {
     pub joined: AtomicU64,
     /// Page of its service thread's waiter in that segment, 0 none.
     pub service: AtomicU32,
-    _pad: AtomicU32,
+    /// Since when its lock was seen free by processes of other pid namespaces, in units of 2^20 ns; 0: it was not.
+    unlocked: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Process>() == 128);
 
+/// How long a process's lock must have been seen free until it counts as ended, milliseconds: an exec lets go of it for a moment …
+pub const PATIENCE: u64 = 2000;
+/// … or for longer, where the shim saw the exec and the new program is slow to load.
+const EXEC_PATIENCE: u64 = 60_000;
+
 impl Process {
-    /// Is the process that made this entry still there? Processes of another pid namespace are taken to be.
-    #[must_use]
-    pub fn alive(&self) -> bool {
-        let pid = self.pid.load(Ordering::Acquire);
-        if pid == 0 {
-            return false;
-        }
-        if self.namespace.load(Ordering::Relaxed) != pid_namespace() {
-            return true;
-        }
+    /// By what is known of process numbers in this pid namespace: is the process there?
+    fn is_listed(&self, pid: u32) -> bool {
         if !sys::pid_exists(pid) {
             return false;
         }
@@ -96,6 +98,90 @@ impl Process {
 }
 
 impl Ledger {
+    /// Is the process that made this entry still there?
+    ///
+    /// Its number tells within one pid namespace. In another one only its lock does, which the kernel takes from it when it ends, however it ends: an open file of the ledger that a map alone keeps
+    /// open, so that no close of a descriptor can lose it. Where that cannot be asked, it is taken to be there.
+    #[must_use]
+    pub fn alive(&self, index: u32) -> bool {
+        let entry = self.process(index);
+        let pid = entry.pid.load(Ordering::Acquire);
+        if pid == 0 {
+            return false;
+        }
+        let ours = entry.namespace.load(Ordering::Relaxed) == pid_namespace();
+        if ours && entry.is_listed(pid) {
+            return true;
+        }
+        if !entry.has(ProcessFlags::Locked) {
+            return !ours;
+        }
+        if self.is_locked(index) != Some(false) {
+            if self.writable && entry.unlocked.load(Ordering::Relaxed) != 0 {
+                entry.unlocked.store(0, Ordering::Relaxed);
+            }
+            return true;
+        }
+        if ours {
+            return false;
+        }
+        let now = ((sys::monotonic_ns() >> 20) as u32).max(1);
+        let patience = if entry.has(ProcessFlags::Executing) { EXEC_PATIENCE } else { PATIENCE };
+        match entry.unlocked.load(Ordering::Relaxed) {
+            0 => {
+                if self.writable {
+                    entry.unlocked.store(now, Ordering::Relaxed);
+                }
+                true
+            }
+            since => u64::from(now.wrapping_sub(since)) << 20 < patience * 1_000_000,
+        }
+    }
+
+    /// Is a process seen without its lock, and not known to have ended yet?
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        let doubtful = |index: &u32| self.process(*index).unlocked.load(Ordering::Relaxed) != 0 && self.alive(*index);
+        (0..PROCESSES).filter(doubtful).any(|index| !self.process(index).has(ProcessFlags::Executing))
+    }
+
+    /// Does anybody hold the lock of this entry? `None`: that cannot be asked.
+    fn is_locked(&self, index: u32) -> Option<bool> {
+        let fd = self.reopen(libc::O_RDONLY)?;
+        let locked = sys::byte_is_shared(fd, u64::from(index % PROCESSES));
+        sys::close(fd);
+        locked.ok()
+    }
+
+    /// Takes the lock of this process's entry. It lasts as long as this process's memory: neither a fork child has it, nor the program after an exec.
+    fn lock_entry(&self, index: u32) -> bool {
+        let this = u64::from(sys::pid()) << 32 | (u64::from(index) + 1);
+        if LOCKED.load(Ordering::Relaxed) == this {
+            // This process entered before, for another segment.
+            return true;
+        }
+        let Some(fd) = self.reopen(libc::O_RDWR) else { return false };
+        let map = sys::map_shared(fd, PAGE as usize, false);
+        let locked = map.is_ok_and(|at| {
+            let locked = sys::keep_from_children(at, PAGE as usize).is_ok() && sys::lock_byte(fd, u64::from(index)).is_ok();
+            if !locked {
+                // SAFETY: nobody else knows of it.
+                unsafe { sys::unmap(at, PAGE as usize) };
+            }
+            locked
+        });
+        sys::close(fd);
+        if locked {
+            LOCKED.store(this, Ordering::Relaxed);
+        }
+        locked
+    }
+
+    /// In a fork child: the lock is the parent's.
+    pub fn forget_parent(&self) {
+        LOCKED.store(0, Ordering::Relaxed);
+    }
+
     /// Enters this process (again after fork; the same entry again after exec). `None`: the ledger has no room.
     #[must_use]
     pub fn enter(&self) -> Option<u32> {
@@ -115,14 +201,20 @@ impl Ledger {
                 let entry = self.process(index);
                 let seen = entry.pid.load(Ordering::Acquire);
                 // Entries are not given up at death: slots may still name them. They are taken over when nothing is alive behind them.
-                let free = seen == 0 || (!entry.alive() && !self.names_holder(index));
+                let free = seen == 0 || (!self.alive(index) && !self.names_holder(index));
+                if free && seen != 0 {
+                    // Until all of the entry is written, what it says of its lock is not to be taken for the new process's.
+                    entry.flags.store(0, Ordering::SeqCst);
+                }
                 free && entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
         })?;
         let entry = self.process(index);
         entry.namespace.store(namespace, Ordering::Relaxed);
         entry.started.store(started, Ordering::Relaxed);
-        entry.flags.store(0, Ordering::Relaxed);
+        entry.flags.store(0, Ordering::SeqCst);
+        entry.unlocked.store(0, Ordering::Relaxed);
+        entry.set(ProcessFlags::Locked, self.lock_entry(index));
         entry.joined.store(0, Ordering::Relaxed);
         entry.service.store(0, Ordering::Relaxed);
         entry.image.fetch_add(1, Ordering::Relaxed);
@@ -139,6 +231,8 @@ impl Ledger {
     }
 }
 
+/// This process's number and, plus one, the entry whose lock it holds; 0: none.
+static LOCKED: AtomicU64 = AtomicU64::new(0);
 /// Inode of this process's pid namespace, once it was asked for; 0 before.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 

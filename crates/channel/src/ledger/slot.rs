@@ -478,7 +478,7 @@ impl Slot {
     pub fn purge(&self, ledger: &super::Ledger) {
         for holder in &self.holders {
             let seen = holder.load(Ordering::Acquire);
-            if seen != 0 && !ledger.process(seen - 1).alive() {
+            if seen != 0 && !ledger.alive(seen - 1) {
                 let _ = holder.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }

@@ -173,6 +173,9 @@ pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_ch
         return;
     }
     report::write();
+    if let Some(attachment) = runtime::attachment() {
+        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, true);
+    }
     sets::untag();
     // SAFETY: the caller's promise.
     if !unsafe { keeps_shim(path, fd, envp) } {
