@@ -101,6 +101,7 @@ programs! {
     threads_share
     unread_data_resets
     unshare_alone
+    urgent_mark
     waitall_and_peek
     ; not_yet
 }

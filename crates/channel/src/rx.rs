@@ -23,6 +23,8 @@ pub enum Take {
     Bytes(usize),
     /// Nothing yet.
     Nothing,
+    /// The receive ends here with what it has: urgent data comes next.
+    Mark,
     /// End of the stream.
     End,
     /// The connection's error.
@@ -141,6 +143,7 @@ impl<'a> Endpoint<'a> {
             wake = moved && self.publish_head();
             asked = moved && self.asked_to_freeze() && self.freeze();
             match result {
+                Ok(Take::Mark) => Take::Mark,
                 Ok(take) if sink.filled() > before => {
                     if let Take::Error(errno) = take {
                         self.keep_error(errno);
@@ -640,11 +643,20 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let rx = &slot.rx;
         let active = self.live();
+        if sink.filled() > 0 && self.is_at_mark() {
+            return Ok(Step::Done(Take::Mark));
+        }
         // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
         let mut there = kernel::readable(self.fd);
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
-        if there == 0 && looked == Ok(1) && kernel::at_mark(self.fd) {
-            // What follows urgent data is not counted. A writer that sent any never upgrades again: no boundary can come.
+        let at_mark = there == 0
+            && match looked {
+                Ok(1) => kernel::at_mark(self.fd),
+                Err(libc::EAGAIN) => self.is_at_mark(),
+                _ => false,
+            };
+        if at_mark {
+            // What follows urgent data is not counted, and the kernel steps over the byte itself, in the receive. A writer that sent any never upgrades again: no boundary can come.
             there = u64::MAX;
         }
         fence(SeqCst);
@@ -678,6 +690,10 @@ impl<'a> Endpoint<'a> {
             // SAFETY: the sink's place is writable for `len` bytes.
             unsafe { kernel::recv(self.fd, &piece, 0) }
         };
+        if at_mark && !kernel::at_mark(self.fd) {
+            // The urgent byte was stepped over.
+            Slot::count(&rx.received, 1);
+        }
         match got {
             Ok(got) => {
                 sink.moved(got);
@@ -693,6 +709,21 @@ impl<'a> Endpoint<'a> {
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
             Err(errno) => Ok(Step::Done(self.failed(errno))),
         }
+    }
+
+    /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the direction then.
+    fn is_at_mark(self) -> bool {
+        (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd)
+    }
+
+    /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then answer a receive that takes nothing.
+    #[must_use]
+    pub fn stays_on_tcp(self) -> bool {
+        self.slot.stage() == Stage::Active
+            && !self.slot.has(flag::LEAVING)
+            && !self.rx_in_ring()
+            && self.incoming().epoch().load(Acquire) == self.slot.rx.phase.load(Relaxed)
+            && self.outgoing().asked_back()
     }
 
     /// Looks at the next bytes and leaves them, across one switch in either direction: a program may wait for a whole message by peeking.
@@ -752,6 +783,9 @@ impl<'a> Endpoint<'a> {
                 let record = self.record(direction, phase + 1)?;
                 self.discard_tokens(record.tcp - rx.received.load(Relaxed));
                 if rx.received.load(Relaxed) == record.tcp {
+                    if sink.filled() > 0 && self.is_at_mark() {
+                        return Ok(Take::Mark);
+                    }
                     let there = kernel::readable(self.fd);
                     // SAFETY: the caller's promise.
                     unsafe { self.peek_kernel(sink, there) };
