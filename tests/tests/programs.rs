@@ -56,6 +56,7 @@ programs! {
     closes_everything
     cork
     daemonizes
+    disconnects
     duplicates_in_epoll
     edge_once
     edge_short_reads

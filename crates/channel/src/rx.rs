@@ -431,7 +431,8 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
-                let meant = direction.eof().load(Acquire) != NO_EOF;
+                // A reset that is meant was told before: then the kernel, too, says that nothing follows.
+                let meant = direction.eof().load(Acquire) != NO_EOF || self.reset_is_meant();
                 Ok(Step::Done(if meant { Take::End } else { self.ended_without_mark() }))
             }
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
@@ -542,22 +543,25 @@ impl<'a> Endpoint<'a> {
             let clean = direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot.rx.head.load(Relaxed);
             // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
-            let meant = self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
-            if !meant && (clean || read_all) && self.all_has_come() {
+            if !self.reset_is_meant() && (clean || read_all) && self.all_has_come() {
                 return Take::End;
             }
         }
         Take::Error(errno)
     }
 
+    /// Did the other end say that it resets the connection?
+    fn reset_is_meant(self) -> bool {
+        self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0
+    }
+
     /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
     #[must_use]
     pub fn reset_is_end(self) -> bool {
-        let meant = || self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
         let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
         matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE)
             && self.slot.stage() == Stage::Active
-            && !meant()
+            && !self.reset_is_meant()
             && self.all_was_read()
             && self.all_has_come()
     }
