@@ -52,6 +52,8 @@ impl Endpoint<'_> {
         if matches!(slot.stage(), Stage::Published | Stage::Offered) {
             let _ = self.withdraw(Reason::HandedOver);
         }
+        // Bytes of a ring count as sent: those that are to be sent again come before the reset.
+        self.flush();
         let (_tx, _rx) = (self.send_lock(), self.receive_lock());
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
             self.channel().released().fetch_or(0x100 << slot.side(), SeqCst);

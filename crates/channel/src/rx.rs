@@ -468,6 +468,10 @@ impl<'a> Endpoint<'a> {
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?
     fn ended_on_tcp(self) -> Take {
+        if self.slot.stage() == Stage::Active && self.reset_is_meant() {
+            // The kernel told of the reset before.
+            return Take::End;
+        }
         if self.resent_bytes_are_due() {
             return Take::Error(libc::ECONNRESET);
         }
@@ -1243,8 +1247,17 @@ impl<'a> Endpoint<'a> {
             }
         } else {
             match (epoch > phase).then(|| self.record(direction, phase + 1)) {
+                Some(Ok(record)) if there < record.tcp - received => there,
                 Some(Ok(record)) => {
-                    there.min(record.tcp - received) + if there >= record.tcp - received { in_ring(record.ring) } else { 0 }
+                    // The writer may have left the ring again before this reader came to it.
+                    let behind = match (epoch > phase + 1).then(|| self.record(direction, epoch)) {
+                        Some(Ok(down)) => {
+                            down.ring.wrapping_sub(record.ring).min(1 << 30) + there.saturating_sub(down.tcp - received)
+                        }
+                        Some(Err(_)) => 0,
+                        None => in_ring(record.ring),
+                    };
+                    record.tcp - received + behind
                 }
                 Some(Err(_)) => 0,
                 None => there,
