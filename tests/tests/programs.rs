@@ -56,6 +56,7 @@ programs! {
     closes_everything
     cork
     daemonizes
+    disconnects
     duplicates_in_epoll
     edge_once
     edge_short_reads
@@ -102,6 +103,7 @@ programs! {
     threads_share
     unread_data_resets
     unshare_alone
+    urgent_mark
     vfork_keeps
     waitall_and_peek
     ; not_yet

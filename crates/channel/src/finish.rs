@@ -42,7 +42,7 @@ impl Endpoint<'_> {
     }
 
     /// Gives what is still to be re-sent, and tokens that are owed, to the kernel; waits for it, bounded.
-    fn flush(self) {
+    pub(crate) fn flush(self) {
         let end = sys::monotonic_ns() + PATIENCE;
         while self.slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) != 0 && sys::monotonic_ns() < end {
             self.serve_tx();

@@ -9,6 +9,7 @@ use crate::layout::GATE_HOLD;
 use crate::ledger::{Reason, Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
+use ginnel_ring::park;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Endpoint<'_> {
@@ -42,6 +43,33 @@ impl Endpoint<'_> {
         if matches!(self.slot.stage(), Stage::Settling | Stage::Active) {
             self.channel().service(self.slot.side()).store(u64::from(self.attachment.service_page()), Relaxed);
         }
+    }
+
+    /// Before the program's `connect` to no address: the kernel resets the connection, and the other end is to know that it is meant. The socket lives on, perhaps under other
+    /// descriptors and in other processes, and may be connected again: for those it is the kernel's alone.
+    pub fn disconnect(self) {
+        let slot = self.slot;
+        if matches!(slot.stage(), Stage::Published | Stage::Offered) {
+            let _ = self.withdraw(Reason::HandedOver);
+        }
+        // Bytes of a ring count as sent: those that are to be sent again come before the reset.
+        self.flush();
+        let (_tx, _rx) = (self.send_lock(), self.receive_lock());
+        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+            self.channel().released().fetch_or(0x100 << slot.side(), SeqCst);
+            // The other end's writer goes on over TCP, whose kernel answers.
+            park::close(self.incoming().want_data());
+            self.settle_cork();
+            self.restore_options();
+        } else if !matches!(slot.stage(), Stage::Candidate | Stage::Broken) {
+            return;
+        }
+        if slot.channel.load(Relaxed) != 0 {
+            finish::set_left(self.attachment, slot);
+        }
+        self.forget_phases();
+        slot.rx.error.store(0, Relaxed);
+        slot.make_plain(Reason::HandedOver);
     }
 
     /// Nothing was agreed on: at most a channel is left that was of no use. Under both locks, so that nobody is in the middle of a step.
@@ -135,16 +163,22 @@ impl Endpoint<'_> {
             self.channel().leave(slot.side());
             self.poke_reader();
             finish::set_left(self.attachment, slot);
-            for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
-                word.store(0, Relaxed);
-            }
-            slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT, false);
+            self.forget_phases();
             if stage == Stage::Candidate || slot.reason() == Reason::None {
                 slot.set_reason(reason);
             }
             slot.set_stage(stage);
         }
         true
+    }
+
+    /// There is no channel any more.
+    fn forget_phases(self) {
+        let slot = self.slot;
+        for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
+            word.store(0, Relaxed);
+        }
+        slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT, false);
     }
 
     /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing but its FIN? A token would be taken for data from now on.

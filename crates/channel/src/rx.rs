@@ -23,6 +23,8 @@ pub enum Take {
     Bytes(usize),
     /// Nothing yet.
     Nothing,
+    /// The receive ends here with what it has: urgent data comes next.
+    Mark,
     /// End of the stream.
     End,
     /// The connection's error.
@@ -141,6 +143,7 @@ impl<'a> Endpoint<'a> {
             wake = moved && self.publish_head();
             asked = moved && self.asked_to_freeze() && self.freeze();
             match result {
+                Ok(Take::Mark) => Take::Mark,
                 Ok(take) if sink.filled() > before => {
                     if let Take::Error(errno) = take {
                         self.keep_error(errno);
@@ -428,7 +431,8 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
-                let meant = direction.eof().load(Acquire) != NO_EOF;
+                // A reset that is meant was told before: then the kernel, too, says that nothing follows.
+                let meant = direction.eof().load(Acquire) != NO_EOF || self.reset_is_meant();
                 Ok(Step::Done(if meant { Take::End } else { self.ended_without_mark() }))
             }
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
@@ -464,6 +468,10 @@ impl<'a> Endpoint<'a> {
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?
     fn ended_on_tcp(self) -> Take {
+        if self.slot.stage() == Stage::Active && self.reset_is_meant() {
+            // The kernel told of the reset before.
+            return Take::End;
+        }
         if self.resent_bytes_are_due() {
             return Take::Error(libc::ECONNRESET);
         }
@@ -539,22 +547,25 @@ impl<'a> Endpoint<'a> {
             let clean = direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot.rx.head.load(Relaxed);
             // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
-            let meant = self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
-            if !meant && (clean || read_all) && self.all_has_come() {
+            if !self.reset_is_meant() && (clean || read_all) && self.all_has_come() {
                 return Take::End;
             }
         }
         Take::Error(errno)
     }
 
+    /// Did the other end say that it resets the connection?
+    fn reset_is_meant(self) -> bool {
+        self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0
+    }
+
     /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
     #[must_use]
     pub fn reset_is_end(self) -> bool {
-        let meant = || self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0;
         let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
         matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE)
             && self.slot.stage() == Stage::Active
-            && !meant()
+            && !self.reset_is_meant()
             && self.all_was_read()
             && self.all_has_come()
     }
@@ -640,11 +651,20 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let rx = &slot.rx;
         let active = self.live();
+        if sink.filled() > 0 && self.is_at_mark() {
+            return Ok(Step::Done(Take::Mark));
+        }
         // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
         let mut there = kernel::readable(self.fd);
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
-        if there == 0 && looked == Ok(1) && kernel::at_mark(self.fd) {
-            // What follows urgent data is not counted. A writer that sent any never upgrades again: no boundary can come.
+        let at_mark = there == 0
+            && match looked {
+                Ok(1) => kernel::at_mark(self.fd),
+                Err(libc::EAGAIN) => self.is_at_mark(),
+                _ => false,
+            };
+        if at_mark {
+            // What follows urgent data is not counted, and the kernel steps over the byte itself, in the receive. A writer that sent any never upgrades again: no boundary can come.
             there = u64::MAX;
         }
         fence(SeqCst);
@@ -678,6 +698,10 @@ impl<'a> Endpoint<'a> {
             // SAFETY: the sink's place is writable for `len` bytes.
             unsafe { kernel::recv(self.fd, &piece, 0) }
         };
+        if at_mark && !kernel::at_mark(self.fd) {
+            // The urgent byte was stepped over.
+            Slot::count(&rx.received, 1);
+        }
         match got {
             Ok(got) => {
                 sink.moved(got);
@@ -693,6 +717,21 @@ impl<'a> Endpoint<'a> {
             Err(libc::EAGAIN) => Ok(Step::Done(Take::Nothing)),
             Err(errno) => Ok(Step::Done(self.failed(errno))),
         }
+    }
+
+    /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the direction then.
+    fn is_at_mark(self) -> bool {
+        (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd)
+    }
+
+    /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then answer a receive that takes nothing.
+    #[must_use]
+    pub fn stays_on_tcp(self) -> bool {
+        self.slot.stage() == Stage::Active
+            && !self.slot.has(flag::LEAVING)
+            && !self.rx_in_ring()
+            && self.incoming().epoch().load(Acquire) == self.slot.rx.phase.load(Relaxed)
+            && self.outgoing().asked_back()
     }
 
     /// Looks at the next bytes and leaves them, across one switch in either direction: a program may wait for a whole message by peeking.
@@ -752,6 +791,9 @@ impl<'a> Endpoint<'a> {
                 let record = self.record(direction, phase + 1)?;
                 self.discard_tokens(record.tcp - rx.received.load(Relaxed));
                 if rx.received.load(Relaxed) == record.tcp {
+                    if sink.filled() > 0 && self.is_at_mark() {
+                        return Ok(Take::Mark);
+                    }
                     let there = kernel::readable(self.fd);
                     // SAFETY: the caller's promise.
                     unsafe { self.peek_kernel(sink, there) };
@@ -1199,8 +1241,17 @@ impl<'a> Endpoint<'a> {
             }
         } else {
             match (epoch > phase).then(|| self.record(direction, phase + 1)) {
+                Some(Ok(record)) if there < record.tcp - received => there,
                 Some(Ok(record)) => {
-                    there.min(record.tcp - received) + if there >= record.tcp - received { in_ring(record.ring) } else { 0 }
+                    // The writer may have left the ring again before this reader came to it.
+                    let behind = match (epoch > phase + 1).then(|| self.record(direction, epoch)) {
+                        Some(Ok(down)) => {
+                            down.ring.wrapping_sub(record.ring).min(1 << 30) + there.saturating_sub(down.tcp - received)
+                        }
+                        Some(Err(_)) => 0,
+                        None => in_ring(record.ring),
+                    };
+                    record.tcp - received + behind
                 }
                 Some(Err(_)) => 0,
                 None => there,

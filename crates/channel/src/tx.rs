@@ -1,6 +1,7 @@
 //! The writer's side of a direction: everything here happens under the send lock.
 
 use crate::catchup;
+use crate::finish;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
@@ -168,15 +169,20 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn arrange(self, flags: c_int) -> Result<bool, Corrupt> {
         let slot = self.slot;
+        let urgent = flags & libc::MSG_OOB != 0;
         match slot.stage() {
             Stage::Active => {}
             // By another thread, the service's perhaps, while this one waited for room in a ring that nobody will read.
             Stage::Broken => return Err(Corrupt),
-            _ => return Ok(true),
+            _ => {
+                if urgent {
+                    finish::hold(self, Reason::Urgent);
+                }
+                return Ok(true);
+            }
         }
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed);
-        let urgent = flags & libc::MSG_OOB != 0;
         let quiet = !direction.held()
             && (direction.freeze_epoch().load(Relaxed) != epoch || epoch & 1 == 0)
             && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
@@ -192,10 +198,11 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
-            if self.frozen() || slot.has(flag::HOLD) {
-                self.downgrade();
-            } else if urgent || self.is_cut() {
+            let held = slot.has(flag::HOLD);
+            if !self.frozen() && (urgent || !held && self.is_cut()) {
                 self.ask_for_freeze();
+                self.downgrade();
+            } else if self.frozen() || held {
                 self.downgrade();
             } else if direction.held() || chaos == Some(0) {
                 self.leave_ring();
@@ -203,6 +210,10 @@ impl<'a> Endpoint<'a> {
             if slot.stage() == Stage::Broken {
                 return Err(Corrupt);
             }
+        }
+        if urgent && !slot.has(flag::HOLD) {
+            // Not before the freeze was asked for: a writer that sees the hold leaves its ring at once. Before the mark: a reader that sees the hold looks for it.
+            finish::hold(self, Reason::Urgent);
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
             self.pay_tokens();

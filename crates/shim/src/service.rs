@@ -109,7 +109,10 @@ pub fn watch(endpoint: Endpoint<'static>) {
         return;
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
-    control(libc::EPOLL_CTL_ADD, endpoint.fd, events as u32, u64::from(index));
+    if !control(libc::EPOLL_CTL_ADD, endpoint.fd, events as u32, u64::from(index)) {
+        // The socket was another slot's, before it was connected anew.
+        control(libc::EPOLL_CTL_MOD, endpoint.fd, events as u32, u64::from(index));
+    }
     endpoint.show_service();
 }
 
@@ -120,15 +123,16 @@ pub fn forget(index: u32) {
     }
 }
 
-fn control(operation: c_int, fd: c_int, events: u32, data: u64) {
+fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: `event` is readable.
-    let _ = unsafe {
+    let done = unsafe {
         sys::raw(
             Sysno::epoll_ctl,
             [EPOLL.load(Ordering::Relaxed) as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0],
         )
     };
+    done.is_ok()
 }
 
 fn ring() {

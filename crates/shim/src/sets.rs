@@ -308,6 +308,28 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     }
 }
 
+/// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
+pub fn disconnecting(fd: c_int, slot: u32) {
+    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    for (index, registration) in places {
+        let Some(set) = set_at(index) else { continue };
+        set.inner.with(|inner| {
+            inner.hot.retain(|hot| *hot != registration);
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return };
+            if entry.masked {
+                entry.mask(set, false);
+                if !entry.disabled {
+                    retell(set.fd.load(Ordering::Relaxed), registration, entry);
+                }
+            }
+            (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
+        });
+    }
+    if fds::count(slot) <= 1 {
+        fresh(slot);
+    }
+}
+
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
     forget_data(inner, index);

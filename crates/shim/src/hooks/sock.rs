@@ -48,13 +48,11 @@ pub(super) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len
     // SAFETY: the program's own arguments.
     let disconnects = unsafe { disconnects(address, len) };
     if disconnects {
-        ops::fd::replacing(fd);
+        ops::sock::disconnecting(fd);
     }
     // SAFETY: the program's own arguments.
     let result = unsafe { next::connect(fd, address, len) };
-    if disconnects {
-        keeping_errno(|| ops::fd::created(fd, ops::fd::Kind::Socket));
-    } else if result == 0 || matches!(errno(), libc::EINPROGRESS | libc::EINTR) {
+    if !disconnects && (result == 0 || matches!(errno(), libc::EINPROGRESS | libc::EINTR)) {
         // An interrupted connect goes on by itself.
         keeping_errno(|| ops::sock::connected(fd));
     }

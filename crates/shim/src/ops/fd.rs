@@ -90,6 +90,11 @@ fn close_endpoint(fd: c_int) -> Outcome<c_int> {
 /// Lets go of an endpoint's descriptor. True if the socket ends with it.
 fn release(fd: c_int, slot: u32) -> bool {
     sets::closing(fd, Some(slot));
+    part(fd, slot)
+}
+
+/// [`release`], except for the descriptor's places in epoll sets.
+pub fn part(fd: c_int, slot: u32) -> bool {
     let last = runtime::let_go(fd, slot);
     if fds::count(slot) == 0 {
         service::forget(slot);

@@ -223,7 +223,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         let taken = if endpoint.is_surely_empty() { Take::Nothing } else { unsafe { endpoint.take(&mut sink, peek) } };
         match taken {
             Take::Bytes(_) if sink.filled() >= least => break,
-            Take::End => break,
+            Take::End | Take::Mark => break,
             Take::Error(errno) => {
                 if sink.filled() > 0 {
                     endpoint.keep_error(errno);
@@ -233,6 +233,10 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             }
             Take::Bytes(_) => quick = false,
             Take::Nothing => {}
+        }
+        if peek && least > 1 && endpoint.stays_on_tcp() {
+            // A mark may be what ends it, and only the kernel knows where that is.
+            return Outcome::Libc;
         }
         if !waits(endpoint, flags) {
             if sink.filled() > 0 {
@@ -308,9 +312,6 @@ unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
             Some(if n < 0 { Outcome::Failed(errno) } else { Outcome::Done(n) })
         }
         Stage::Settling => {
-            if flags & libc::MSG_OOB != 0 {
-                ginnel_channel::finish::hold(endpoint, Reason::Urgent);
-            }
             advance(endpoint, true);
             None
         }
@@ -386,9 +387,6 @@ impl<'a> Source<'a> {
 /// # Safety
 /// The iovecs describe readable memory.
 unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
-    if flags & libc::MSG_OOB != 0 {
-        ginnel_channel::finish::hold(endpoint, Reason::Urgent);
-    }
     // Where it is so, the kernel answers.
     let _ = endpoint.reader_died();
     if iov.len() <= 16 {

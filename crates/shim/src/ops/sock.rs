@@ -1,7 +1,7 @@
 //! The life of a connection: connect, accept, shutdown, options.
 use super::Outcome;
 use crate::fds::{self, Entry};
-use crate::{next, runtime};
+use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::{kernel, path};
@@ -24,6 +24,24 @@ pub fn accepted(listener: c_int, fd: c_int, _nonblocking: bool) {
 pub fn connected(fd: c_int) {
     if runtime::classify(fd) == Entry::Tcp {
         let _ = runtime::adopt(fd, true);
+    }
+}
+
+/// Before a `connect` to no address, which resets the connection. The socket lives on, and is looked at anew when it is next used.
+pub fn disconnecting(fd: c_int) {
+    match fds::get(fd) {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            if let Some(endpoint) = runtime::known(fd) {
+                endpoint.disconnect();
+            }
+            sets::disconnecting(fd, slot);
+            fds::take(fd);
+            if super::fd::part(fd, slot) {
+                runtime::ended(slot);
+            }
+        }
+        Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Plain => fds::set(fd, Entry::Unknown),
+        Entry::Epoll(_) | Entry::Own | Entry::Unknown => {}
     }
 }
 
