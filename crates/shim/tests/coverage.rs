@@ -47,7 +47,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "scheduling and limits",
-        "sched_* nice getpriority setpriority getrlimit* setrlimit* prlimit* getrusage ulimit vlimit getcpu sprofil profil",
+        "sched_* nice getpriority setpriority getrusage ulimit vlimit getcpu sprofil profil",
     ),
     (
         "processes, otherwise",
