@@ -45,10 +45,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
         "time",
         "time time?s timespec* timeg* timel* timezone ?timeofday *timeofday *times *time *time_r *time64 timer_* timespec_* clock* adjtimex sleep usleep nanosleep tzset dysize getdate* ntp_gettimex getitimer setitimer",
     ),
-    (
-        "scheduling and limits",
-        "sched_* nice getpriority setpriority getrusage ulimit vlimit getcpu sprofil profil",
-    ),
+    ("scheduling and limits", "sched_* nice getpriority setpriority getrusage ulimit vlimit getcpu sprofil profil"),
     (
         "processes, otherwise",
         "wait wait3 wait4 waitid waitpid getpid getppid gettid getpgid setpgid getpgrp setpgrp bsd_getpgrp getsid setsid *setjmp* *longjmp* getcontext setcontext makecontext swapcontext cxa_* on_exit ptrace personality process_vm_*",
