@@ -7,19 +7,13 @@ use crate::{Done, Stand, build};
 /// A name and the shim's settings.
 pub type Way = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// The ways in which each program is run under the shim. See [`applies`].
+/// The ways in which each program is run under the shim. See [`ways`].
 const WAYS: [Way; 4] = [
     ("fifo", &[]),
     ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
     (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
     (CHAOS, &[("GINNEL_CHAOS", "7:8")]),
 ];
-
-/// The ways in which programs are run.
-#[must_use]
-pub fn ways() -> &'static [Way] {
-    &WAYS
-}
 
 const TINY: &str = "tiny";
 const CHAOS: &str = "chaos";
@@ -48,14 +42,14 @@ const NEED_NO_ROOM: [&str; 17] = [
     "threads_share",
 ];
 
-/// Whether `name` is to be run in `way`.
-#[must_use]
-pub fn applies(name: &str, way: &Way) -> bool {
-    match way.0 {
+/// The ways in which `name` is to be run.
+pub fn ways(name: &str) -> impl Iterator<Item = &'static Way> {
+    let applies = move |way: &&Way| match way.0 {
         TINY => NEED_NO_ROOM.contains(&name),
         CHAOS => END_WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
         _ => true,
-    }
+    };
+    WAYS.iter().filter(applies)
 }
 
 /// All that there are: each file in `tests/programs` but those that only serve others.

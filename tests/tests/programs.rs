@@ -2,7 +2,7 @@
 //! there bytes have gone through rings. See `tests/programs`.
 
 use ginnel_tests::Stand;
-use ginnel_tests::programs::{all, applies, run, stand, ways};
+use ginnel_tests::programs::{all, run, stand, ways};
 
 fn says(stand: &Stand, name: &str) -> String {
     let done = run(stand, name).unwrap_or_else(|seen| panic!("{name}: {seen}"));
@@ -18,7 +18,7 @@ fn plain(name: &str) {
 fn same_under_the_shim(name: &str) {
     let expected = says(&stand(name, None), name);
     let mut carried = 0;
-    for way in ways().iter().filter(|way| applies(name, way)) {
+    for way in ways(name) {
         let stand = stand(name, Some(way));
         assert_eq!(says(&stand, name), expected, "{name}, {}: not what it says without the shim", way.0);
         carried += stand.report().ring_bytes();

@@ -199,10 +199,10 @@ impl<'a> Endpoint<'a> {
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
             let held = slot.has(flag::HOLD);
-            if !self.frozen() && (urgent || !held && self.is_cut()) {
-                self.ask_for_freeze();
+            if self.frozen() || held && !urgent {
                 self.downgrade();
-            } else if self.frozen() || held {
+            } else if urgent || self.is_cut() {
+                self.ask_for_freeze();
                 self.downgrade();
             } else if direction.held() || chaos == Some(0) {
                 self.leave_ring();

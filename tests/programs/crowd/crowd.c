@@ -25,7 +25,7 @@ static void speak(int *fds, int count) {
 int main(int argc, char **argv) {
     CHECK(argc >= 5);
     bool client = !strcmp(argv[1], "client");
-    int count = atoi(argv[4]), *fds = calloc((size_t)count, sizeof *fds), one = 1;
+    int count = atoi(argv[4]), *fds = calloc((size_t)count, sizeof *fds);
     struct rlimit limit = {(rlim_t)count + 1000, (rlim_t)count + 1000};
     CHECK(fds && signal(SIGUSR1, end) != SIG_ERR);
     IS(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -45,10 +45,7 @@ int main(int argc, char **argv) {
         while (!over) poll(NULL, 0, 50);
         speak(fds, count);
     } else {
-        int listener = socket(AF_INET, SOCK_STREAM, 0);
-        IS(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
-        IS(bind(listener, (void *)&at, sizeof at), 0);
-        IS(listen(listener, 4096), 0);
+        int listener = listen_at(&at, 4096);
         say("listening");
         for (int i = 0; i < count; i++) CHECK((fds[i] = accept(listener, NULL, NULL)) >= 0);
         for (bool more = true; more;)

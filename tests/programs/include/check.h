@@ -163,6 +163,16 @@ static inline int listen_on(struct sockaddr_in *at) {
     return fd;
 }
 
+// At an address that was agreed on, also right after another has listened there.
+static inline int listen_at(const struct sockaddr_in *at, int backlog) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    CHECK(fd >= 0);
+    IS(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
+    IS(bind(fd, (const void *)at, sizeof *at), 0);
+    IS(listen(fd, backlog), 0);
+    return fd;
+}
+
 static inline int connect_to(const struct sockaddr_in *at) {
     int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
     CHECK(fd >= 0);

@@ -110,14 +110,11 @@ int main(int argc, char **argv) {
     CHECK(argc == 4);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[3]))};
     CHECK(inet_pton(AF_INET, argv[2], &at.sin_addr) == 1);
-    int who = !strcmp(argv[1], "client"), fd, one = 1;
+    int who = !strcmp(argv[1], "client"), fd;
     if (who) {
         fd = connect_to(&at);
     } else {
-        int listener = socket(AF_INET, SOCK_STREAM, 0);
-        IS(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
-        IS(bind(listener, (void *)&at, sizeof at), 0);
-        IS(listen(listener, 1), 0);
+        int listener = listen_at(&at, 1);
         say("listening");
         fd = accept_from(listener);
     }

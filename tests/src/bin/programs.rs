@@ -1,7 +1,7 @@
 //! The behaviour programs by hand, as one table: `cargo run --release -p ginnel-tests --bin programs -- [--full] [NAME…]`.
 //! A program that hangs is looked at after 40 s; with `--full` all that is then seen is shown, else its first lines.
 
-use ginnel_tests::programs::{all, applies, run, stand, ways};
+use ginnel_tests::programs::{all, run, stand, ways};
 
 fn main() {
     ginnel_tests::exit_on_panic();
@@ -12,7 +12,7 @@ fn main() {
     for name in &names {
         let expected = run(&stand(name, None), name).unwrap_or_else(|seen| panic!("{name} hangs on TCP: {seen}"));
         assert!(expected.success(), "{name} fails on TCP: {expected}");
-        for way in ways().iter().filter(|way| applies(name, way)) {
+        for way in ways(name) {
             let stand = stand(name, Some(way));
             let why = match run(&stand, name) {
                 Err(seen) => seen,

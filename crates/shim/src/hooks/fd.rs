@@ -35,18 +35,18 @@ pub(super) unsafe extern "C" fn closefrom(low: c_int) {
 /// A copy of `old` was made.
 fn copied(old: c_int, new: c_int) -> c_int {
     if new >= 0 {
-        if !bypass_process() {
+        if bypass_process() {
+            stays_open(old);
+        } else {
             keeping_errno(|| ops::fd::duplicated(old, new));
-        } else if in_lent_memory() {
-            keeping_errno(|| ops::lent::kept(old));
         }
     }
     new
 }
 
-/// `fd` stays open in whatever program follows.
+/// `fd`, or a copy of it, stays open in whatever program follows.
 fn stays_open(fd: c_int) {
-    if bypass_process() && in_lent_memory() {
+    if in_lent_memory() {
         keeping_errno(|| ops::lent::kept(fd));
     }
 }

@@ -4,6 +4,11 @@ use crate::{next, ops};
 use core::ptr;
 use libc::{c_int, pid_t, rlimit64};
 
+/// Is a limit on this resource of this process's own not simply the kernel's to set and to tell?
+fn concerns(resource: c_int) -> bool {
+    !bypass_process() && ops::limits::concerns(resource)
+}
+
 /// Sets, by `set`, a limit of this process's own.
 ///
 /// # Safety
@@ -12,7 +17,7 @@ unsafe fn setting(resource: c_int, limit: *const rlimit64, set: impl FnOnce(*con
     let mut present = rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `present` is writable; a limit by the caller's promise.
     let raised = unsafe {
-        if limit.is_null() || bypass_process() || next::prlimit64(0, resource, ptr::null(), &raw mut present) < 0 {
+        if limit.is_null() || !concerns(resource) || next::prlimit64(0, resource, ptr::null(), &raw mut present) < 0 {
             None
         } else {
             ops::limits::raise(resource, limit.read_unaligned(), present.rlim_max)
@@ -31,7 +36,7 @@ unsafe fn setting(resource: c_int, limit: *const rlimit64, set: impl FnOnce(*con
 /// # Safety
 /// `limit` is null or writable.
 unsafe fn read(resource: c_int, limit: *mut rlimit64, result: c_int) -> c_int {
-    if result >= 0 && !limit.is_null() && !bypass_process() {
+    if result >= 0 && !limit.is_null() && concerns(resource) {
         keeping_errno(|| {
             // SAFETY: not null, and the kernel just filled it.
             unsafe {
@@ -60,23 +65,15 @@ pub(super) unsafe extern "C" fn getrlimit(resource: c_int, limit: *mut rlimit64)
 pub(super) unsafe extern "C" fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int {
     // SAFETY: the program's own arguments. What was is told as it was before a new limit was noted.
     unsafe {
-        if process != 0 && process != libc::getpid() {
+        if process != 0 && process != libc::getpid() || !concerns(resource) {
             return next::prlimit64(process, resource, new, old);
         }
-        if !old.is_null() && !new.is_null() {
-            let mut before = rlimit64 { rlim_cur: 0, rlim_max: 0 };
-            if read(resource, &raw mut before, next::prlimit64(0, resource, ptr::null(), &raw mut before)) < 0 {
-                return -1;
-            }
-            let result = setting(resource, new, |new| next::prlimit64(0, resource, new, ptr::null_mut()));
-            if result >= 0 {
-                old.write_unaligned(before);
-            }
-            return result;
+        let mut before = rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        let read = read(resource, &raw mut before, next::prlimit64(0, resource, ptr::null(), &raw mut before));
+        let result = if read < 0 || new.is_null() { read } else { setrlimit(resource, new) };
+        if result >= 0 && !old.is_null() {
+            old.write_unaligned(before);
         }
-        if new.is_null() {
-            return read(resource, old, next::prlimit64(process, resource, new, old));
-        }
-        setting(resource, new, |new| next::prlimit64(process, resource, new, old))
+        result
     }
 }

@@ -11,6 +11,12 @@ const PRIVATE: u64 = 16 << 20;
 /// How much higher than the program said its limits on address space and private memory are; 0: as it said, or none were set.
 static RAISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
+/// Does the shim take any of a resource?
+#[must_use]
+pub fn concerns(resource: c_int) -> bool {
+    share(resource).is_some()
+}
+
 /// What the shim takes of a resource, and where it is noted; `None` where it is none of these.
 fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
     let [space, private] = &RAISED;
