@@ -89,6 +89,7 @@ programs! {
     queue_sizes
     receive_options
     receive_timeout
+    receives_nothing
     send_timeout
     several_sets
     shells

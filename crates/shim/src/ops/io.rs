@@ -198,7 +198,12 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     let peek = flags & libc::MSG_PEEK != 0;
     let mut sink = Sink::new(iov, flags & libc::MSG_TRUNC != 0 && !peek);
     if sink.room() == 0 {
-        return Outcome::Done(0);
+        // TCP waits until something could be received, and takes nothing.
+        let mut byte = 0u8;
+        let piece = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        // SAFETY: one writable byte.
+        let looked = unsafe { recv_carried(endpoint, &piece, flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK) };
+        return if let Outcome::Done(_) = looked { Outcome::Done(0) } else { looked };
     }
     let mut least = 1;
     if flags & libc::MSG_WAITALL != 0 && waits(endpoint, flags) {
