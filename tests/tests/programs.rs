@@ -63,6 +63,7 @@ programs! {
     edge_short_writes
     epoll_across_fork
     exclusive
+    exec_fails
     exec_keeps
     exit_without_close
     fork_fails

@@ -65,6 +65,48 @@ const ASKS_PAUSE: u64 = 20;
 /// How long a pause waits for the thread to be gone, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 
+/// The thread is doing something, or is not to.
+static WORKING: AtomicBool = AtomicBool::new(false);
+/// [`stand_still`] has it.
+static STILL: AtomicBool = AtomicBool::new(false);
+/// How long an exec waits for the thread to come to a place where it may be ended, nanoseconds.
+const HURRY: u64 = 100_000_000;
+
+/// From here on the thread does nothing: an exec is to end it, and in the middle of a receive it would leave counts half written, or a lock held by a process that lives on.
+pub fn stand_still() {
+    let end = sys::monotonic_ns() + HURRY;
+    while WORKING.swap(true, Ordering::Acquire) {
+        if sys::monotonic_ns() > end {
+            return;
+        }
+        sys::yield_now();
+    }
+    STILL.store(true, Ordering::Relaxed);
+}
+
+/// The exec failed.
+pub fn go_on() {
+    if STILL.swap(false, Ordering::Relaxed) {
+        WORKING.store(false, Ordering::Release);
+    }
+}
+
+/// The thread begins to work. An exec that has not ended it for a second has failed, without a word where it was an `execl`.
+fn work() {
+    let end = sys::monotonic_ns() + 10 * HURRY;
+    while WORKING.swap(true, Ordering::Acquire) {
+        if sys::monotonic_ns() > end && STILL.load(Ordering::Relaxed) {
+            crate::ops::process::not_executed();
+        }
+        let _ = kernel::poll(-1, 0, 1);
+    }
+}
+
+/// It may be ended now.
+fn rest() {
+    WORKING.store(false, Ordering::Release);
+}
+
 /// Runs `work` while the thread is not using a descriptor of `slot`.
 pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
     let guard = GUARDS.get(slot as usize % GUARDS.len());
@@ -346,6 +388,7 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
 
 fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
+    work();
     let mut reclaimed = sys::monotonic_ns();
     let mut again = Again::default();
     let (mut woken, mut next, mut next_path, mut passing) = (true, 0, 0, false);
@@ -364,7 +407,7 @@ fn run(generation: usize) {
         let left = if passing { left.min(SETTLING_TICK) } else { left };
         woken = sleep(attachment, c_int::try_from(left).unwrap_or(c_int::MAX));
         if GENERATION.load(Ordering::Acquire) != generation {
-            return;
+            return rest();
         }
         passing = hand_over_passed();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
@@ -417,10 +460,12 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
         }
     }
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+    rest();
     // SAFETY: room for 64 events.
     let got = unsafe {
         sys::raw(Sysno::epoll_pwait, [EPOLL.load(Ordering::Relaxed) as usize, events.as_mut_ptr() as usize, 64, ms as usize, 0, 8])
     };
+    work();
     if let Some(waiter) = waiter {
         waiter.awake(&attachment.segment);
         waiter.take(&attachment.segment, serve);
@@ -591,7 +636,7 @@ pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
     PAUSES.store(0, Ordering::Relaxed);
     PAUSED.store(false, Ordering::Relaxed);
-    for guard in &GUARDS {
+    for guard in GUARDS.iter().chain([&WORKING, &STILL]) {
         guard.store(false, Ordering::Relaxed);
     }
     for word in &WATCHED {

@@ -930,14 +930,27 @@ fn is_epoll(fd: c_int) -> bool {
     name.get(..got.unwrap_or(0)).is_some_and(|name| name.ends_with(b"[eventpoll]"))
 }
 
-/// Before an exec: the new program knows nothing of tags.
+/// Before an exec: the new program knows nothing of tags, nor what is masked.
 pub fn untag() {
+    each_disguised(|epfd, _, entry| {
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
+    });
+}
+
+/// The exec did not happen.
+pub fn tag_again() {
+    each_disguised(retell);
+}
+
+/// Calls `work` with (set's descriptor, number, registration) for all of which the kernel has other words than the program's.
+fn each_disguised(work: impl Fn(c_int, u32, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
-            for entry in inner.registrations.iter().filter(|entry| entry.used && (entry.tagged || entry.masked) && entry.in_kernel)
-            {
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
+            for (index, entry) in inner.registrations.iter_mut().enumerate() {
+                if entry.used && entry.in_kernel && (entry.tagged || entry.masked) {
+                    work(epfd, u32::try_from(index).unwrap_or(0), entry);
+                }
             }
         });
     }

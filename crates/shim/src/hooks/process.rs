@@ -134,6 +134,14 @@ pub(super) unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *con
     }
 }
 
+/// An exec came back: it failed.
+pub(super) fn not_executed(result: c_int) -> c_int {
+    if !bypass_process() {
+        keeping_errno(ops::process::not_executed);
+    }
+    result
+}
+
 /// Before an exec of `file`, looked for in PATH.
 ///
 /// # Safety
@@ -197,7 +205,7 @@ pub(super) unsafe extern "C" fn execve(path: *const c_char, argv: *const *const 
     // SAFETY: the program's own arguments.
     unsafe {
         executing(path, -1, envp);
-        next::execve(path, argv, envp)
+        not_executed(next::execve(path, argv, envp))
     }
 }
 
@@ -206,7 +214,7 @@ unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c
     // SAFETY: the program's own arguments.
     unsafe {
         executing(path, -1, environment());
-        next::execv(path, argv)
+        not_executed(next::execv(path, argv))
     }
 }
 
@@ -215,7 +223,7 @@ unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> 
     // SAFETY: the program's own arguments.
     unsafe {
         executing_file(file, environment());
-        next::execvp(file, argv)
+        not_executed(next::execvp(file, argv))
     }
 }
 
@@ -224,7 +232,7 @@ unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, en
     // SAFETY: the program's own arguments.
     unsafe {
         executing_file(file, envp);
-        next::execvpe(file, argv, envp)
+        not_executed(next::execvpe(file, argv, envp))
     }
 }
 
@@ -233,7 +241,7 @@ unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const
     // SAFETY: the program's own arguments.
     unsafe {
         executing(ptr::null(), fd, envp);
-        next::fexecve(fd, argv, envp)
+        not_executed(next::fexecve(fd, argv, envp))
     }
 }
 
@@ -248,7 +256,7 @@ pub(super) unsafe extern "C" fn execveat(
     // SAFETY: the program's own arguments.
     unsafe {
         executing_at(at, path, envp, flags);
-        next::execveat(at, path, argv, envp, flags)
+        not_executed(next::execveat(at, path, argv, envp, flags))
     }
 }
 

@@ -181,6 +181,19 @@ pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_ch
     if !unsafe { keeps_shim(path, fd, envp) } {
         hand_over_inherited();
     }
+    service::stand_still();
+}
+
+/// The exec did not happen.
+pub fn not_executed() {
+    if !own::is_ours_by_number() {
+        return;
+    }
+    if let Some(attachment) = runtime::attachment() {
+        service::go_on();
+        sets::tag_again();
+        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, false);
+    }
 }
 
 /// Before `posix_spawn`, `system`, `popen` of a program: likewise. `path` null: /bin/sh.
