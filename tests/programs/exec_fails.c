@@ -1,6 +1,5 @@
 // An exec that fails changes nothing: connections are carried and told of as before.
 #include "check.h"
-#include <sys/epoll.h>
 
 extern char **environ;
 

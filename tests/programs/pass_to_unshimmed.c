@@ -20,19 +20,6 @@ static void peer_that_ends(int fd) {
     hear();
 }
 
-static void pass(int over, int fd) {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    memset(&control, 0, sizeof control);
-    struct msghdr m = {.msg_iov = &(struct iovec){"", 1}, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    IS(sendmsg(over, &m, 0), 1);
-}
-
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     for (int i = 0; i < 6; i++) {

@@ -99,6 +99,7 @@ programs! {
     signals_interrupt
     socket_options
     splice_late
+    splice_then_pass
     splice_through
     static_child
     stdio
@@ -108,6 +109,7 @@ programs! {
     urgent_mark
     vfork_keeps
     waitall_and_peek
+    writable_after_freeze
     ; not_yet
 }
 

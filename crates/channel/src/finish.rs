@@ -356,7 +356,7 @@ impl Endpoint<'_> {
     /// False where the kernel took no more within `patience_ns`.
     #[must_use]
     pub fn detach_outgoing(self, reason: Reason, patience_ns: u64) -> bool {
-        self.ask_for_freeze();
+        self.ask_for_all_back();
         {
             let _held = self.send_lock();
             hold(self, reason);

@@ -264,9 +264,15 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn ask_for_freeze(self) {
         let mut room: c_int = 0;
         let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
-        let unread = self.unread();
         // The kernel counts its own overhead too.
-        if !self.tx_in_ring() || unread == 0 || unread > u64::from(room.unsigned_abs()) / 2 || self.slot.has(flag::TX_SHUT) {
+        if self.unread() <= u64::from(room.unsigned_abs()) / 2 {
+            self.ask_for_all_back();
+        }
+    }
+
+    /// The same, however much it is: for a writer that can wait until the kernel has taken all of it.
+    pub(crate) fn ask_for_all_back(self) {
+        if !self.tx_in_ring() || self.unread() == 0 || self.slot.has(flag::TX_SHUT) {
             return;
         }
         self.outgoing().wish().store(self.slot.tx.epoch.load(Relaxed), SeqCst);
@@ -787,6 +793,30 @@ impl<'a> Endpoint<'a> {
         let asked = self.frozen() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         // Judged as a send judges: one that finds no room where there is said to be some would be made again and again. Nonsense: the send will say so.
         asked || self.slot.has(flag::TX_SHUT) || self.look_for_room(direction).map_or(true, |(room, _)| room >= self.enough())
+    }
+
+    /// Would a send find room? Does first what a send would do first: a switch may owe tokens, and bytes that were in the ring and go over TCP once more; where those fill the
+    /// kernel's buffer, it tells when there is room again. `told`: what the kernel says of its own room.
+    #[must_use]
+    pub fn sendable(self, told: bool) -> bool {
+        let slot = self.slot;
+        let owes = || slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
+        let in_ring = self.tx_in_ring();
+        if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) || !(if in_ring { self.frozen() } else { owes() }) {
+            return if in_ring { self.writable() } else { told };
+        }
+        {
+            let _held = self.send_lock();
+            if self.tx_in_ring() && self.frozen() {
+                self.downgrade();
+            }
+            self.pay_tokens();
+            if self.resend().is_err() {
+                self.break_off(Reason::Corrupt);
+                return true;
+            }
+        }
+        if self.tx_in_ring() { self.writable() } else { !owes() && kernel::poll(self.fd, libc::POLLOUT, 0) & libc::POLLOUT != 0 }
     }
 
     /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.

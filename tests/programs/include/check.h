@@ -286,6 +286,20 @@ static inline uint32_t epolled(int set, int fd, int ms) {
     return n ? ev[0].events : 0;
 }
 
+// Passes a descriptor over a unix socket (SCM_RIGHTS).
+static inline void pass(int over, int fd) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    memset(&control, 0, sizeof control);
+    struct msghdr m = {.msg_iov = &(struct iovec){"", 1}, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    IS(sendmsg(over, &m, 0), 1);
+}
+
 static inline void nonblocking(int fd) { IS(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0); }
 
 static inline void when_readable(int fd) { CHECK(polled(fd, POLLIN, PATIENCE) & POLLIN); }

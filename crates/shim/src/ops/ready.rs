@@ -180,8 +180,8 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
             if ring & IN != 0 || kernel & IN != 0 && endpoint.tidy() {
                 ready |= events & IN;
             }
-            let active = endpoint.slot.stage() == Stage::Active;
-            if ring & OUT != 0 || kernel & OUT != 0 && !(active && endpoint.tx_in_ring()) {
+            let in_ring = endpoint.slot.stage() == Stage::Active && endpoint.tx_in_ring();
+            if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
             }
             as_end(endpoint, u32::from(ready.cast_unsigned())) as i16

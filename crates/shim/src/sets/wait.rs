@@ -9,6 +9,7 @@ use crate::wait::{self, Deadline, ticks};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
+use ginnel_channel::kernel;
 use ginnel_channel::layout::NO_EOF;
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
@@ -254,7 +255,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         }
     }
     if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !entry.wants(libc::EPOLLET)) {
-        if endpoint.writable() {
+        if endpoint.sendable(false) {
             events |= entry.events & OUT;
         } else {
             entry.hide(set, epfd, index);
@@ -769,12 +770,17 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             events &= !IN;
         }
         if endpoint.slot.stage() == Stage::Active {
-            if unmask(set, epfd, index, entry, endpoint) {
-                events |= entry.events & OUT;
-            }
-            if events & OUT != 0 && endpoint.tx_in_ring() && !endpoint.writable() {
-                events &= !OUT;
-                entry.hide(set, epfd, index);
+            let unmasked = unmask(set, epfd, index, entry, endpoint) && entry.events & OUT != 0;
+            if unmasked || events & OUT != 0 {
+                let told = events & OUT != 0 || kernel::poll(endpoint.fd, libc::POLLOUT, 0) & libc::POLLOUT != 0;
+                if endpoint.sendable(told) {
+                    events |= entry.events & OUT;
+                } else {
+                    events &= !OUT;
+                    if endpoint.tx_in_ring() {
+                        entry.hide(set, epfd, index);
+                    }
+                }
             }
             if events & IN != 0 && endpoint.rx_in_ring() {
                 let key = key(endpoint);
