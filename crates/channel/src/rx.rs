@@ -186,6 +186,11 @@ impl<'a> Endpoint<'a> {
         if slot.has(flag::COUNTED)
             && let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED))
         {
+            let uncounted = facts.received.wrapping_sub(slot.rx.received.load(Relaxed));
+            if self.rx_in_ring() && uncounted < 1 << 32 {
+                // Only tokens are taken from the kernel there.
+                Slot::count(&slot.rx.tokens, uncounted);
+            }
             slot.rx.received.store(facts.received, Relaxed);
             self.incoming().received().store(facts.received, Relaxed);
         }
