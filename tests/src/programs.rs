@@ -8,15 +8,17 @@ use crate::{Done, Stand, build};
 pub type Way = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The ways in which each program is run under the shim. See [`ways`].
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 5] = [
     ("fifo", &[]),
     ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
     (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
     (CHAOS, &[("GINNEL_CHAOS", "7:8")]),
+    (DEAF, &[("GINNEL_DEAF", "1")]),
 ];
 
 const TINY: &str = "tiny";
 const CHAOS: &str = "chaos";
+const DEAF: &str = "deaf";
 
 /// Those in which an end of file, or a death, falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
 const END_WITHIN_SWITCHES: [&str; 2] = ["killed_peer", "pass_to_unshimmed"];
@@ -46,6 +48,7 @@ const NEED_NO_ROOM: [&str; 17] = [
 pub fn ways(name: &str) -> impl Iterator<Item = &'static Way> {
     let applies = move |way: &&Way| match way.0 {
         TINY => NEED_NO_ROOM.contains(&name),
+        DEAF => name == "signals_while_full",
         CHAOS => END_WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
         _ => true,
     };

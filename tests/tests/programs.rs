@@ -97,6 +97,7 @@ programs! {
     short_connections
     shutdown_wakes
     signals_interrupt
+    signals_while_full
     socket_options
     splice_late
     splice_then_pass

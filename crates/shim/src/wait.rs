@@ -584,7 +584,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
     let _ = limit.standstill(head());
     let woken = loop {
-        if endpoint.writable() || waiter.as_ref().is_some_and(|waiter| !waiter.is_current()) {
+        if !endpoint.tx_in_ring() || endpoint.writable() || waiter.as_ref().is_some_and(|waiter| !waiter.is_current()) {
             break Woken::Again;
         }
         let mut events = libc::POLLRDHUP;
@@ -630,11 +630,8 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
                 }
                 break Woken::Again;
             }
-            Err(libc::EINTR) => {
-                if let Some(woken) = interrupted(end.is_some()) {
-                    break woken;
-                }
-            }
+            // Signals may come faster than the time passes after which it is to look again.
+            Err(libc::EINTR) => break interrupted(end.is_some()).unwrap_or(Woken::Again),
             Err(_) => break Woken::Again,
         }
     };
