@@ -74,6 +74,7 @@ programs! {
     leaves_many
     limits_memory
     linger_zero_resets
+    looks_beside_a_set
     low_water
     message_calls
     mixed_descriptors
@@ -104,6 +105,7 @@ programs! {
     splice_through
     static_child
     stdio
+    threads_on_one_set
     threads_share
     unread_data_resets
     unshare_alone

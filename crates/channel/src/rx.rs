@@ -215,7 +215,7 @@ impl<'a> Endpoint<'a> {
             let filled = sink.filled();
             let step = if self.rx_in_ring() {
                 // SAFETY: the caller's promise.
-                unsafe { self.step_in_ring(sink)? }
+                unsafe { self.step_in_ring(sink, Sweeper::ArmsNext)? }
             } else {
                 // SAFETY: the caller's promise.
                 unsafe { self.step_in_kernel(sink)? }
@@ -251,7 +251,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     #[inline]
-    unsafe fn step_in_ring(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
+    unsafe fn step_in_ring(self, sink: &mut Sink<'_>, sweeper: Sweeper) -> Result<Step, Corrupt> {
         let slot = self.slot;
         let rx = &slot.rx;
         let direction = self.incoming();
@@ -293,7 +293,7 @@ impl<'a> Endpoint<'a> {
             available = available.min(left);
         }
         if available == 0 {
-            return self.ring_is_empty(direction, down);
+            return self.ring_is_empty(direction, down, sweeper);
         }
         // SAFETY: the ring's place was checked when it was stored.
         let span = unsafe {
@@ -362,7 +362,7 @@ impl<'a> Endpoint<'a> {
 
     /// The ring holds nothing more (for now, or up to the downgrade).
     #[cold]
-    fn ring_is_empty(self, direction: Direction<'_>, down: Option<Record>) -> Result<Step, Corrupt> {
+    fn ring_is_empty(self, direction: Direction<'_>, down: Option<Record>, sweeper: Sweeper) -> Result<Step, Corrupt> {
         let slot = self.slot;
         let rx = &slot.rx;
         if let Some(record) = down {
@@ -394,17 +394,17 @@ impl<'a> Endpoint<'a> {
             if eof != tail {
                 return Err(Corrupt);
             }
-            return self.ask_kernel();
+            return self.ask_kernel(sweeper);
         }
         if slot.attention.load(Relaxed) & attention::KERNEL != 0 {
-            return self.ask_kernel();
+            return self.ask_kernel(sweeper);
         }
         Ok(Step::Done(Take::Nothing))
     }
 
     /// The ring is empty and the kernel reported something: a token, FIN, or an error.
     #[cold]
-    fn ask_kernel(self) -> Result<Step, Corrupt> {
+    fn ask_kernel(self, sweeper: Sweeper) -> Result<Step, Corrupt> {
         self.slot.attention.fetch_and(!attention::KERNEL, SeqCst);
         let direction = self.incoming();
         match self.look_kept() {
@@ -417,7 +417,7 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
-                if self.sweep(None) == Swept::Tokens(0) {
+                if self.sweep(sweeper) == Swept::Tokens(0) {
                     // Urgent data that went past the shim would keep the socket readable for ever, and nothing to receive.
                     if kernel::at_mark(self.fd) {
                         fence(SeqCst);
@@ -538,6 +538,10 @@ impl<'a> Endpoint<'a> {
             })
         });
         let Some(held) = held else { return Take::End };
+        if !self.tx_in_ring() || self.slot.has(flag::TX_SHUT) {
+            // Another thread went back to TCP meanwhile: a token would be data there.
+            return Take::End;
+        }
         Slot::count(&self.slot.tx.owed, 1);
         self.pay_tokens();
         drop(held);
@@ -750,14 +754,18 @@ impl<'a> Endpoint<'a> {
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         // SAFETY: `none` has no buffers: nothing is stored.
-        let mut answer = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none)? } else { self.step_in_kernel(&mut none)? } };
+        let mut answer = unsafe {
+            if self.rx_in_ring() { self.step_in_ring(&mut none, Sweeper::ArmsNext)? } else { self.step_in_kernel(&mut none)? }
+        };
         for _ in 0..4 {
             let Step::Again = answer else { break };
             if self.peekable()? {
                 break;
             }
             // SAFETY: as above.
-            answer = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none)? } else { self.step_in_kernel(&mut none)? } };
+            answer = unsafe {
+                if self.rx_in_ring() { self.step_in_ring(&mut none, Sweeper::ArmsNext)? } else { self.step_in_kernel(&mut none)? }
+            };
         }
         if !self.live() {
             // SAFETY: the caller's promise.
@@ -956,13 +964,24 @@ impl<'a> Endpoint<'a> {
     /// of an empty ring. Afterwards a readable kernel socket means readable bytes, end-of-file or an error. True if there is something to receive.
     #[must_use]
     pub fn tidy(self) -> bool {
+        self.tidy_for(Sweeper::Other)
+    }
+
+    /// [`Self::tidy`] by the only one who sleeps on this socket: it arms before it sleeps again.
+    #[must_use]
+    pub fn tidy_before_sleep(self) -> bool {
+        self.tidy_for(Sweeper::ArmsNext)
+    }
+
+    fn tidy_for(self, sweeper: Sweeper) -> bool {
         let slot = self.slot;
         let _held = self.receive_lock();
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
             // SAFETY: `none` has no buffers: nothing is stored.
-            let step = unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none) } else { self.step_in_kernel(&mut none) } };
+            let step =
+                unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none, sweeper) } else { self.step_in_kernel(&mut none) } };
             match step {
                 Err(Corrupt) => {
                     self.break_off(Reason::Corrupt);
@@ -979,7 +998,7 @@ impl<'a> Endpoint<'a> {
                         }
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
-                        if let Swept::Tokens(1..) = self.sweep(None)
+                        if let Swept::Tokens(1..) = self.sweep(sweeper)
                             && kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0
                         {
                             // FIN stood behind it.
@@ -1045,7 +1064,7 @@ impl<'a> Endpoint<'a> {
             self.note(want);
             return Some(Want::Token);
         }
-        (self.sweep(Some(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
+        (self.sweep(Sweeper::Sleeps(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
     }
 
     /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own receive, since TCP carried: an upgrade's first token wakes it, and
@@ -1086,21 +1105,28 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Throws away the tokens of an empty ring, which would only keep the kernel's readiness up. `want`: how the caller, who is about to sleep, is to be woken.
+    /// Throws away the tokens of an empty ring, which would only keep the kernel's readiness up.
     ///
     /// A token may be the only thing that will wake another thread or process. So: count what lies there, arm, look at the ring, and only if there is nothing
     /// throw away, and no more than was counted. Each of these was sent for bytes that were published before it and are read by now; whatever is published after
     /// the arming brings a token that is not touched; what was published in between is news, and the tokens stay.
-    fn sweep(self, want: Option<Want>) -> Swept {
+    fn sweep(self, sweeper: Sweeper) -> Swept {
         let (direction, rx) = (self.incoming(), &self.slot.rx);
-        let word = Want::of(direction.want_data().load(Relaxed));
+        let wish = || Want::of(direction.want_data().load(Relaxed));
         // Whether any token can lie there is known without asking: all that were armed (the first by the channel's creator), less those that came.
-        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(word == Want::Token)) != rx.tokens.load(Relaxed);
-        let counted = if want.is_none() || due { self.tokens_until(direction) } else { 0 };
-        match want {
-            Some(want) => self.arm(want),
-            None if counted > 0 && self.by_token() => self.arm(Want::Token),
-            None => {}
+        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)) != rx.tokens.load(Relaxed);
+        let sleeps = matches!(sweeper, Sweeper::Sleeps(_));
+        let counted = if due || !sleeps { self.tokens_until(direction) } else { 0 };
+        match sweeper {
+            Sweeper::Sleeps(want) => self.arm(want),
+            _ if counted > 0 && self.by_token() => self.arm(Want::Token),
+            // Whoever sleeps in the kernel was to be woken by these. A wish that stands is another, made after it was woken. (Looked at after the count: a token that was
+            // counted was promised before.)
+            Sweeper::Other if counted > 0 && !matches!(wish(), Want::Waiter { .. }) => {
+                let (_, fresh) = park::arm(direction.want_data(), Want::Token);
+                rx.armed.fetch_add(fresh, Relaxed);
+            }
+            _ => {}
         }
         fence(SeqCst);
         let waits = rx.frozen.load(Relaxed) != 0 && direction.epoch().load(Acquire) == rx.phase.load(Relaxed);
@@ -1263,6 +1289,17 @@ impl<'a> Endpoint<'a> {
             }
         }
     }
+}
+
+/// Who throws tokens away.
+#[derive(Clone, Copy)]
+enum Sweeper {
+    /// Is about to sleep, to be woken so.
+    Sleeps(Want),
+    /// Arms before anybody sleeps again: whoever is awake is the only one who ever sleeps here.
+    ArmsNext,
+    /// Somebody else may be asleep.
+    Other,
 }
 
 /// What [`Endpoint::sweep`] found.

@@ -177,7 +177,10 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
                 endpoint.slot.heed_kernel();
             }
             let ring = shared_memory(endpoint, events);
-            if ring & IN != 0 || kernel & IN != 0 && endpoint.tidy() {
+            // A set that has it may sleep, and would not be woken by what comes next.
+            let in_set = || sets::registered(endpoint.attachment.ledger.index(endpoint.slot));
+            let readable = || if in_set() { endpoint.tidy() } else { endpoint.tidy_before_sleep() };
+            if ring & IN != 0 || kernel & IN != 0 && readable() {
                 ready |= events & IN;
             }
             let in_ring = endpoint.slot.stage() == Stage::Active && endpoint.tx_in_ring();

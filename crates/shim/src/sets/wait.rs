@@ -1,7 +1,8 @@
 //! Waiting on an epoll set.
 
 use super::{
-    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, tag_base, want,
+    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, stir, tag_base,
+    want,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -46,52 +47,77 @@ pub unsafe fn wait(
     let end = if at_once { None } else { wait::deadline(timeout) };
     // SAFETY: the caller's promise.
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
+    // SAFETY: as above.
+    let waited = unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) };
+    leave(set);
+    waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)))
+}
+
+/// Fills `room` with what there is to report, however long that takes. 0: nothing in time.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn until_ready(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    at_once: bool,
+    end: Deadline,
+    mask: *const sigset_t,
+) -> Result<usize, i32> {
+    let mut asked = false;
     loop {
         heat_masked(set);
-        let Pass { n: ready, hot, recent } = collect(set, attachment, epfd, room);
+        let Pass { n: ready, hot, recent } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if ready > 0 {
-            let n = if ready < max && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready };
-            return done(n);
+            return Ok(if ready < room.len() && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready });
         }
-        if max == 1 && hot && !recent {
+        if room.len() == 1 && hot && !recent {
             // The only place was kept free for the kernel.
-            match look(set, epfd, room, 0) {
-                Ok(0) => continue,
-                Ok(n) => return done(n),
-                Err(errno) => return Outcome::Failed(errno),
+            match look(set, epfd, room, 0)? {
+                0 => asked = true,
+                n => return Ok(n),
             }
+            continue;
         }
         if hot && recent && !at_once && spin(set, attachment) {
             match only(set, epfd, room) {
                 0 => continue,
-                n => return done(n),
+                n => return Ok(n),
             }
         }
-        match look(set, epfd, room, 0) {
-            Ok(0) => {}
-            Ok(n) => return done(n),
-            Err(errno) => return Outcome::Failed(errno),
-        }
-        if at_once {
-            return Outcome::Done(0);
+        let n = look(set, epfd, room, 0)?;
+        if n > 0 || at_once {
+            return Ok(n);
         }
         if hot && spin(set, attachment) {
             continue;
         }
         // SAFETY: the caller's promise.
-        match unsafe { sleep(set, attachment, epfd, room, end, mask) } {
-            Ok(Some(0)) => return Outcome::Done(0),
-            Ok(Some(n)) => return done(n),
-            Ok(None) => {}
-            Err(errno) => return Outcome::Failed(errno),
+        if let Some(n) = unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
+            return Ok(n);
+        }
+        if end.is_some_and(|end| end <= sys::monotonic_ns()) {
+            return match collect(set, attachment, epfd, room, true).n {
+                0 => look(set, epfd, room, 0),
+                n => Ok(n),
+            };
         }
     }
 }
 
-fn done(n: usize) -> Outcome<c_int> {
-    Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX))
+/// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
+/// it cannot be, since there is more to tell, one of them is woken, as the kernel wakes the next.
+fn leave(set: &Set) {
+    if set.sleepers.load(Ordering::Acquire) != 0 {
+        set.inner.with(|inner| {
+            if !arm_hot(set, inner) {
+                stir(set, inner);
+            }
+        });
+    }
 }
-
 /// What has a ring direction's readiness come to: changes with every byte and at the end.
 fn key(endpoint: Endpoint<'_>) -> u64 {
     let direction = endpoint.incoming();
@@ -110,18 +136,18 @@ struct Pass {
     recent: bool,
 }
 
-/// Puts into `room` what hot rings have to report.
-fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> Pass {
+/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
+fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
     let now = ticks();
     set.inner
         .with(|inner| {
             rang(inner, attachment);
-            inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now))
+            inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now, asked))
         })
         .unwrap_or_else(|| {
             // Not under the lock: what became of them is asked of other sets.
             let n = deliver(set, room);
-            set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now))
+            set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now, asked))
         })
 }
 
@@ -141,8 +167,8 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
 }
 
 /// [`collect`] under the lock, behind the `n` events that are there already.
-fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64) -> Pass {
-    let recent = now.wrapping_sub(inner.looked) < LOOK_EVERY;
+fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64, asked: bool) -> Pass {
+    let recent = asked || now.wrapping_sub(inner.looked) < LOOK_EVERY;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told: now and then one place is its.
     // (Not with inner sets, whose readiness is reported from here alone.)
     let places = room.len() - usize::from(!recent && inner.children.is_empty());
@@ -620,7 +646,7 @@ unsafe fn sleep(
     });
     take_bits(set, attachment);
     match got? {
-        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room).n)),
+        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
         n => {
             let n = translate(set, epfd, room, 0, n);
@@ -753,7 +779,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
         if events & news != 0 {
             endpoint.slot.heed_kernel();
-            readable = endpoint.tidy();
+            readable = endpoint.tidy_before_sleep();
         }
     }
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
