@@ -94,17 +94,29 @@ static inline uint64_t now_ns(void) {
 }
 
 // Says on standard error how each connection stands, by the kernel's word (system calls made directly) and the library's.
+// A system call that no hook sees: the C library's syscall() is hooked too.
+static inline long past_the_shim(long number, long a, long b, long c, long d, long e) {
+#ifdef __x86_64__
+    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+    return result;
+#else
+    return syscall(number, a, b, c, d, e);
+#endif
+}
+
 static void show_connections(const struct end *e) {
     char text[512];
     for (int i = 0; e && i < e->nconn; i++) {
         const struct conn *c = &e->conn[i];
         int kernel = -1, hooked = -1, unsent = -1;
-        syscall(SYS_ioctl, c->fd[0], FIONREAD, &kernel);
-        syscall(SYS_ioctl, c->fd[0], SIOCOUTQ, &unsent);
+        past_the_shim(SYS_ioctl, c->fd[0], FIONREAD, (long)&kernel, 0, 0);
+        past_the_shim(SYS_ioctl, c->fd[0], SIOCOUTQ, (long)&unsent, 0, 0);
         ioctl(c->fd[0], FIONREAD, &hooked);
         struct pollfd p = {.fd = c->fd[0], .events = POLLIN | POLLOUT | POLLRDHUP};
         struct timespec zero = {0};
-        syscall(SYS_ppoll, &p, 1, &zero, NULL, 8);
+        past_the_shim(SYS_ppoll, (long)&p, 1, (long)&zero, 0, 8);
         int n = snprintf(text, sizeof text,
                          "switching:   %s, connection %d fd %d: read %llu of %llu, written %llu of %llu; FIONREAD %d; kernel's FIONREAD %d, "
                          "SIOCOUTQ %d, revents %#x%s\n",
@@ -144,7 +156,7 @@ static __attribute__((noreturn, format(printf, 2, 3))) void fail(const struct en
         counted(e, C_spurious);                                                           \
         if (getenv("SWITCHING_STRICT") || ++spurious_seen > SPURIOUS_MOST) fail(e, __VA_ARGS__); \
     } while (0)
-enum { SPURIOUS_MOST = 50 };
+enum { SPURIOUS_MOST = 20 };
 static int spurious_seen;
 
 static inline int any_fd(struct actor *a, int k) { return a->fd[k][below(&a->rng, (uint64_t)a->names[k])]; }
