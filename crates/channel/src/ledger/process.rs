@@ -116,6 +116,7 @@ impl Ledger {
         if !entry.has(ProcessFlags::Locked) {
             return !ours;
         }
+        // A zombie's threads may still be in system calls, sending or receiving, and what they hold is theirs: its lock goes when the last of them is gone.
         if self.is_locked(index) != Some(false) {
             if self.writable && entry.unlocked.load(Ordering::Relaxed) != 0 {
                 entry.unlocked.store(0, Ordering::Relaxed);
