@@ -1136,6 +1136,12 @@ impl<'a> Endpoint<'a> {
         Swept::Tokens(if counted > 0 { self.discard_tokens(counted) } else { 0 })
     }
 
+    /// Does a wish for data stand: will whoever sleeps here be woken by the next byte?
+    #[must_use]
+    pub fn will_be_woken(self) -> bool {
+        matches!(Want::of(self.incoming().want_data().load(Relaxed)), Want::Waiter { .. } | Want::Token)
+    }
+
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
     pub fn arm_past(self, want: Want) {
         let slot = self.slot;

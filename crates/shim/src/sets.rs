@@ -739,6 +739,10 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
         return false;
     }
     let shared = endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    if !shared && endpoint.will_be_woken() {
+        // Another thread sleeps on the set, or the set was left armed.
+        return false;
+    }
     if shared && endpoint.arm_data(Want::Token).is_none() {
         heat(endpoint, index);
         return true;
