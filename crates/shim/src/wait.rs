@@ -583,58 +583,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     }
     let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
     let _ = limit.standstill(head());
-    let woken = loop {
-        if !endpoint.tx_in_ring() || endpoint.writable() || waiter.as_ref().is_some_and(|waiter| !waiter.is_current()) {
-            break Woken::Again;
-        }
-        let mut events = libc::POLLRDHUP;
-        let standing = kernel::poll(endpoint.fd, libc::POLLIN | libc::POLLRDHUP, 0);
-        if standing & libc::POLLRDHUP != 0 {
-            // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
-            events = 0;
-            endpoint.probe();
-        } else if armed == Want::Token && standing & libc::POLLIN == 0 {
-            events |= libc::POLLIN;
-        }
-        // Unread bytes hide a token, another thread may throw it away, or may have made this one's wish a token: look again soon.
-        let soon = if armed != Want::Token {
-            20_000_000
-        } else if events & libc::POLLIN == 0 {
-            1_000_000
-        } else {
-            10_000_000
-        };
-        let soon = timespec { tv_sec: 0, tv_nsec: soon };
-        let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
-        let fifo = waiter.as_ref().map_or(-1, Borrowed::fifo);
-        let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
-        match ppoll(&mut fds, Some(soon)) {
-            Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => break Woken::TimedOut,
-            Ok(0) => {
-                // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it.
-                if limit.standstill(head()) > PATIENCE {
-                    endpoint.spill();
-                }
-                break Woken::Again;
-            }
-            Ok(_) => {
-                if let Some(waiter) = &waiter {
-                    emptied(waiter, fds[1]);
-                }
-                if fds[0].revents & libc::POLLIN != 0 {
-                    let _ = endpoint.tidy();
-                }
-                if fds[0].revents & (libc::POLLERR | libc::POLLHUP) != 0 {
-                    // The connection is gone: the kernel knows the error.
-                    endpoint.give_up_ring();
-                }
-                break Woken::Again;
-            }
-            // Signals may come faster than the time passes after which it is to look again.
-            Err(libc::EINTR) => break interrupted(end.is_some()).unwrap_or(Woken::Again),
-            Err(_) => break Woken::Again,
-        }
-    };
+    let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head);
     if let Some(waiter) = &waiter {
         waiter.awake();
         if waiter.is_current() {
@@ -642,6 +591,64 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         }
     }
     woken
+}
+
+/// [`for_room`], armed: sleeps once, for a while at most.
+fn asleep(
+    endpoint: Endpoint<'static>,
+    waiter: Option<&Borrowed>,
+    armed: Want,
+    end: Deadline,
+    limit: &mut Limit,
+    head: impl Fn() -> u64,
+) -> Woken {
+    if !endpoint.tx_in_ring() || endpoint.writable() || waiter.is_some_and(|waiter| !waiter.is_current()) {
+        return Woken::Again;
+    }
+    let mut events = libc::POLLRDHUP;
+    let standing = kernel::poll(endpoint.fd, libc::POLLIN | libc::POLLRDHUP, 0);
+    if standing & libc::POLLRDHUP != 0 {
+        // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
+        events = 0;
+        endpoint.probe();
+    } else if armed == Want::Token && standing & libc::POLLIN == 0 {
+        events |= libc::POLLIN;
+    }
+    // Unread bytes hide a token, another thread may throw it away, or may have made this one's wish a token: look again soon.
+    let soon = if armed != Want::Token {
+        20_000_000
+    } else if events & libc::POLLIN == 0 {
+        1_000_000
+    } else {
+        10_000_000
+    };
+    let soon = timespec { tv_sec: 0, tv_nsec: soon };
+    let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
+    let fifo = waiter.map_or(-1, Borrowed::fifo);
+    let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
+    let slept = ppoll(&mut fds, Some(soon));
+    // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it. (Signals may come faster than the time passes.)
+    if matches!(slept, Ok(0) | Err(libc::EINTR)) && limit.standstill(head()) > PATIENCE {
+        endpoint.spill();
+    }
+    match slept {
+        Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
+        Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
+        Ok(1..) => {
+            if let Some(waiter) = waiter {
+                emptied(waiter, fds[1]);
+            }
+            if fds[0].revents & libc::POLLIN != 0 {
+                let _ = endpoint.tidy();
+            }
+            if fds[0].revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                // The connection is gone: the kernel knows the error.
+                endpoint.give_up_ring();
+            }
+            Woken::Again
+        }
+        _ => Woken::Again,
+    }
 }
 
 /// In a fork child.
