@@ -82,7 +82,9 @@ programs! {
     no_descriptor_left
     numbers_reused
     on_standard_streams
+    one_place
     oneshot
+    oneshot_threads
     other_user
     out_of_band
     pass_to_unshimmed
@@ -93,6 +95,7 @@ programs! {
     receive_timeout
     receives_nothing
     send_timeout
+    sets_that_change
     several_sets
     shells
     short_connections

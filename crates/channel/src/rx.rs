@@ -463,6 +463,12 @@ impl<'a> Endpoint<'a> {
         self.slot.heed_kernel();
     }
 
+    /// Is an error kept that the kernel told of?
+    #[must_use]
+    pub fn keeps_error(self) -> bool {
+        self.slot.rx.error.load(Relaxed) != 0
+    }
+
     /// What the kernel says of the next byte, or the error that it told before.
     fn look_kept(self) -> Result<usize, c_int> {
         match self.slot.rx.error.swap(0, Relaxed) {

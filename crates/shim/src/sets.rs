@@ -103,8 +103,10 @@ struct Registration {
     plain: bool,
     generation: u8,
     used: bool,
-    /// EPOLLONESHOT fired.
+    /// EPOLLONESHOT fired …
     disabled: bool,
+    /// … for bytes in a ring.
+    shot: bool,
     /// The kernel has the registration.
     in_kernel: bool,
     /// EPOLLOUT is taken out of the kernel's interest.
@@ -128,6 +130,7 @@ impl Default for Registration {
             generation: 0,
             used: false,
             disabled: false,
+            shot: false,
             in_kernel: false,
             masked: false,
             hot: false,
@@ -155,6 +158,8 @@ struct Inner {
     /// Events to be reported by the next wait: found when it was only asked whether there are any.
     stash: Vec<epoll_event>,
     looked: u64,
+    /// Counts passes in which not all that may be ready had a place.
+    favoured: u32,
     /// When masked registrations were last looked for, ticks.
     searched: u64,
     turn: usize,
@@ -569,7 +574,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 return Outcome::Failed(errno);
             }
             entry.mask(set, false);
-            (entry.events, entry.disabled, entry.seen) = (events, false, u64::MAX);
+            (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
@@ -631,8 +636,11 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
                 stir(child, inner);
             });
         }
-        set.inner.with(|inner| inner.children.push((fd, events, data)));
         set.size.fetch_add(1, Ordering::AcqRel);
+        set.inner.with(|inner| {
+            inner.children.push((fd, events, data));
+            stir(set, inner);
+        });
         return Outcome::Done(0);
     }
     let plain = !entry.is_tcp();
@@ -698,11 +706,31 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
 }
 
 /// Something changed that a sleeper of this set must see: lets it look again.
-fn stir(set: &Set, inner: &Inner) {
-    if set.sleepers.load(Ordering::Acquire) != 0
-        && let Some(waiter) = inner.waiter
+fn stir(set: &Set, inner: &mut Inner) {
+    let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
+    let epfd = set.fd.load(Ordering::Relaxed);
+    if sleeps
+        && set.size.load(Ordering::Acquire) != 0
+        && let Some(attachment) = runtime::attachment()
     {
-        waiter.poke();
+        wait::make_waiter(attachment, epfd, inner);
+    }
+    match inner.waiter {
+        Some(waiter) if sleeps => waiter.poke(),
+        _ => {}
+    }
+    // Whoever sleeps on a set from outside, or on one that came from another process, is reached through the kernel alone.
+    if (inner.nested || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
+        for index in inner.hot.clone() {
+            if let Some(entry) =
+                inner.registrations.get(index as usize).filter(|entry| entry.used && !entry.disabled && entry.in_kernel)
+            {
+                // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
+                let loud = entry.interest() | (libc::EPOLLOUT | libc::EPOLLET) as u32;
+                let data = entry.kernel_data(index);
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, loud, data);
+            }
+        }
     }
 }
 
@@ -957,6 +985,15 @@ fn each_disguised(work: impl Fn(c_int, u32, &mut Registration)) {
                 }
             }
         });
+    }
+}
+
+/// The number of `fd`'s set, whatever it holds.
+#[must_use]
+pub fn number_of(fd: c_int) -> Option<u32> {
+    match fds::get(fd) {
+        Entry::Epoll(index) => Some(index),
+        _ => None,
     }
 }
 

@@ -444,6 +444,20 @@ fn interrupted(limited: bool) -> Option<Woken> {
     }
 }
 
+/// A call that does not wait found nothing: signals that its mask lets in end it now.
+///
+/// # Errors
+/// EINTR.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+pub unsafe fn let_signals_in(mask: *const libc::sigset_t) -> Result<(), c_int> {
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: no descriptors; the caller's promise about `mask`.
+    let interrupted = !mask.is_null() && unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const now, mask) } < 0;
+    if interrupted { Err(next::errno()) } else { Ok(()) }
+}
+
 /// `ppoll` through the C library: a cancellation point, as the program's own call would have been.
 fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
     let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);

@@ -37,7 +37,7 @@ pub unsafe fn epoll_wait(
     mask: *const sigset_t,
 ) -> Outcome<c_int> {
     recover(epfd);
-    let Some(set) = sets::index_of(epfd) else { return Outcome::Libc };
+    let Some(set) = sets::number_of(epfd) else { return Outcome::Libc };
     match usize::try_from(max) {
         // SAFETY: the caller's promise.
         Ok(max @ 1..) if !events.is_null() => unsafe { sets::wait(set, epfd, events, max, timeout, mask) },
@@ -100,7 +100,11 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
     static HABIT: wait::Habit = wait::Habit::new();
     loop {
         let ready = look(wanted, &mut asked)?;
-        if ready > 0 || at_once {
+        if ready == 0 && at_once {
+            // SAFETY: the caller's promise.
+            return unsafe { wait::let_signals_in(mask) }.map(|()| 0);
+        }
+        if ready > 0 {
             return Ok(ready);
         }
         let Some(attachment) = runtime::attachment() else { return Ok(ready) };
@@ -194,6 +198,9 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
 
 /// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only meant the end of the stream told as FIN.
 pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
+    // The kernel tells of an error once, and this end's own look may have taken it.
+    let hung_up = events & libc::EPOLLHUP as u32 != 0;
+    let events = if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
     let hang_up = if endpoint.slot.has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
     let rest = events & !((libc::EPOLLERR | hang_up) as u32);
     // Where nothing would be left to report, the kernel would wake the caller again and again.

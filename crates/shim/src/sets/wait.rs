@@ -68,12 +68,20 @@ unsafe fn until_ready(
 ) -> Result<usize, i32> {
     let mut asked = false;
     loop {
+        // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
+        if set.size.load(Ordering::Acquire) == 0 && !at_once {
+            // SAFETY: the caller's promise.
+            match unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
+                Some(n) => return Ok(n),
+                None => continue,
+            }
+        }
         heat_masked(set);
-        let Pass { n: ready, hot, recent } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
+        let Pass { n: ready, hot, recent, reserved } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if ready > 0 {
             return Ok(if ready < room.len() && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready });
         }
-        if room.len() == 1 && hot && !recent {
+        if room.len() == 1 && reserved {
             // The only place was kept free for the kernel.
             match look(set, epfd, room, 0)? {
                 0 => asked = true,
@@ -89,7 +97,8 @@ unsafe fn until_ready(
         }
         let n = look(set, epfd, room, 0)?;
         if n > 0 || at_once {
-            return Ok(n);
+            // SAFETY: the caller's promise.
+            return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
         }
         if hot && spin(set, attachment) {
             continue;
@@ -134,6 +143,8 @@ struct Pass {
     hot: bool,
     /// Was the kernel looked at a moment ago?
     recent: bool,
+    /// A place was kept free for it.
+    reserved: bool,
 }
 
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
@@ -169,13 +180,22 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
 /// [`collect`] under the lock, behind the `n` events that are there already.
 fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64, asked: bool) -> Pass {
     let recent = asked || now.wrapping_sub(inner.looked) < LOOK_EVERY;
-    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told: now and then one place is its.
-    // (Not with inner sets, whose readiness is reported from here alone.)
-    let places = room.len() - usize::from(!recent && inner.children.is_empty());
-    let room = room.get_mut(..places.max(n)).unwrap_or_default();
+    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
+    // then, and a single place goes round.
+    let tight = room.len() - n <= inner.hot.len() + inner.children.len();
+    if tight && !asked {
+        inner.favoured = inner.favoured.wrapping_add(1);
+    }
+    let reserved = tight && !recent && (room.len() > n + 1 || inner.favoured & 1 == 0);
+    let places = room.len() - usize::from(reserved && room.len() > n);
+    let room = room.get_mut(..places).unwrap_or_default();
+    let inner_sets_first = tight && inner.favoured & 2 != 0;
+    if inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
     if !inner.hot.is_empty() {
         let many = inner.hot.len() > MANY;
-        inner.turn = inner.turn.wrapping_add(1);
+        inner.turn += usize::from(n < room.len());
         if inner.turn >= inner.hot.len() {
             inner.turn = 0;
         }
@@ -213,6 +233,14 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
             cool(inner);
         }
     }
+    if !inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
+    Pass { n, hot: !inner.hot.is_empty(), recent, reserved }
+}
+
+/// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.
+fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usize {
     if !inner.children.is_empty() {
         for (child, events, data) in inner.children.clone() {
             if let Some(place) = room.get_mut(n)
@@ -224,7 +252,7 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
             }
         }
     }
-    Pass { n, hot: !inner.hot.is_empty(), recent }
+    n
 }
 
 /// Events that were found when somebody only asked whether there are any, and that come once.
@@ -291,9 +319,10 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         return Look::Nothing;
     }
     if entry.wants(libc::EPOLLONESHOT) {
-        entry.disabled = true;
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
-        entry.in_kernel = false;
+        // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds by itself: those come once more, and are not passed on.)
+        (entry.disabled, entry.shot) = (true, true);
+        let nothing = (libc::EPOLLONESHOT | libc::EPOLLET) as u32;
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, nothing, entry.kernel_data(index));
     }
     Look::Report(events)
 }
@@ -556,7 +585,7 @@ fn rang(inner: &mut Inner, attachment: &Attachment) {
 }
 
 /// Arms every hot registration. False: there is something to report.
-fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
+pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     unmask_hot(set, inner);
     let hot = core::mem::take(&mut inner.hot);
     let mut all = true;
@@ -578,6 +607,18 @@ fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     all
 }
 
+/// Gives the set a waiter, where it may have one.
+pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+    if inner.waiter.is_none() && !inner.waiter_tried {
+        inner.waiter_tried = true;
+        if let Ok(waiter) = Waiter::new(attachment) {
+            let data = tag_base() | u64::from(FIFO_TAG);
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
+            inner.waiter = Some(waiter);
+        }
+    }
+}
+
 /// Sleeps in the kernel, armed. `Ok(None)`: look again; `Ok(Some(0))`: the time is up.
 ///
 /// # Safety
@@ -591,18 +632,8 @@ unsafe fn sleep(
     mask: *const sigset_t,
 ) -> Result<Option<usize>, i32> {
     let (waiter, armed, children) = set.inner.with(|inner| {
-        if inner.waiter.is_none() && !inner.waiter_tried {
-            inner.waiter_tried = true;
-            if let Ok(waiter) = Waiter::new(attachment) {
-                let _ = kernel_control(
-                    epfd,
-                    libc::EPOLL_CTL_ADD,
-                    waiter.fifo(),
-                    libc::EPOLLIN as u32,
-                    tag_base() | u64::from(FIFO_TAG),
-                );
-                inner.waiter = Some(waiter);
-            }
+        if set.size.load(Ordering::Relaxed) != 0 {
+            make_waiter(attachment, epfd, inner);
         }
         let armed = arm_hot(set, inner);
         if armed {
@@ -792,6 +823,15 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             }
             return Some(epoll_event { events, u64: entry.data });
         };
+        if entry.shot && endpoint.slot.holder_count() < 2 {
+            // Told from the ring meanwhile, to another thread.
+            return None;
+        }
+        if events & !entry.events & OUT != 0 {
+            // What `stir` asked for.
+            events &= !OUT;
+            retell(epfd, index, entry);
+        }
         if events & IN != 0 && !readable || entry.events & IN == 0 {
             events &= !IN;
         }
@@ -821,7 +861,6 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if entry.wants(libc::EPOLLONESHOT) {
             if empty {
                 // The kernel disabled it for an event that was none.
-                entry.in_kernel = true;
                 retell(epfd, index, entry);
             } else {
                 entry.disabled = true;

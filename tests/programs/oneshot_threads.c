@@ -1,0 +1,56 @@
+// Three threads on one set with EPOLLONESHOT: every shot can be loaded again, and no byte waits for ever.
+#include "check.h"
+#include <stdatomic.h>
+
+enum { PAIRS = 3, THREADS = 3, MESSAGES = 3000 };
+static int set, ends[PAIRS][2];
+static atomic_long came[PAIRS];
+static atomic_bool over;
+
+static void *serve(void *arg) {
+    uint32_t mode = *(uint32_t *)arg;
+    while (!over) {
+        struct epoll_event ev;
+        uint8_t text[64];
+        if (epoll_wait(set, &ev, 1, 100) != 1) continue;
+        int k = ev.data.fd;
+        for (ssize_t n; (n = recv(ends[k][0], text, sizeof text, 0)) > 0;) came[k] += n;
+        ev = (struct epoll_event){.events = mode, .data.fd = k};
+        IS(epoll_ctl(set, EPOLL_CTL_MOD, ends[k][0], &ev), 0);
+    }
+    return NULL;
+}
+
+static void *feed(void *arg) {
+    long k = (long)arg, sent = came[k];
+    for (int i = 0; i < MESSAGES; i++) {
+        put_all(ends[k][1], "0123456789", 10);
+        sent += 10;
+        if (i % 5) continue;
+        for (int64_t end = now_ms() + PATIENCE; came[k] != sent; usleep(20)) CHECK(now_ms() < end);
+    }
+    for (int64_t end = now_ms() + PATIENCE; came[k] != sent; usleep(20)) CHECK(now_ms() < end);
+    return NULL;
+}
+
+int main(void) {
+    uint32_t modes[] = {EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLONESHOT};
+    for (int k = 0; k < PAIRS; k++) pair_here(ends[k]), nonblocking(ends[k][0]);
+    for (int m = 0; m < 2; m++) {
+        pthread_t threads[THREADS], feeders[PAIRS];
+        over = false;
+        set = epoll_create1(0);
+        for (int k = 0; k < PAIRS; k++) {
+            struct epoll_event ev = {.events = modes[m], .data.fd = k};
+            IS(epoll_ctl(set, EPOLL_CTL_ADD, ends[k][0], &ev), 0);
+        }
+        for (int i = 0; i < THREADS; i++) IS(pthread_create(&threads[i], NULL, serve, &modes[m]), 0);
+        for (long k = 0; k < PAIRS; k++) IS(pthread_create(&feeders[k], NULL, feed, (void *)k), 0);
+        for (int k = 0; k < PAIRS; k++) IS(pthread_join(feeders[k], NULL), 0);
+        over = true;
+        for (int i = 0; i < THREADS; i++) IS(pthread_join(threads[i], NULL), 0);
+        FAILS(epoll_add(set, ends[0][0], EPOLLIN), EEXIST);
+        close(set);
+    }
+    say("all of it came");
+}
