@@ -49,7 +49,13 @@ int main(void) {
         for (int k = 0; k < PAIRS; k++) IS(pthread_join(feeders[k], NULL), 0);
         over = true;
         for (int i = 0; i < THREADS; i++) IS(pthread_join(threads[i], NULL), 0);
+        // A shot that was fired leaves the socket in the set.
+        struct epoll_event ev;
+        put_all(ends[0][1], "x", 1);
+        do IS(epoll_wait(set, &ev, 1, PATIENCE), 1);
+        while (ev.data.fd != 0 || !(ev.events & EPOLLIN));
         FAILS(epoll_add(set, ends[0][0], EPOLLIN), EEXIST);
+        get_all(ends[0][0], (char[1]){0}, 1);
         close(set);
     }
     say("all of it came");
