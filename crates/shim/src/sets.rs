@@ -111,6 +111,8 @@ struct Registration {
     in_kernel: bool,
     /// EPOLLOUT is taken out of the kernel's interest.
     masked: bool,
+    /// EPOLLOUT is put into it, so that the kernel reports the socket at once.
+    loud: bool,
     hot: bool,
     /// Waits in vain since it last had something.
     idle: u32,
@@ -133,6 +135,7 @@ impl Default for Registration {
             shot: false,
             in_kernel: false,
             masked: false,
+            loud: false,
             hot: false,
             idle: 0,
             seen: u64::MAX,
@@ -514,6 +517,7 @@ fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u
 
 /// Tells the kernel a registration's present interest.
 fn retell(epfd: c_int, index: u32, entry: &mut Registration) {
+    entry.loud = false;
     let data = entry.kernel_data(index);
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
@@ -574,6 +578,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 return Outcome::Failed(errno);
             }
             entry.mask(set, false);
+            entry.loud = false;
             (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             if let Some(slot) = entry.slot {
@@ -722,13 +727,11 @@ fn stir(set: &Set, inner: &mut Inner) {
     // Whoever sleeps on a set from outside, or on one that came from another process, is reached through the kernel alone.
     if (inner.nested || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
         for index in inner.hot.clone() {
-            if let Some(entry) =
-                inner.registrations.get(index as usize).filter(|entry| entry.used && !entry.disabled && entry.in_kernel)
-            {
+            let entry = inner.registrations.get_mut(index as usize);
+            if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel) {
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
-                let loud = entry.interest() | (libc::EPOLLOUT | libc::EPOLLET) as u32;
-                let data = entry.kernel_data(index);
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, loud, data);
+                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32, entry.kernel_data(index));
+                entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
             }
         }
     }

@@ -827,9 +827,9 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             // Told from the ring meanwhile, to another thread.
             return None;
         }
-        if events & !entry.events & OUT != 0 {
-            // What `stir` asked for.
-            events &= !OUT;
+        if entry.loud || events & !entry.events & OUT != 0 {
+            // What `stir` asked for, here or in another process that has the set.
+            events &= entry.events | !OUT;
             retell(epfd, index, entry);
         }
         if events & IN != 0 && !readable || entry.events & IN == 0 {
