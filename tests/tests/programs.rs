@@ -87,6 +87,7 @@ programs! {
     oneshot_threads
     other_user
     out_of_band
+    partial_progress
     pass_to_unshimmed
     preforked_server
     processes_share

@@ -849,7 +849,7 @@ impl<'a> Endpoint<'a> {
             return Take::Nothing;
         }
         // SAFETY: the window lies in the sink's buffers.
-        match unsafe { kernel::recv(self.fd, window, libc::MSG_PEEK) } {
+        match unsafe { kernel::recv(self.fd, window, libc::MSG_PEEK | if sink.discard { libc::MSG_TRUNC } else { 0 }) } {
             Ok(0) => Take::End,
             Ok(got) => {
                 sink.moved(got);
@@ -902,8 +902,10 @@ impl<'a> Endpoint<'a> {
                 return Ok(false);
             }
             let n = (len as u64).min(until).min(size_here);
-            // SAFETY: the ring's place was checked; `at` is writable for `len` ≥ n bytes.
-            unsafe { Span::new(base.add(offset as usize), size_here, start).copy_out(position, at, n as usize) };
+            if !sink.discard {
+                // SAFETY: the ring's place was checked; `at` is writable for `len` ≥ n bytes.
+                unsafe { Span::new(base.add(offset as usize), size_here, start).copy_out(position, at, n as usize) };
+            }
             sink.moved(n as usize);
             position = position.wrapping_add(n);
             available -= n;

@@ -100,7 +100,10 @@ impl<'a> Endpoint<'a> {
             self.channel().released().fetch_or(0x100 << self.slot.side(), SeqCst);
         }
         self.slot.set_stage(Stage::Broken);
-        kernel::abort(self.fd);
+        // The number may be another's by now.
+        if kernel::cookie(self.fd) == Ok(self.slot.cookie.load(Relaxed)) {
+            kernel::abort(self.fd);
+        }
     }
 
     /// Takes the send lock; what a dead holder left half done is made whole.

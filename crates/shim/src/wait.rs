@@ -181,13 +181,15 @@ pub struct Limit {
     end: Option<Deadline>,
     /// How far the reader of a full ring had come, and since when.
     still: Option<(u64, u64)>,
+    /// The call has moved bytes already: a signal ends it, whatever its handler wants of calls that have not.
+    pub partial: bool,
 }
 
 impl Limit {
     /// The limit that the socket option `name` sets, from the first sleep on.
     #[must_use]
     pub fn new(name: c_int) -> Self {
-        Self { name, end: None, still: None }
+        Self { name, end: None, still: None, partial: false }
     }
 
     /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call, nanoseconds.
@@ -488,13 +490,13 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
             && MIXED.load(Ordering::Relaxed) == 0
             && let Some(waiter) = borrow(endpoint.attachment)
         {
-            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd));
+            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd), limit.partial);
         }
     }
-    data_by_token(endpoint, limit.end(endpoint.fd))
+    data_by_token(endpoint, limit.end(endpoint.fd), limit.partial)
 }
 
-fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline) -> Woken {
+fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline, partial: bool) -> Woken {
     let want = waiter.want();
     if endpoint.arm_data(want).is_none() {
         return Woken::Again;
@@ -517,6 +519,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline)
                 emptied(waiter, fds[1]);
                 break Woken::Again;
             }
+            Err(libc::EINTR) if partial => break Woken::Interrupted,
             Err(libc::EINTR) => {
                 if let Some(woken) = interrupted(end.is_some()) {
                     break woken;
@@ -540,12 +543,26 @@ pub fn emptied(waiter: &Borrowed, polled: pollfd) {
 }
 
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
-fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
+fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> Woken {
     if end.is_some_and(|end| end <= sys::monotonic_ns()) {
         return Woken::TimedOut;
     }
     if endpoint.arm_data(Want::Token).is_none() {
         return Woken::Again;
+    }
+    if end.is_some() || partial {
+        // Not restarted after a signal, and what is left of the time is not the whole of it.
+        let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
+        let slept = ppoll(&mut fds, remaining(end));
+        endpoint.woken_by_kernel();
+        if fds[0].revents & !libc::POLLIN != 0 || !endpoint.readable() {
+            endpoint.slot.heed_kernel();
+        }
+        return match slept {
+            Ok(0) => Woken::TimedOut,
+            Err(libc::EINTR) => Woken::Interrupted,
+            _ => Woken::Again,
+        };
     }
     let mut byte = 0u8;
     // SAFETY: `byte` is writable.
@@ -573,6 +590,18 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline) -> Woken {
 /// How long a writer waits for a reader that takes nothing before it goes on over TCP, nanoseconds.
 const PATIENCE: u64 = 15_000_000;
 
+/// Waits a little for bytes behind those that a receive has looked at and leaves where they are.
+pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
+    const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let end = limit.end(endpoint.fd);
+    let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec);
+    match ppoll(&mut [], left.or(Some(A_WHILE))) {
+        Err(libc::EINTR) => Woken::Interrupted,
+        _ if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
+        _ => Woken::Again,
+    }
+}
+
 /// Waits until a send may find room.
 pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -> Woken {
     if !in_ring {
@@ -580,6 +609,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLOUT, revents: 0 }];
         return match ppoll(&mut fds, remaining(end)) {
             Ok(0) => Woken::TimedOut,
+            Err(libc::EINTR) if limit.partial => Woken::Interrupted,
             Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
             _ => Woken::Again,
         };
@@ -644,9 +674,12 @@ fn asleep(
     // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it. (Signals may come faster than the time passes.)
     if matches!(slept, Ok(0) | Err(libc::EINTR)) && limit.standstill(head()) > PATIENCE {
         endpoint.spill();
+        // As where the kernel takes no more: see `send_rest`.
+        let _ = endpoint.tidy();
     }
     match slept {
         Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
+        Err(libc::EINTR) if limit.partial => Woken::Interrupted,
         Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
         Ok(1..) => {
             if let Some(waiter) = waiter {

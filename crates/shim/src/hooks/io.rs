@@ -75,7 +75,7 @@ fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcom
 /// As for `recv(2)`.
 #[inline]
 pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
-    if flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0 {
+    if flags & libc::MSG_TRUNC != 0 {
         // TCP stores nothing (tcp(7)): the buffer may be null.
         let pieces = [iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }];
         // SAFETY: the caller promises that nothing is stored.

@@ -1,9 +1,11 @@
 //! Moving bytes: every form of receive and send.
 
 use super::Outcome;
+use crate::fds::{self, Entry};
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
 use ginnel_channel::settle::Endpoint;
@@ -196,7 +198,8 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         return Outcome::Libc;
     }
     let peek = flags & libc::MSG_PEEK != 0;
-    let mut sink = Sink::new(iov, flags & libc::MSG_TRUNC != 0 && !peek);
+    let discard = flags & libc::MSG_TRUNC != 0;
+    let mut sink = Sink::new(iov, discard);
     if sink.room() == 0 {
         // TCP waits until something could be received, and takes nothing.
         let mut byte = 0u8;
@@ -212,9 +215,10 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     let mut limit = wait::Limit::new(libc::SO_RCVTIMEO);
     let mut switch = wait::Moment::default();
     let mut quick = is_quick(flags);
+    let (mut ended, cookie) = (false, slot.cookie.load(Relaxed));
     loop {
         if peek {
-            sink = Sink::new(iov, false);
+            sink = Sink::new(iov, discard);
         }
         if quick && let [piece] = iov {
             // SAFETY: the caller's promise.
@@ -255,7 +259,21 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         if slot.stage() == Stage::Settling {
             advance(endpoint, false);
         }
-        match wait::for_data(endpoint, &mut limit) {
+        limit.partial = sink.filled() > 0;
+        let woken = if peek && limit.partial {
+            if ended {
+                break;
+            }
+            // The end before the bytes: what came before it is seen in the next turn.
+            ended = kernel::poll(endpoint.fd, libc::POLLRDHUP, 0) != 0;
+            wait::for_more(endpoint, &mut limit)
+        } else {
+            wait::for_data(endpoint, &mut limit)
+        };
+        if !is_still(endpoint, cookie) {
+            return Outcome::Failed(libc::EBADF);
+        }
+        match woken {
             Woken::Again => {}
             Woken::TimedOut if sink.filled() > 0 => break,
             Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
@@ -268,6 +286,14 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         sets::emptied(endpoint);
     }
     Outcome::Done(sink.filled() as isize)
+}
+
+/// Is it still the connection that the call began with? Another thread may have closed the descriptor, and opened another, while this one slept.
+fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
+    let index = endpoint.attachment.ledger.index(endpoint.slot);
+    let known = endpoint.slot.cookie.load(Relaxed) == cookie
+        && matches!(fds::get(endpoint.fd), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index);
+    known || kernel::cookie(endpoint.fd) == Ok(cookie)
 }
 
 /// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).
@@ -419,6 +445,7 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
 /// The source's pieces describe readable memory.
 unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
     let mut limit = wait::Limit::new(libc::SO_SNDTIMEO);
+    let cookie = endpoint.slot.cookie.load(Relaxed);
     while source.left > 0 {
         let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
         let window = source.window(&mut pieces);
@@ -430,8 +457,18 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
                 continue;
             }
             Put::RingFull => true,
-            Put::KernelFull => false,
-            Put::Error(_) | Put::Kernel if done > 0 => break,
+            Put::KernelFull => {
+                // A wake-up that lies unread would make the kernel reset the connection, and forget what it is to send, should this program be killed.
+                let _ = endpoint.tidy();
+                false
+            }
+            Put::Error(errno) if done > 0 => {
+                if errno != libc::EPIPE {
+                    endpoint.keep_error(errno);
+                }
+                break;
+            }
+            Put::Kernel if done > 0 => break,
             Put::Error(errno) => return Outcome::Failed(errno),
             Put::Kernel => return Outcome::Libc,
         };
@@ -444,7 +481,12 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
             }
             return Outcome::Failed(libc::EAGAIN);
         }
-        match wait::for_room(endpoint, &mut limit, in_ring) {
+        limit.partial = done > 0;
+        let woken = wait::for_room(endpoint, &mut limit, in_ring);
+        if !is_still(endpoint, cookie) {
+            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(libc::EBADF) };
+        }
+        match woken {
             Woken::Again => {}
             Woken::TimedOut | Woken::Interrupted if done > 0 => break,
             Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
@@ -488,7 +530,8 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
 /// # Safety
 /// As for [`sendfile`].
 unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
-    let mut buffer = [core::mem::MaybeUninit::<u8>::uninit(); 32 << 10];
+    // Not on the stack: a thread's may be small.
+    let mut buffer = vec![core::mem::MaybeUninit::<u8>::uninit(); count.min(32 << 10)];
     // SAFETY: null or the program's offset.
     let explicit = unsafe { offset.as_ref().copied() };
     let mut position = match explicit {
