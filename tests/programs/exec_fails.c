@@ -22,6 +22,15 @@ static uint32_t told(int set, int ms) {
     return events;
 }
 
+// Bytes, and then the end: each is told of.
+static void last_of(int set, const int ends[2]) {
+    put_pattern(ends[0], 10, 1);
+    IS(told(set, PATIENCE), EPOLLIN);
+    get_pattern(ends[1], 10, 1);
+    IS(shutdown(ends[0], SHUT_WR), 0);
+    IS(told(set, PATIENCE), EPOLLIN | EPOLLRDHUP);
+}
+
 int main(void) {
     int a[2], b[2], set = epoll_create1(0);
     char *arguments[] = {"nothing", NULL};
@@ -33,19 +42,11 @@ int main(void) {
     FAILS(execvp("/nowhere/nothing", arguments), ENOENT);
     IS(told(set, 20), 0);
     warm_pair(a[0], a[1]);
-    put_pattern(b[0], 10, 1);
-    IS(told(set, PATIENCE), EPOLLIN);
-    get_pattern(b[1], 10, 1);
-    IS(shutdown(b[0], SHUT_WR), 0);
-    IS(told(set, PATIENCE), EPOLLIN | EPOLLRDHUP);
+    last_of(set, b);
     say("three have failed");
     IS(epoll_ctl(set, EPOLL_CTL_DEL, b[1], NULL), 0);
     FAILS(execl("/nowhere/nothing", "nothing", NULL), ENOENT);
     sleep_ms(1200);  // longer than an exec is waited for
-    put_pattern(a[0], 10, 2);
-    IS(told(set, PATIENCE), EPOLLIN);
-    get_pattern(a[1], 10, 2);
-    IS(shutdown(a[0], SHUT_WR), 0);
-    IS(told(set, PATIENCE), EPOLLIN | EPOLLRDHUP);
+    last_of(set, a);
     say("and a fourth");
 }

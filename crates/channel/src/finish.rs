@@ -3,7 +3,7 @@
 use crate::attach::Attachment;
 use crate::kernel;
 use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Reason, Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
 use ginnel_region::{PAGE, Use, sys};
@@ -44,7 +44,7 @@ impl Endpoint<'_> {
     /// Gives what is still to be re-sent, and tokens that are owed, to the kernel; waits for it, bounded.
     pub(crate) fn flush(self) {
         let end = sys::monotonic_ns() + PATIENCE;
-        while self.slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) != 0 && sys::monotonic_ns() < end {
+        while self.owes() && sys::monotonic_ns() < end {
             self.serve_tx();
             if kernel::poll(self.fd, libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
                 break;
@@ -409,8 +409,7 @@ impl Endpoint<'_> {
 
     fn out_is_on_tcp(self) -> bool {
         let slot = self.slot;
-        let clear = slot.attention.load(Relaxed) & (attention::RESEND | attention::TOKEN_OWED) == 0;
-        clear && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))
+        !self.owes() && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))
     }
 
     /// Are both directions on TCP, with nothing left in a ring or to be re-sent?

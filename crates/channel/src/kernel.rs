@@ -270,6 +270,12 @@ pub fn poll(fd: c_int, events: i16, ms: c_int) -> i16 {
     if done == Ok(1) { poll.revents } else { 0 }
 }
 
+/// Does the kernel call the socket writable?
+#[must_use]
+pub fn writable(fd: c_int) -> bool {
+    poll(fd, libc::POLLOUT, 0) & libc::POLLOUT != 0
+}
+
 /// Aborts the connection: RST to the peer, at once (`connect` to AF_UNSPEC).
 pub fn abort(fd: c_int) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

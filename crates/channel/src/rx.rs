@@ -213,13 +213,8 @@ impl<'a> Endpoint<'a> {
         let mut turns = 0;
         loop {
             let filled = sink.filled();
-            let step = if self.rx_in_ring() {
-                // SAFETY: the caller's promise.
-                unsafe { self.step_in_ring(sink, Sweeper::ArmsNext)? }
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { self.step_in_kernel(sink)? }
-            };
+            // SAFETY: the caller's promise.
+            let step = unsafe { self.step(sink, Sweeper::ArmsNext)? };
             match step {
                 Step::Again if sink.room() > 0 => {}
                 Step::Again => return Ok(Take::Nothing),
@@ -246,6 +241,16 @@ impl<'a> Endpoint<'a> {
         direction
             .switch(number)
             .checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
+    }
+
+    /// One step of a receive, by the carrier that this reader has come to.
+    ///
+    /// # Safety
+    /// The sink's buffers are writable memory.
+    #[inline]
+    unsafe fn step(self, sink: &mut Sink<'_>, sweeper: Sweeper) -> Result<Step, Corrupt> {
+        // SAFETY: the caller's promise.
+        unsafe { if self.rx_in_ring() { self.step_in_ring(sink, sweeper) } else { self.step_in_kernel(sink) } }
     }
 
     /// # Safety
@@ -760,18 +765,14 @@ impl<'a> Endpoint<'a> {
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         // SAFETY: `none` has no buffers: nothing is stored.
-        let mut answer = unsafe {
-            if self.rx_in_ring() { self.step_in_ring(&mut none, Sweeper::ArmsNext)? } else { self.step_in_kernel(&mut none)? }
-        };
+        let mut answer = unsafe { self.step(&mut none, Sweeper::ArmsNext)? };
         for _ in 0..4 {
             let Step::Again = answer else { break };
             if self.peekable()? {
                 break;
             }
             // SAFETY: as above.
-            answer = unsafe {
-                if self.rx_in_ring() { self.step_in_ring(&mut none, Sweeper::ArmsNext)? } else { self.step_in_kernel(&mut none)? }
-            };
+            answer = unsafe { self.step(&mut none, Sweeper::ArmsNext)? };
         }
         if !self.live() {
             // SAFETY: the caller's promise.
@@ -848,8 +849,9 @@ impl<'a> Endpoint<'a> {
         if window.is_empty() {
             return Take::Nothing;
         }
+        let flags = libc::MSG_PEEK | if sink.discard { libc::MSG_TRUNC } else { 0 };
         // SAFETY: the window lies in the sink's buffers.
-        match unsafe { kernel::recv(self.fd, window, libc::MSG_PEEK | if sink.discard { libc::MSG_TRUNC } else { 0 }) } {
+        match unsafe { kernel::recv(self.fd, window, flags) } {
             Ok(0) => Take::End,
             Ok(got) => {
                 sink.moved(got);
@@ -988,9 +990,7 @@ impl<'a> Endpoint<'a> {
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
             // SAFETY: `none` has no buffers: nothing is stored.
-            let step =
-                unsafe { if self.rx_in_ring() { self.step_in_ring(&mut none, sweeper) } else { self.step_in_kernel(&mut none) } };
-            match step {
+            match unsafe { self.step(&mut none, sweeper) } {
                 Err(Corrupt) => {
                     self.break_off(Reason::Corrupt);
                     return true;

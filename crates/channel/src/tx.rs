@@ -188,7 +188,7 @@ impl<'a> Endpoint<'a> {
         let epoch = slot.tx.epoch.load(Relaxed);
         let quiet = !direction.held()
             && (direction.freeze_epoch().load(Relaxed) != epoch || epoch & 1 == 0)
-            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && !self.owes()
             && !slot.has(flag::HOLD | flag::CUT)
             && !urgent
             && self.attachment.settings.chaos.is_none();
@@ -303,7 +303,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot;
         let direction = self.outgoing();
         !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT | flag::LEAVING)
-            && slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) == 0
+            && !self.owes()
             && !direction.held()
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
             && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
@@ -501,6 +501,21 @@ impl<'a> Endpoint<'a> {
                 }
             }
         }
+    }
+
+    /// Does a switch still owe tokens, or bytes that were in the ring?
+    pub(crate) fn owes(self) -> bool {
+        self.slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
+    }
+
+    /// Sends what a switch owes, as far as the kernel takes it. False: the connection was broken off. Under the send lock.
+    fn pay(self) -> bool {
+        self.pay_tokens();
+        let paid = self.resend();
+        if paid.is_err() {
+            self.break_off(Reason::Corrupt);
+        }
+        paid.is_ok()
     }
 
     /// The ring that holds `position`, and where that ring's positions end.
@@ -803,9 +818,8 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn sendable(self, told: bool) -> bool {
         let slot = self.slot;
-        let owes = || slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0;
         let in_ring = self.tx_in_ring();
-        if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) || !(if in_ring { self.frozen() } else { owes() }) {
+        if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) || !(if in_ring { self.frozen() } else { self.owes() }) {
             return if in_ring { self.writable() } else { told };
         }
         {
@@ -813,13 +827,11 @@ impl<'a> Endpoint<'a> {
             if self.tx_in_ring() && self.frozen() {
                 self.downgrade();
             }
-            self.pay_tokens();
-            if self.resend().is_err() {
-                self.break_off(Reason::Corrupt);
+            if !self.pay() {
                 return true;
             }
         }
-        if self.tx_in_ring() { self.writable() } else { !owes() && kernel::poll(self.fd, libc::POLLOUT, 0) & libc::POLLOUT != 0 }
+        if self.tx_in_ring() { self.writable() } else { !self.owes() && kernel::writable(self.fd) }
     }
 
     /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.
@@ -916,7 +928,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn wants_service(self) -> bool {
         let slot = self.slot;
-        slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
+        self.owes()
             || self.tx_in_ring()
                 && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
     }
@@ -950,11 +962,8 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() && (self.frozen() || slot.has(flag::HOLD) || idle) {
             self.downgrade();
         }
-        if slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0 {
-            self.pay_tokens();
-            if self.resend().is_err() {
-                self.break_off(Reason::Corrupt);
-            }
+        if self.owes() {
+            let _ = self.pay();
         }
     }
 }

@@ -720,9 +720,8 @@ fn stir(set: &Set, inner: &mut Inner) {
     {
         wait::make_waiter(attachment, epfd, inner);
     }
-    match inner.waiter {
-        Some(waiter) if sleeps => waiter.poke(),
-        _ => {}
+    if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
+        waiter.poke();
     }
     // Whoever sleeps on a set from outside, or on one that came from another process, is reached through the kernel alone.
     if (inner.nested || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
@@ -1003,8 +1002,5 @@ pub fn number_of(fd: c_int) -> Option<u32> {
 /// The number of `fd`'s set, if it is one that may hold carried sockets.
 #[must_use]
 pub fn index_of(fd: c_int) -> Option<u32> {
-    match fds::get(fd) {
-        Entry::Epoll(index) if set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0) => Some(index),
-        _ => None,
-    }
+    number_of(fd).filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
 }

@@ -435,7 +435,11 @@ fn restarts() -> Option<bool> {
 /// Some handlers restart and some do not: sleeps that must tell them apart are left to the kernel.
 static MIXED: AtomicU32 = AtomicU32::new(0);
 
-fn interrupted(limited: bool) -> Option<Woken> {
+/// A sleep was interrupted. `None`: it goes on. `partial`: as [`Limit::partial`].
+fn interrupted(limited: bool, partial: bool) -> Option<Woken> {
+    if partial {
+        return Some(Woken::Interrupted);
+    }
     match restarts() {
         Some(true) if !limited => None,
         Some(_) => Some(Woken::Interrupted),
@@ -519,9 +523,8 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
                 emptied(waiter, fds[1]);
                 break Woken::Again;
             }
-            Err(libc::EINTR) if partial => break Woken::Interrupted,
             Err(libc::EINTR) => {
-                if let Some(woken) = interrupted(end.is_some()) {
+                if let Some(woken) = interrupted(end.is_some(), partial) {
                     break woken;
                 }
             }
@@ -609,8 +612,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
         let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLOUT, revents: 0 }];
         return match ppoll(&mut fds, remaining(end)) {
             Ok(0) => Woken::TimedOut,
-            Err(libc::EINTR) if limit.partial => Woken::Interrupted,
-            Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
+            Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
             _ => Woken::Again,
         };
     }
@@ -679,8 +681,7 @@ fn asleep(
     }
     match slept {
         Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
-        Err(libc::EINTR) if limit.partial => Woken::Interrupted,
-        Err(libc::EINTR) => interrupted(end.is_some()).unwrap_or(Woken::Again),
+        Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
         Ok(1..) => {
             if let Some(waiter) = waiter {
                 emptied(waiter, fds[1]);

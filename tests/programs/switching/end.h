@@ -93,7 +93,6 @@ static inline uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-// Says on standard error how each connection stands, by the kernel's word (system calls made directly) and the library's.
 // A system call that no hook sees: the C library's syscall() is hooked too.
 static inline long past_the_shim(long number, long a, long b, long c, long d, long e) {
 #ifdef __x86_64__
@@ -106,6 +105,7 @@ static inline long past_the_shim(long number, long a, long b, long c, long d, lo
 #endif
 }
 
+// Says on standard error how each connection stands, by the kernel's word (system calls made directly) and the library's.
 static void show_connections(const struct end *e) {
     char text[512];
     for (int i = 0; e && i < e->nconn; i++) {

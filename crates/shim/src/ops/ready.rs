@@ -100,12 +100,12 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
     static HABIT: wait::Habit = wait::Habit::new();
     loop {
         let ready = look(wanted, &mut asked)?;
-        if ready == 0 && at_once {
-            // SAFETY: the caller's promise.
-            return unsafe { wait::let_signals_in(mask) }.map(|()| 0);
-        }
         if ready > 0 {
             return Ok(ready);
+        }
+        if at_once {
+            // SAFETY: the caller's promise.
+            return unsafe { wait::let_signals_in(mask) }.map(|()| 0);
         }
         let Some(attachment) = runtime::attachment() else { return Ok(ready) };
         let rings = || {

@@ -127,6 +127,7 @@ fn leave(set: &Set) {
         });
     }
 }
+
 /// What has a ring direction's readiness come to: changes with every byte and at the end.
 fn key(endpoint: Endpoint<'_>) -> u64 {
     let direction = endpoint.incoming();
@@ -838,7 +839,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if endpoint.slot.stage() == Stage::Active {
             let unmasked = unmask(set, epfd, index, entry, endpoint) && entry.events & OUT != 0;
             if unmasked || events & OUT != 0 {
-                let told = events & OUT != 0 || kernel::poll(endpoint.fd, libc::POLLOUT, 0) & libc::POLLOUT != 0;
+                let told = events & OUT != 0 || kernel::writable(endpoint.fd);
                 if endpoint.sendable(told) {
                     events |= entry.events & OUT;
                 } else {
