@@ -78,6 +78,7 @@ programs! {
     low_water
     message_calls
     mixed_descriptors
+    most_entries
     nested_sets
     no_descriptor_left
     numbers_reused
@@ -103,6 +104,7 @@ programs! {
     shutdown_wakes
     signals_interrupt
     signals_while_full
+    sleeps_left
     socket_options
     splice_late
     splice_then_pass

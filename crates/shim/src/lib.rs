@@ -10,6 +10,7 @@ pub mod membership;
 pub mod next;
 pub mod ops;
 mod own;
+pub mod pool;
 pub mod report;
 pub mod runtime;
 pub mod service;

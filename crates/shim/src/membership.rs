@@ -5,7 +5,7 @@
 //! ([`ginnel_region::Segment::let_go`]), and nothing that counts is read there.
 
 use crate::service::own_slots;
-use crate::{fds, service, sets, wait};
+use crate::{fds, pool, service, sets, wait};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::Reason;
@@ -113,7 +113,7 @@ pub fn unplugged(attachment: &'static Attachment) {
 fn go(attachment: &'static Attachment, reason: Reason) {
     service::retire_waiter(attachment);
     sets::retire_waiters(attachment);
-    wait::retire_pool(attachment);
+    pool::retire(attachment);
     attachment.leave(reason);
 }
 

@@ -1,13 +1,12 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
-use crate::{gather, next, runtime};
+use crate::pool::{Borrowed, borrow};
+use crate::{gather, next};
 use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::attach::{Joined, Standing};
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::waiter::Waiter;
 use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
@@ -23,124 +22,6 @@ pub enum Woken {
     TimedOut,
     /// A signal handler ran that the program wants to hear of (EINTR).
     Interrupted,
-}
-
-/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor.
-static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-
-/// A waiter for as long as one thread sleeps.
-pub struct Borrowed {
-    waiter: Waiter,
-    attachment: &'static Attachment,
-    /// Where it was made.
-    joined: &'static Joined,
-}
-
-const DESCRIPTOR: u64 = 0xff_ffff;
-
-impl Borrowed {
-    /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
-    #[must_use]
-    pub fn is_current(&self) -> bool {
-        core::ptr::eq(self.joined, &raw const **self.attachment) && self.attachment.standing() != Standing::Away
-    }
-
-    /// See [`Waiter::sleeping`].
-    pub fn sleeping(&self) {
-        self.waiter.sleeping(&self.joined.segment);
-    }
-
-    /// See [`Waiter::any`].
-    #[must_use]
-    pub fn any(&self) -> bool {
-        self.waiter.any(&self.joined.segment)
-    }
-
-    /// Awake again: nothing that was rung is left.
-    pub fn awake(&self) {
-        self.waiter.awake(&self.joined.segment);
-        self.waiter.take(&self.joined.segment, |_| {});
-    }
-
-    /// See [`Waiter::want`].
-    #[must_use]
-    pub fn want(&self) -> Want {
-        self.waiter.want(0)
-    }
-
-    /// See [`Waiter::fifo`].
-    #[must_use]
-    pub fn fifo(&self) -> i32 {
-        self.waiter.fifo()
-    }
-
-    fn tag(&self) -> u64 {
-        u64::from(self.joined.number & 0xff) << 24
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if !self.is_current() {
-            return self.waiter.abandon(self.attachment);
-        }
-        let fifo = u64::from(self.waiter.fifo().unsigned_abs());
-        let word = u64::from(self.waiter.page()) << 32 | self.tag() | fifo;
-        if fifo > DESCRIPTOR
-            || !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok())
-        {
-            self.waiter.retire_in(self.attachment, self.joined);
-        }
-    }
-}
-
-/// Borrows a waiter; `None` where only tokens are to be had.
-#[must_use]
-pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
-    if !attachment.fifos {
-        return None;
-    }
-    let joined: &'static Joined = attachment;
-    let pooled = POOL
-        .iter()
-        .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
-        .find(|&word| word != 0);
-    let waiter = match pooled {
-        Some(word) => from_word(word),
-        None => Waiter::new_in(attachment, joined).ok()?,
-    };
-    let borrowed = Borrowed { waiter, attachment, joined };
-    if pooled.is_some_and(|word| word & 0xff00_0000 != borrowed.tag()) {
-        // Of a segment that was left: put there too late.
-        core::mem::forget(borrowed);
-        waiter.abandon(attachment);
-        return None;
-    }
-    Some(borrowed)
-}
-
-fn from_word(word: u64) -> Waiter {
-    Waiter::from_parts((word >> 32) as u32, (word & DESCRIPTOR) as i32)
-}
-
-/// Before the segment is left: gives the free waiters back.
-pub fn retire_pool(attachment: &Attachment) {
-    for place in &POOL {
-        let word = place.swap(0, Ordering::AcqRel);
-        if word != 0 {
-            from_word(word).retire(attachment);
-        }
-    }
-}
-
-/// In a fork child: the parent's waiters are not ours. Closes our copies of their descriptors.
-pub fn forget_pool(attachment: &Attachment) {
-    for place in &POOL {
-        let word = place.swap(0, Ordering::AcqRel);
-        if word != 0 {
-            from_word(word).abandon(attachment);
-        }
-    }
 }
 
 /// A point in time, monotonic nanoseconds; `None`: never.
@@ -520,7 +401,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
                 if fds[0].revents != 0 {
                     endpoint.slot.heed_kernel();
                 }
-                emptied(waiter, fds[1]);
+                waiter.emptied(fds[1]);
                 break Woken::Again;
             }
             Err(libc::EINTR) => {
@@ -536,13 +417,6 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
         endpoint.disarm_data(want);
     }
     woken
-}
-
-/// Whether a FIFO was written to, the kernel says: what stands in the waiter's page may be a peer's lie, and the sleeper would never sleep again.
-pub fn emptied(waiter: &Borrowed, polled: pollfd) {
-    if polled.revents != 0 {
-        waiter.waiter.empty();
-    }
 }
 
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
@@ -684,7 +558,7 @@ fn asleep(
         Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
         Ok(1..) => {
             if let Some(waiter) = waiter {
-                emptied(waiter, fds[1]);
+                waiter.emptied(fds[1]);
             }
             if fds[0].revents & libc::POLLIN != 0 {
                 let _ = endpoint.tidy();
@@ -696,12 +570,5 @@ fn asleep(
             Woken::Again
         }
         _ => Woken::Again,
-    }
-}
-
-/// In a fork child.
-pub fn forget() {
-    if let Some(attachment) = runtime::attachment() {
-        forget_pool(attachment);
     }
 }

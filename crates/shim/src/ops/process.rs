@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry};
-use crate::{membership, next, own, report, runtime, service, sets, wait};
+use crate::{membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_region::sys;
@@ -147,7 +147,7 @@ pub fn fork_child() {
     report::forget();
     service::forget_parent(attachment);
     membership::forget_parent();
-    wait::forget();
+    pool::forget();
     sets::forget_parent();
     for (fd, entry) in fds::all() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {

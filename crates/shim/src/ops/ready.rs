@@ -1,7 +1,8 @@
 //! Readiness: poll, select and epoll.
 use super::Outcome;
 use crate::fds::{self, Entry};
-use crate::wait::{self, Borrowed, Deadline};
+use crate::pool::{self, Borrowed};
+use crate::wait::{self, Deadline};
 use crate::{next, runtime, sets};
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
@@ -230,7 +231,8 @@ unsafe fn sleep(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Slept, i32> {
-    let waiter = wait::borrow(attachment);
+    // The kernel takes no more entries than the process may have descriptors: then without a FIFO of ours beside the program's.
+    let waiter = if wanted.len() < FEW || wanted.len() < most_entries() { pool::borrow(attachment) } else { None };
     let mut quiet = true;
     let mut limit = wait::remaining(end);
     asked.clear();
@@ -293,7 +295,7 @@ unsafe fn sleep(
     if let Some(waiter) = &waiter {
         waiter.awake();
         if let Some(fifo) = asked.last() {
-            wait::emptied(waiter, *fifo);
+            waiter.emptied(*fifo);
         }
     }
     let current = waiter.as_ref().is_some_and(Borrowed::is_current);
@@ -306,6 +308,17 @@ unsafe fn sleep(
         0 if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
         _ => Ok(Slept::Again),
     }
+}
+
+/// So many entries the kernel takes wherever programs run: not worth a question.
+const FEW: usize = 64;
+
+/// How many entries `poll` takes at most.
+fn most_entries() -> usize {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    let asked = unsafe { next::getrlimit(libc::RLIMIT_NOFILE as c_int, &raw mut limit) };
+    if asked == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
 }
 
 /// The limit, or `ns` nanoseconds (less than a second) where that is sooner.

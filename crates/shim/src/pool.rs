@@ -1,0 +1,235 @@
+//! The waiters that sleeping calls borrow, each for one sleep.
+
+use crate::runtime;
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::Attachment;
+use ginnel_channel::attach::{Joined, Standing};
+use ginnel_channel::waiter::Waiter;
+use ginnel_ring::park::Want;
+use libc::{c_void, pollfd};
+
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor.
+static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+/// A waiter for as long as one thread sleeps.
+pub struct Borrowed {
+    waiter: Waiter,
+    attachment: &'static Attachment,
+    /// Where it was made.
+    joined: &'static Joined,
+}
+
+const DESCRIPTOR: u64 = 0xff_ffff;
+const TAG: u64 = 0xff00_0000;
+
+impl Borrowed {
+    /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        core::ptr::eq(self.joined, &raw const **self.attachment) && self.attachment.standing() != Standing::Away
+    }
+
+    /// See [`Waiter::sleeping`].
+    pub fn sleeping(&self) {
+        self.waiter.sleeping(&self.joined.segment);
+    }
+
+    /// See [`Waiter::any`].
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.waiter.any(&self.joined.segment)
+    }
+
+    /// Awake again: nothing that was rung is left.
+    pub fn awake(&self) {
+        self.waiter.awake(&self.joined.segment);
+        self.waiter.take(&self.joined.segment, |_| {});
+    }
+
+    /// `polled`: its FIFO, as the kernel tells of it. What stands in the waiter's page may be a peer's lie, and the sleeper would never sleep again.
+    pub fn emptied(&self, polled: pollfd) {
+        if polled.revents != 0 {
+            self.waiter.empty();
+        }
+    }
+
+    /// See [`Waiter::want`].
+    #[must_use]
+    pub fn want(&self) -> Want {
+        self.waiter.want(0)
+    }
+
+    /// See [`Waiter::fifo`].
+    #[must_use]
+    pub fn fifo(&self) -> i32 {
+        self.waiter.fifo()
+    }
+
+    fn tag(&self) -> u64 {
+        u64::from(self.joined.number & 0xff) << 24
+    }
+
+    /// Into the pool with it.
+    fn free(&self) {
+        if !self.is_current() {
+            return self.waiter.abandon(self.attachment);
+        }
+        if !POOL.iter().any(|place| place.compare_exchange(0, self.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
+            self.waiter.retire_in(self.attachment, self.joined);
+        }
+    }
+
+    /// As in [`POOL`].
+    fn word(&self) -> u64 {
+        u64::from(self.waiter.page()) << 32 | self.tag() | u64::from(self.waiter.fifo().unsigned_abs()) & DESCRIPTOR
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // Else it is the parent's, in the child of a fork in a signal handler; or was taken for left behind.
+        if OUT.with(|out| out.strike(self.word())) {
+            self.free();
+        }
+    }
+}
+
+/// The waiters that this thread has borrowed, as in [`POOL`]: a thread that is cancelled in a sleep, or leaves it by `siglongjmp`, never comes to give its own back.
+/// Nothing here takes memory: the sleep may be a signal handler's.
+struct Out {
+    words: [Cell<u64>; NESTED],
+    /// Will [`thread_ends`] be called?
+    watched: Cell<bool>,
+}
+
+/// So many sleeps of one thread, each in a signal handler that interrupted the one before, are likely; where there are more, the first was left.
+const NESTED: usize = 4;
+
+thread_local! {
+    static OUT: Out = const { Out { words: [const { Cell::new(0) }; NESTED], watched: Cell::new(false) } };
+}
+
+/// The key whose destructor is [`thread_ends`], plus one; 0: not made yet.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+impl Out {
+    /// Writes down what was borrowed. Returns what was left behind, or 0.
+    fn enter(&self, word: u64) -> u64 {
+        if !self.watched.replace(true)
+            && let Some(key) = key()
+        {
+            // SAFETY: the key is made; the value is only a sign that there is something to do.
+            unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
+        }
+        let mut last = word;
+        for place in &self.words {
+            last = place.replace(last);
+            if last == 0 {
+                break;
+            }
+        }
+        last
+    }
+
+    /// False: it was not there.
+    fn strike(&self, word: u64) -> bool {
+        self.words.iter().find(|place| place.get() == word).inspect(|place| place.set(0)).is_some()
+    }
+}
+
+fn key() -> Option<libc::pthread_key_t> {
+    let known = KEY.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known - 1);
+    }
+    let mut key = 0;
+    // SAFETY: `key` is writable.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
+        return None;
+    }
+    match KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(key),
+        Err(other) => {
+            // SAFETY: just made, and nobody has it.
+            unsafe { libc::pthread_key_delete(key) };
+            Some(other - 1)
+        }
+    }
+}
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    OUT.with(|out| {
+        out.watched.set(false);
+        if let Some(attachment) = runtime::attachment() {
+            out.words.iter().for_each(|place| left_behind(attachment, place.replace(0)));
+        }
+    });
+}
+
+/// Gives back a waiter whose sleep was left.
+fn left_behind(attachment: &'static Attachment, word: u64) {
+    if word != 0 {
+        let waiter = from_word(word);
+        // No longer written down: only what is called here becomes of it.
+        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment });
+        if word & TAG == left.tag() {
+            left.awake();
+            left.free();
+        } else {
+            // Of a segment that was left.
+            waiter.abandon(attachment);
+        }
+    }
+}
+
+/// Borrows a waiter; `None` where only tokens are to be had.
+#[must_use]
+pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
+    if !attachment.fifos {
+        return None;
+    }
+    let joined: &'static Joined = attachment;
+    let pooled = POOL
+        .iter()
+        .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
+        .find(|&word| word != 0);
+    let waiter = match pooled {
+        Some(word) => from_word(word),
+        None => Waiter::new_in(attachment, joined).ok()?,
+    };
+    if waiter.fifo().unsigned_abs() > DESCRIPTOR as u32 {
+        waiter.retire_in(attachment, joined);
+        return None;
+    }
+    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined });
+    if pooled.is_some_and(|word| word & TAG != borrowed.tag()) {
+        // Of a segment that was left: put there too late.
+        waiter.abandon(attachment);
+        return None;
+    }
+    left_behind(attachment, OUT.with(|out| out.enter(borrowed.word())));
+    Some(ManuallyDrop::into_inner(borrowed))
+}
+
+fn from_word(word: u64) -> Waiter {
+    Waiter::from_parts((word >> 32) as u32, (word & DESCRIPTOR) as i32)
+}
+
+/// Before the segment is left: gives the free waiters back.
+pub fn retire(attachment: &Attachment) {
+    empty(|waiter| waiter.retire(attachment));
+}
+
+/// In a fork child: the parent's waiters are not ours. Closes our copies of the free ones' descriptors.
+pub fn forget() {
+    if let Some(attachment) = runtime::attachment() {
+        empty(|waiter| waiter.abandon(attachment));
+    }
+    OUT.with(|out| out.words.iter().for_each(|place| place.set(0)));
+}
+
+fn empty(each: impl Fn(Waiter)) {
+    POOL.iter().map(|place| place.swap(0, Ordering::AcqRel)).filter(|&word| word != 0).map(from_word).for_each(each);
+}

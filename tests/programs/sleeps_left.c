@@ -1,0 +1,112 @@
+// A thread that is cancelled in a sleep, or leaves it by siglongjmp, leaves nothing behind: no descriptor, and a connection that works.
+#include "check.h"
+#include <dirent.h>
+#include <setjmp.h>
+
+enum { TURNS = 40, WARM_UP = 60, SIZE = 3000, FEW = 12 };
+
+static int fd, set;
+static sigjmp_buf away;
+
+static void leave(int signal) { (void)signal, siglongjmp(away, 1); }
+
+static void in_recv(void) {
+    char byte;
+    IS(recv(fd, &byte, 1, 0), 1);
+}
+
+static void in_poll(void) {
+    struct pollfd entry = {fd, POLLIN, 0};
+    IS(poll(&entry, 1, -1), 1);
+}
+
+static void in_select(void) {
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(fd, &readable);
+    IS(select(fd + 1, &readable, NULL, NULL, NULL), 1);
+}
+
+static void in_epoll(void) {
+    struct epoll_event event;
+    IS(epoll_wait(set, &event, 1, -1), 1);
+}
+
+static void (*const sleeps[])(void) = {in_recv, in_poll, in_select, in_epoll};
+
+static void *asleep(void *of) {
+    (*(void (*const *)(void))of)();
+    return NULL;
+}
+
+static int descriptors(void) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    CHECK(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
+    return n;
+}
+
+static void answered(int round) {
+    put_all(fd, "x", 1);
+    in_poll();
+    in_select();
+    in_epoll();
+    get_pattern(fd, SIZE, WARM_UP + round);
+}
+
+// One turn of each.
+static void leave_each(int round) {
+    for (size_t i = 0; i < sizeof sleeps / sizeof *sleeps; i++) {
+        pthread_t thread;
+        void *result;
+        IS(pthread_create(&thread, NULL, asleep, (void *)&sleeps[i]), 0);
+        sleep_ms(2);
+        IS(pthread_cancel(thread), 0);
+        IS(pthread_join(thread, &result), 0);
+        CHECK(result == PTHREAD_CANCELED);
+        if (sigsetjmp(away, 1) == 0) {
+            struct itimerval soon = {.it_value.tv_usec = 2000};
+            IS(setitimer(ITIMER_REAL, &soon, NULL), 0);
+            sleeps[i]();
+            CHECK(!"woken by nothing");
+        }
+    }
+    answered(round);
+}
+
+static void ask(const struct sockaddr_in *at) {
+    fd = connect_to(at);
+    char byte;
+    for (int i = -WARM_UP; i < TURNS; i++) {
+        IS(read(fd, &byte, 1), 1);
+        put_pattern(fd, SIZE, WARM_UP + i);
+    }
+    IS(read(fd, &byte, 1), 0);
+    exit(0);
+}
+
+int main(void) {
+    struct sockaddr_in at;
+    int listener = listen_on(&at);
+    pid_t peer = fork();
+    if (peer == 0) ask(&at);
+    fd = accept_from(listener);
+    set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
+    struct sigaction handler = {.sa_handler = leave};
+    IS(sigaction(SIGALRM, &handler, NULL), 0);
+    int before = 0;
+    for (int i = -WARM_UP; i < 0; i++) answered(i);
+    for (int i = 0; i < TURNS; i++) {
+        if (i == TURNS / 4) before = descriptors();
+        leave_each(i);
+    }
+    int more = descriptors() - before;
+    IS(more > FEW ? more : 0, 0);
+    close(fd);
+    IS(ended(peer), 0);
+    say("%d sleeps left, by cancellation and by siglongjmp", (int)(TURNS * 2 * (sizeof sleeps / sizeof *sleeps)));
+}
