@@ -75,7 +75,7 @@ impl Scene {
         let (slot, _) = ledger.find_or_claim(kernel::cookie(fd).ok()?, self.attachment.me())?;
         slot.hold(self.attachment.me());
         slot.set(flag::CONNECTED, connected);
-        Some(Endpoint { attachment: &self.attachment, slot, fd })
+        Some(Endpoint::new(&self.attachment, self.attachment.ledger.index(slot), fd))
     }
 
     /// Two ends of one connection, which have agreed.
@@ -106,7 +106,7 @@ pub fn target(bytes: &[u8]) {
     let stage = stage();
     stage.clean();
     let Some((mut sockets, ends)) = stage.pair() else { return };
-    let channel = u64::from(ends[0].slot.channel.load(Relaxed)) * PAGE;
+    let channel = u64::from(ends[0].slot().channel.load(Relaxed)) * PAGE;
     while !bytes.is_empty() {
         let side = usize::from(bytes.byte() & 1);
         if bytes.one_in(3) {
@@ -117,16 +117,16 @@ pub fn target(bytes: &[u8]) {
     }
     for (end, waiter) in ends.iter().zip(stage.waiters) {
         waiter.take(&stage.attachment.segment, |bit| assert!(bit < waiter::BITS));
-        if end.slot.stage() <= Stage::Active {
+        if end.slot().stage() <= Stage::Active {
             // A close waits half a second for tokens that never come: not every time.
-            if bytes.byte() == 0 && end.slot.rx.armed.load(Relaxed) == 0 {
+            if bytes.byte() == 0 && end.slot().rx.armed.load(Relaxed) == 0 {
                 end.finish();
             }
         }
     }
     drop(sockets);
     for end in ends {
-        finish::forget(&stage.attachment, end.slot);
+        finish::forget(&stage.attachment, end.slot());
     }
 }
 
@@ -134,11 +134,11 @@ pub fn target(bytes: &[u8]) {
 fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) {
     static ZEROES: [u8; BUFFER] = [0; BUFFER];
     let mut room = vec![0u8; 1 + bytes.below(65536) as usize];
-    let live = matches!(end.slot.stage(), Stage::Settling | Stage::Active);
+    let live = matches!(end.slot().stage(), Stage::Settling | Stage::Active);
     if !live {
         return;
     }
-    let active = end.slot.stage() == Stage::Active;
+    let active = end.slot().stage() == Stage::Active;
     let piece = [iovec { iov_base: ZEROES.as_ptr().cast_mut().cast(), iov_len: 1 + bytes.below(20_000) as usize }];
     let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
     match bytes.byte() % 20 {
@@ -186,7 +186,7 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         }
         _ => waiter.take(&stage.attachment.segment, |bit| assert!(bit < waiter::BITS)),
     }
-    let slot: &Slot = end.slot;
+    let slot: &Slot = end.slot();
     assert!(stage.attachment.segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
     assert!(stage.attachment.segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
 }

@@ -10,30 +10,30 @@ impl Endpoint<'_> {
     /// The program sets or takes out its cork. False: the kernel is to be told, and [`Self::corked`] after it.
     pub fn cork(self, on: bool) -> bool {
         let _held = self.send_lock();
-        let kept = self.tx_in_ring() && !self.slot.has(flag::TX_SHUT | flag::KERNEL_CORKED);
+        let kept = self.tx_in_ring() && !self.slot().has(flag::TX_SHUT | flag::KERNEL_CORKED);
         if kept {
-            self.slot.set(flag::CORKED, on);
+            self.slot().set(flag::CORKED, on);
         }
         kept
     }
 
     /// The kernel was told.
     pub fn corked(self, on: bool) {
-        self.slot.set(flag::CORKED | flag::KERNEL_CORKED, on);
+        self.slot().set(flag::CORKED | flag::KERNEL_CORKED, on);
     }
 
     /// What the program set, where the kernel does not know.
     #[must_use]
     pub fn own_cork(self) -> Option<bool> {
-        let own = self.slot.has(flag::CORKED);
-        (own != self.slot.has(flag::KERNEL_CORKED)).then_some(own)
+        let own = self.slot().has(flag::CORKED);
+        (own != self.slot().has(flag::KERNEL_CORKED)).then_some(own)
     }
 
     /// TCP carries again.
     pub(crate) fn settle_cork(self) {
         if let Some(on) = self.own_cork() {
-            self.slot.set(flag::KERNEL_CORKED, on);
-            let _ = kernel::setsockopt(self.fd, libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(on));
+            self.slot().set(flag::KERNEL_CORKED, on);
+            let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(on));
         }
     }
 }

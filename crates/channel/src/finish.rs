@@ -23,7 +23,7 @@ impl Endpoint<'_> {
 
     /// Under the send lock.
     fn mark_end(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         if slot.has(flag::TX_SHUT) {
             return;
         }
@@ -46,7 +46,7 @@ impl Endpoint<'_> {
         let end = sys::monotonic_ns() + PATIENCE;
         while self.owes() && sys::monotonic_ns() < end {
             self.serve_tx();
-            if kernel::poll(self.fd, libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
+            if kernel::poll(self.fd(), libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
                 break;
             }
         }
@@ -54,7 +54,7 @@ impl Endpoint<'_> {
 
     /// Before the kernel's close of the last descriptor.
     pub fn finish(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         match slot.stage() {
             Stage::Active => self.finish_active(),
             Stage::Published => {
@@ -68,12 +68,12 @@ impl Endpoint<'_> {
     /// May this very thread, which ends the process, work on the channel? Not where it is inside it already (a signal handler that ends the process).
     #[must_use]
     pub fn is_free(self) -> bool {
-        let (slot, ticket) = (self.slot, self.ticket());
+        let (slot, ticket) = (self.slot(), self.ticket());
         // Other threads hold these for microseconds; this one would hold them for ever.
         let free = |look: &dyn Fn() -> bool| {
             (0..200).any(|_| {
                 look() || {
-                    let _ = kernel::poll(self.fd, 0, 1);
+                    let _ = kernel::poll(self.fd(), 0, 1);
                     false
                 }
             })
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
     }
 
     fn finish_active(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         self.flush();
         if self.on_tcp() && !self.tx_in_ring() && !self.rx_in_ring() {
             // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to say.
@@ -95,7 +95,7 @@ impl Endpoint<'_> {
         let something = self.tidy();
         let unread = something && self.pending_bytes() > 0;
         let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
-        let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
+        let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
         let abort = unread || (linger.l_onoff != 0 && linger.l_linger == 0);
         {
             let _held = self.send_lock();
@@ -110,13 +110,13 @@ impl Endpoint<'_> {
         self.close_wishes(abort);
         if unread && linger.l_onoff == 0 {
             let reset = libc::linger { l_onoff: 1, l_linger: 0 };
-            let _ = kernel::setsockopt(self.fd, libc::SOL_SOCKET, libc::SO_LINGER, &reset);
+            let _ = kernel::setsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &reset);
         }
     }
 
     /// No more tokens, please: closes the wish for data and takes back the wish for room; waits for tokens that are on their way.
     fn close_wishes(self, abort: bool) {
-        let slot = self.slot;
+        let slot = self.slot();
         let (incoming, outgoing) = (self.incoming(), self.outgoing());
         let mut unclaimed = 0;
         match park::close(incoming.want_data()) {
@@ -145,7 +145,7 @@ impl Endpoint<'_> {
             if (missing == 0 && !boundary) || !self.rx_in_ring() || sys::monotonic_ns() > end {
                 return;
             }
-            let reported = kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 5);
+            let reported = kernel::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 5);
             if reported & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0 {
                 // The other end is closing too: what it sent before its FIN is here.
                 let _ = self.tidy();
@@ -280,7 +280,7 @@ pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
 
 /// Says why a connection that had a channel stays on TCP from now on, and lets the peer know.
 pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     slot.set(flag::HOLD, true);
     slot.set_reason(reason);
     match slot.stage() {
@@ -315,7 +315,7 @@ impl Endpoint<'_> {
             if sys::monotonic_ns() > end {
                 return false;
             }
-            let _ = kernel::poll(self.fd, 0, 1);
+            let _ = kernel::poll(self.fd(), 0, 1);
         }
     }
 
@@ -334,7 +334,7 @@ impl Endpoint<'_> {
     /// The next of [`Self::detach`], after [`Self::begin_detach`]: what it will return, once it is known.
     #[must_use]
     pub fn go_on_detaching(self) -> Option<bool> {
-        let slot = self.slot;
+        let slot = self.slot();
         if slot.channel.load(Relaxed) == 0 || !matches!(slot.stage(), Stage::Offered | Stage::Settling | Stage::Active) {
             return Some(true);
         }
@@ -363,12 +363,12 @@ impl Endpoint<'_> {
             self.restore_options();
         }
         let end = sys::monotonic_ns() + patience_ns;
-        while self.slot.stage() == Stage::Active && !self.out_is_on_tcp() {
+        while self.slot().stage() == Stage::Active && !self.out_is_on_tcp() {
             if sys::monotonic_ns() > end {
                 return false;
             }
             self.serve_tx();
-            let _ = kernel::poll(self.fd, libc::POLLOUT, 1);
+            let _ = kernel::poll(self.fd(), libc::POLLOUT, 1);
         }
         true
     }
@@ -376,7 +376,7 @@ impl Endpoint<'_> {
     /// A writer that sees a hold without a freeze goes back to TCP behind what it has put into the ring: bytes that this end could then only read, not hand over. So the
     /// freeze comes first, or the hold comes before the upgrade.
     pub(crate) fn freeze_or_hold(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         for _ in 0..8 {
             if slot.stage() != Stage::Active
                 || slot.has(flag::HOLD)
@@ -395,11 +395,11 @@ impl Endpoint<'_> {
     /// Does something stand before the next TCP byte that the writer will not send again: ring bytes of a direction that went back by itself or ended, or TCP bytes
     /// before a switch?
     fn must_be_read(self) -> bool {
-        let (incoming, rx) = (self.incoming(), &self.slot.rx);
+        let (incoming, rx) = (self.incoming(), &self.slot().rx);
         let _held = self.receive_lock();
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         // The end before the epoch: a writer may go back, send again, and end at once.
-        let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0;
+        let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
         let behind = |record: &Record| if phase & 1 == 0 { record.tcp > rx.received.load(Relaxed) } else { record.ring != head };
         if incoming.epoch().load(Acquire) != phase {
             return incoming.switch(phase + 1).checked(behind).is_ok();
@@ -408,14 +408,14 @@ impl Endpoint<'_> {
     }
 
     fn out_is_on_tcp(self) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         !self.owes() && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))
     }
 
     /// Are both directions on TCP, with nothing left in a ring or to be re-sent?
     #[must_use]
     pub fn on_tcp(self) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let incoming = self.incoming();
         let phase = slot.rx.phase.load(Relaxed);
         let into = phase & 1 == 0 && incoming.gate().load(SeqCst) & GATE_TAKEN == 0 && incoming.epoch().load(Acquire) == phase;

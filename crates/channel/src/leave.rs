@@ -16,7 +16,7 @@ impl Endpoint<'_> {
     /// Takes the next step out of the channel, for this reason. True once there is nothing of the connection in the segment.
     #[must_use]
     pub fn leave(self, reason: Reason) -> bool {
-        match self.slot.stage() {
+        match self.slot().stage() {
             Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed => self.drop_channel(reason),
             Stage::Published | Stage::Offered => self.withdraw(reason),
             Stage::Settling | Stage::Active => {
@@ -29,26 +29,26 @@ impl Endpoint<'_> {
     /// Is the connection on its way out, or has the other end left?
     #[must_use]
     pub fn is_leaving(self) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         matches!(slot.stage(), Stage::Settling | Stage::Active) && (slot.has(flag::LEAVING) || self.other_end_left())
     }
 
     fn other_end_left(self) -> bool {
-        self.channel().was_left(1 - self.slot.side())
+        self.channel().was_left(1 - self.slot().side())
     }
 
     /// Says in the channel by whom this end's service thread is woken.
     pub fn show_service(self) {
-        let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
-        if matches!(self.slot.stage(), Stage::Settling | Stage::Active) {
-            self.channel().service(self.slot.side()).store(u64::from(self.attachment.service_page()), Relaxed);
+        let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
+        if matches!(self.slot().stage(), Stage::Settling | Stage::Active) {
+            self.channel().service(self.slot().side()).store(u64::from(self.attachment.service_page()), Relaxed);
         }
     }
 
     /// Before the program's `connect` to no address: the kernel resets the connection, and the other end is to know that it is meant. The socket lives on, perhaps under other
     /// descriptors and in other processes, and may be connected again: for those it is the kernel's alone.
     pub fn disconnect(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         if matches!(slot.stage(), Stage::Published | Stage::Offered) {
             let _ = self.withdraw(Reason::HandedOver);
         }
@@ -74,7 +74,7 @@ impl Endpoint<'_> {
 
     /// Nothing was agreed on: at most a channel is left that was of no use. Under both locks, so that nobody is in the middle of a step.
     fn drop_channel(self, reason: Reason) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let (Some(_tx), Some(_rx)) = (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket())) else {
             return false;
         };
@@ -93,7 +93,7 @@ impl Endpoint<'_> {
 
     /// Takes back what stands in the rendezvous table.
     fn withdraw(self, reason: Reason) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return false };
         let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match slot.stage() {
@@ -119,7 +119,7 @@ impl Endpoint<'_> {
 
     /// Asks for both directions to come back to TCP, and does what this end has to do for it.
     fn come_down(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         slot.set(flag::LEAVING, true);
         self.freeze_or_hold();
         {
@@ -141,7 +141,7 @@ impl Endpoint<'_> {
 
     /// Lets go of the channel if the kernel's socket holds the whole truth.
     fn part(self, reason: Reason) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         {
             let (Some(_tx), Some(_rx)) = (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket())) else {
                 return false;
@@ -153,7 +153,7 @@ impl Endpoint<'_> {
                 return false;
             }
             let kept = slot.rx.error.load(Relaxed) != 0;
-            let stage = match kernel::state(self.fd) {
+            let stage = match kernel::state(self.fd()) {
                 // The kernel told of it once, and it is not told again.
                 _ if kept && !self.reset_is_end() => Stage::Broken,
                 Ok(kernel::ESTABLISHED) if !slot.has(flag::HOLD | flag::TX_SHUT) && !kept && !self.rx_in_ring() => Stage::Candidate,
@@ -174,7 +174,7 @@ impl Endpoint<'_> {
 
     /// There is no channel any more.
     fn forget_phases(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
             word.store(0, Relaxed);
         }
@@ -183,13 +183,13 @@ impl Endpoint<'_> {
 
     /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing but its FIN? A token would be taken for data from now on.
     fn only_the_end_is_left(self) -> bool {
-        kernel::poll(self.fd, libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd) == 0
+        kernel::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd()) == 0
     }
 }
 
 /// The segment is lost, and with it what was in its rings: the connection is reset if it was carried, and goes on over TCP if nothing of it had left that.
 pub fn lose(endpoint: Endpoint<'_>, reason: Reason) {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     let _tx = endpoint.send_lock();
     let _rx = slot.rx.lock.lock(&endpoint.attachment.ledger, endpoint.ticket());
     match slot.stage() {

@@ -121,13 +121,13 @@ impl Path {
 impl Endpoint<'_> {
     /// Did either end find the path cut?
     pub(crate) fn is_cut(self) -> bool {
-        self.slot.has(flag::CUT) || self.outgoing().cut()
+        self.slot().has(flag::CUT) || self.outgoing().cut()
     }
 
     /// Is there anything for [`Self::check_path`] to do, where no ring has carried bytes since the last look?
     #[must_use]
     pub fn path_in_question(self) -> bool {
-        self.slot.keepalive.load(Relaxed) != 0 || self.slot.has(flag::CUT)
+        self.slot().keepalive.load(Relaxed) != 0 || self.slot().has(flag::CUT)
     }
 
     /// A look at the path, every second or so. `moved`: rings carried bytes not long ago. True if another look is due soon.
@@ -135,7 +135,7 @@ impl Endpoint<'_> {
     /// `asks`: how many probes the caller may still have sent now; each that this look asks for is taken from it. The probes of thousands of connections at one moment would be more than the
     /// kernel's queue for a network device's packets takes (`net.core.netdev_max_backlog`): it drops the rest, and what was not asked is not answered.
     pub fn check_path(self, moved: bool, asks: &mut u32) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         if slot.stage() != Stage::Active {
             return false;
         }
@@ -148,7 +148,7 @@ impl Endpoint<'_> {
             }
             return false;
         }
-        let Ok(path) = kernel::path(self.fd) else { return false };
+        let Ok(path) = kernel::path(self.fd()) else { return false };
         let stand = kept(slot).0;
         let now = sys::monotonic_ns() / 1_000_000;
         if slot.has(flag::CUT) {
@@ -187,20 +187,20 @@ impl Endpoint<'_> {
 
     /// Where the shim's settings stand and TCP has been silent: setting the time again makes the kernel send a probe now, or after [`IDLE`] of silence.
     fn ask_at_once(self) {
-        let _ = kernel::setsockopt(self.fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &IDLE);
+        let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &IDLE);
     }
 
     /// The path is cut, and was not heard of since. Bytes in flight ask by themselves; where there are none, nothing would ever tell that it is mended.
     fn ask_while_cut(self, path: Path, asks: &mut u32) {
-        let (stand, own) = kept(self.slot);
+        let (stand, own) = kept(self.slot());
         // The program's own probes are to find what they would have found: the connection ends by them where it says so.
         let own_turn = own[0] != 0 && path.silent.saturating_add(OWN_TURN) >= own[1].unsigned_abs().saturating_mul(1000);
-        let rests = kernel::unacknowledged(self.fd) != 0 || own_turn || path.probes >= WEARY;
+        let rests = kernel::unacknowledged(self.fd()) != 0 || own_turn || path.probes >= WEARY;
         let pause = 1000u32.checked_shl(path.probes.into()).unwrap_or(u32::MAX);
         let due = path.probes < HURRIED && path.silent >= pause && *asks != 0;
         match stand {
             Stand::Probing if rests => {
-                if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) {
+                if let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) {
                     self.rest();
                 }
             }
@@ -209,11 +209,11 @@ impl Endpoint<'_> {
                 self.ask_at_once();
             }
             Stand::Resting if due && !rests => {
-                let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
-                if kept(self.slot) == (Stand::Resting, own) {
+                let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
+                if kept(self.slot()) == (Stand::Resting, own) {
                     *asks -= 1;
-                    keep(self.slot, Stand::Probing, own);
-                    write(self.fd, [1, IDLE, INTERVAL, COUNT, 0]);
+                    keep(self.slot(), Stand::Probing, own);
+                    write(self.fd(), [1, IDLE, INTERVAL, COUNT, 0]);
                     self.ask_at_once();
                 }
             }
@@ -224,23 +224,23 @@ impl Endpoint<'_> {
 
     /// Rings carry bytes, and TCP has been silent: keepalive is to ask.
     fn ask_kernel_to_probe(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         if slot.has(flag::LEAVING) || slot.stage() != Stage::Active {
             return;
         }
-        let Ok(own) = read(self.fd) else { return };
+        let Ok(own) = read(self.fd()) else { return };
         let foreign = own.iter().zip(LARGEST).any(|(&value, largest)| !(0..=largest).contains(&value));
         // Where the program has both, an unanswered probe would count for its TCP_USER_TIMEOUT: its own probes must do.
         if kept(slot).0 != Stand::Program || foreign || own[0] != 0 && own[4] != 0 {
             return;
         }
         keep(slot, Stand::Probing, own);
-        write(self.fd, [1, IDLE, INTERVAL, COUNT, 0]);
+        write(self.fd(), [1, IDLE, INTERVAL, COUNT, 0]);
     }
 
     fn path_is_cut(self, now: u64) {
-        let slot = self.slot;
+        let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         if slot.has(flag::HOLD | flag::LEAVING) || slot.stage() != Stage::Active {
             return;
@@ -256,7 +256,7 @@ impl Endpoint<'_> {
 
     /// TCP was answered since.
     fn path_is_open(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         let gate = self.incoming().gate();
         gate.fetch_and(!(GATE_HOLD | GATE_CUT), SeqCst);
@@ -273,29 +273,29 @@ impl Endpoint<'_> {
 
     /// From here on TCP is to do what the program asked for: also to give up after as many probes of its own as it said.
     fn rest(self) {
-        let (stand, own) = kept(self.slot);
+        let (stand, own) = kept(self.slot());
         if stand == Stand::Program {
             return;
         }
-        let used = kernel::path(self.fd).map_or(0, |path| c_int::from(path.probes));
-        keep(self.slot, Stand::Resting, own);
+        let used = kernel::path(self.fd()).map_or(0, |path| c_int::from(path.probes));
+        keep(self.slot(), Stand::Resting, own);
         let mut values = own;
         values[3] = (own[3] + used).min(COUNT);
-        write(self.fd, values);
+        write(self.fd(), values);
     }
 
     /// The program's settings stand in the kernel again. Under the send lock.
     pub(crate) fn restore_options(self) {
-        let (stand, own) = kept(self.slot);
+        let (stand, own) = kept(self.slot());
         if stand != Stand::Program {
-            write(self.fd, own);
-            keep(self.slot, Stand::Program, own);
+            write(self.fd(), own);
+            keep(self.slot(), Stand::Program, own);
         }
     }
 
     /// This process is done with the socket, and others are not: nobody may be left to look after the kernel's settings.
     pub fn leave_options(self) {
-        if self.slot.keepalive.load(Relaxed) != 0 {
+        if self.slot().keepalive.load(Relaxed) != 0 {
             let _held = self.send_lock();
             self.restore_options();
         }
@@ -303,7 +303,7 @@ impl Endpoint<'_> {
 
     /// [`Self::leave_options`] at a point where this very thread may hold the lock already.
     pub fn leave_options_if_free(self) {
-        if let (true, Some(_held)) = (self.slot.keepalive.load(Relaxed) != 0, self.slot.tx.lock.try_lock(self.ticket())) {
+        if let (true, Some(_held)) = (self.slot().keepalive.load(Relaxed) != 0, self.slot().tx.lock.try_lock(self.ticket())) {
             self.restore_options();
         }
     }
@@ -314,10 +314,10 @@ impl Endpoint<'_> {
     /// The `errno`.
     pub fn own_option(self, level: c_int, name: c_int) -> sys::Result<c_int> {
         let _held = self.send_lock();
-        let (stand, own) = kept(self.slot);
+        let (stand, own) = kept(self.slot());
         if stand == Stand::Program {
             let mut value = 0;
-            kernel::getsockopt(self.fd, level, name, &mut value)?;
+            kernel::getsockopt(self.fd(), level, name, &mut value)?;
             return Ok(value);
         }
         let found = OPTIONS.iter().zip(own).find(|(option, _)| **option == (level, name));
@@ -327,12 +327,12 @@ impl Endpoint<'_> {
     /// Runs the program's `setsockopt` of such an option, with its own settings in the kernel.
     pub fn with_own_options<T>(self, call: impl FnOnce() -> T) -> T {
         let _held = self.send_lock();
-        let stand = kept(self.slot).0;
-        let resting = stand == Stand::Resting || stand == Stand::Probing && self.slot.has(flag::CUT);
+        let stand = kept(self.slot()).0;
+        let resting = stand == Stand::Resting || stand == Stand::Probing && self.slot().has(flag::CUT);
         self.restore_options();
         let result = call();
-        if let (true, Ok(own)) = (resting, read(self.fd)) {
-            keep(self.slot, Stand::Resting, own);
+        if let (true, Ok(own)) = (resting, read(self.fd())) {
+            keep(self.slot(), Stand::Resting, own);
             self.rest();
         }
         result

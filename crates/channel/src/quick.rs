@@ -20,7 +20,7 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn put_quick(self, pieces: &[iovec], n: usize) -> bool {
-        let (slot, tx) = (self.slot, &self.slot.tx);
+        let (slot, tx) = (self.slot(), &self.slot().tx);
         if n > SMALL || self.attachment.settings.chaos.is_some() {
             return false;
         }
@@ -69,7 +69,7 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn take_quick(self, to: *mut u8, n: usize) -> usize {
-        let (slot, rx) = (self.slot, &self.slot.rx);
+        let (slot, rx) = (self.slot(), &self.slot().rx);
         if self.incoming().tail().load(Acquire) == rx.head.load(Relaxed) {
             return 0;
         }

@@ -110,15 +110,15 @@ impl<'a> Endpoint<'a> {
     /// Is the ring the carrier, as far as this reader has come?
     #[inline]
     pub fn rx_in_ring(self) -> bool {
-        self.slot.rx.phase.load(Relaxed) & 1 == 1
+        self.slot().rx.phase.load(Relaxed) & 1 == 1
     }
 
     /// May the writer switch: has this side agreed, or will it under a lock that the caller holds?
     #[inline]
     fn live(self) -> bool {
-        match self.slot.stage() {
+        match self.slot().stage() {
             Stage::Active => true,
-            Stage::Settling => self.slot.has(flag::COUNTED),
+            Stage::Settling => self.slot().has(flag::COUNTED),
             _ => false,
         }
     }
@@ -128,7 +128,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     pub unsafe fn take(self, sink: &mut Sink<'_>, peek: bool) -> Take {
-        let slot = self.slot;
+        let slot = self.slot();
         let (wake, asked);
         let take = {
             let _held = self.receive_lock();
@@ -168,12 +168,12 @@ impl<'a> Endpoint<'a> {
     #[inline]
     fn publish_head(self) -> bool {
         let direction = self.incoming();
-        park::publish_only(direction.head(), self.slot.rx.head.load(Relaxed), direction.want_space())
+        park::publish_only(direction.head(), self.slot().rx.head.load(Relaxed), direction.want_space())
     }
 
     /// Takes the receive lock; what a dead holder left half done is made whole.
     pub(crate) fn receive_lock(self) -> Held<'a> {
-        let held = self.slot.rx.lock.lock(&self.attachment.ledger, self.ticket());
+        let held = self.slot().rx.lock.lock(&self.attachment.ledger, self.ticket());
         if held.taken_over {
             self.recount_rx();
         }
@@ -182,9 +182,9 @@ impl<'a> Endpoint<'a> {
 
     #[cold]
     fn recount_rx(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         if slot.has(flag::COUNTED)
-            && let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED))
+            && let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED))
         {
             let uncounted = facts.received.wrapping_sub(slot.rx.received.load(Relaxed));
             if self.rx_in_ring() && uncounted < 1 << 32 {
@@ -230,14 +230,14 @@ impl<'a> Endpoint<'a> {
     /// The writer's epoch, checked against the phase: at most one switch ahead in the ring, two on TCP.
     #[inline]
     fn epoch(self, direction: Direction<'_>) -> Result<u64, Corrupt> {
-        let phase = self.slot.rx.phase.load(Relaxed);
+        let phase = self.slot().rx.phase.load(Relaxed);
         // Acquire pairs with the writer's store of `epoch`: the record is visible first.
         let epoch = Untrusted::new(direction.epoch().load(Acquire));
         epoch.within(phase, phase + if phase & 1 == 1 { 1 } else { 2 })
     }
 
     fn record(self, direction: Direction<'_>, number: u64) -> Result<Record, Corrupt> {
-        let received = self.slot.rx.received.load(Relaxed);
+        let received = self.slot().rx.received.load(Relaxed);
         direction
             .switch(number)
             .checked(|record| record.epoch == number && record.tcp >= received && record.tcp - received < 1 << 40)
@@ -257,7 +257,7 @@ impl<'a> Endpoint<'a> {
     /// The sink's buffers are writable memory.
     #[inline]
     unsafe fn step_in_ring(self, sink: &mut Sink<'_>, sweeper: Sweeper) -> Result<Step, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let rx = &slot.rx;
         let direction = self.incoming();
         let head = rx.head.load(Relaxed);
@@ -333,12 +333,12 @@ impl<'a> Endpoint<'a> {
     #[cold]
     pub(crate) fn writer_is_gone(self, direction: Direction<'_>) -> bool {
         direction.eof().load(Acquire) != NO_EOF
-            || kernel::poll(self.fd, libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+            || kernel::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }
 
     /// Where the ring after the present one begins: (first position, offset, size), checked.
     fn next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(u64, u64, u64), Corrupt> {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         if grown != rx.grown.load(Relaxed) + 1 {
             return Err(Corrupt);
         }
@@ -355,7 +355,7 @@ impl<'a> Endpoint<'a> {
 
     #[cold]
     fn move_to_next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(), Corrupt> {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         let (start, offset, size) = self.next_ring(direction, grown)?;
         rx.ring_start.store(start, Relaxed);
         rx.ring_offset.store(offset, Relaxed);
@@ -368,16 +368,16 @@ impl<'a> Endpoint<'a> {
     /// The ring holds nothing more (for now, or up to the downgrade).
     #[cold]
     fn ring_is_empty(self, direction: Direction<'_>, down: Option<Record>, sweeper: Sweeper) -> Result<Step, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let rx = &slot.rx;
         if let Some(record) = down {
             let missing = record.tcp - rx.received.load(Relaxed);
             self.discard_tokens(missing);
             if rx.received.load(Relaxed) < record.tcp {
                 // The last tokens are on their way, unless the connection ended.
-                return Ok(match kernel::look(self.fd) {
+                return Ok(match kernel::look(self.fd()) {
                     // Urgent data among the tokens went past the shim, and cannot be thrown away: an honest writer sends it behind the downgrade.
-                    Ok(1) if kernel::at_mark(self.fd) => return Err(Corrupt),
+                    Ok(1) if kernel::at_mark(self.fd()) => return Err(Corrupt),
                     Ok(1) => Step::Again,
                     // The writer died in the middle of a downgrade: what it was to send again is lost.
                     Ok(_) if direction.tail().load(Acquire) != record.ring => Step::Done(Take::Error(libc::ECONNRESET)),
@@ -410,7 +410,7 @@ impl<'a> Endpoint<'a> {
     /// The ring is empty and the kernel reported something: a token, FIN, or an error.
     #[cold]
     fn ask_kernel(self, sweeper: Sweeper) -> Result<Step, Corrupt> {
-        self.slot.attention.fetch_and(!attention::KERNEL, SeqCst);
+        self.slot().attention.fetch_and(!attention::KERNEL, SeqCst);
         let direction = self.incoming();
         match self.look_kept() {
             // A token, or bytes of what comes after a switch that was published meanwhile.
@@ -418,29 +418,29 @@ impl<'a> Endpoint<'a> {
                 fence(SeqCst);
                 if self.has_news(direction) {
                     // What lies behind it, FIN perhaps, is to be looked at once that is read: an edge tells of it once.
-                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                     return Ok(Step::Again);
                 }
                 // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
                 if self.sweep(sweeper) == Swept::Tokens(0) {
                     // Urgent data that went past the shim would keep the socket readable for ever, and nothing to receive.
-                    if kernel::at_mark(self.fd) {
+                    if kernel::at_mark(self.fd()) {
                         fence(SeqCst);
                         return if self.has_news(direction) { Ok(Step::Again) } else { Err(Corrupt) };
                     }
                     return Ok(Step::Done(Take::Nothing));
                 }
-                self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                 Ok(Step::Again)
             }
             Ok(_) => {
                 // FIN. Whatever was published before it is visible now.
                 fence(SeqCst);
                 if self.has_news(direction) {
-                    self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                    self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                     return Ok(Step::Again);
                 }
-                self.slot.attention.fetch_or(attention::KERNEL, Relaxed);
+                self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                 // A reset that is meant was told before: then the kernel, too, says that nothing follows.
                 let meant = direction.eof().load(Acquire) != NO_EOF || self.reset_is_meant();
                 Ok(Step::Done(if meant { Take::End } else { self.ended_without_mark() }))
@@ -464,34 +464,34 @@ impl<'a> Endpoint<'a> {
 
     /// The kernel tells an error once. It is kept for the receive that finds nothing before it.
     pub fn keep_error(self, errno: c_int) {
-        self.slot.rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
-        self.slot.heed_kernel();
+        self.slot().rx.error.store(u64::try_from(errno).unwrap_or(0), Relaxed);
+        self.slot().heed_kernel();
     }
 
     /// Is an error kept that the kernel told of?
     #[must_use]
     pub fn keeps_error(self) -> bool {
-        self.slot.rx.error.load(Relaxed) != 0
+        self.slot().rx.error.load(Relaxed) != 0
     }
 
     /// What the kernel says of the next byte, or the error that it told before.
     fn look_kept(self) -> Result<usize, c_int> {
-        match self.slot.rx.error.swap(0, Relaxed) {
-            0 => kernel::look(self.fd),
+        match self.slot().rx.error.swap(0, Relaxed) {
+            0 => kernel::look(self.fd()),
             kept => Err(i32::try_from(kept).unwrap_or(libc::ECONNRESET)),
         }
     }
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?
     fn ended_on_tcp(self) -> Take {
-        if self.slot.stage() == Stage::Active && self.reset_is_meant() {
+        if self.slot().stage() == Stage::Active && self.reset_is_meant() {
             // The kernel told of the reset before.
             return Take::End;
         }
         if self.resent_bytes_are_due() {
             return Take::Error(libc::ECONNRESET);
         }
-        if self.slot.stage() != Stage::Active || self.channel().has_ended(1 - self.slot.side()) {
+        if self.slot().stage() != Stage::Active || self.channel().has_ended(1 - self.slot().side()) {
             Take::End
         } else {
             self.ended_without_mark()
@@ -500,8 +500,8 @@ impl<'a> Endpoint<'a> {
 
     /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send again?
     fn resent_bytes_are_due(self) -> bool {
-        let phase = self.slot.rx.phase.load(Relaxed);
-        if self.slot.stage() != Stage::Active || phase == 0 {
+        let phase = self.slot().rx.phase.load(Relaxed);
+        if self.slot().stage() != Stage::Active || phase == 0 {
             return false;
         }
         let direction = self.incoming();
@@ -513,20 +513,20 @@ impl<'a> Endpoint<'a> {
         let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
         let due = |received: u64| again <= 1 << 30 && received.wrapping_sub(record.tcp) < again;
         // A process without the shim, which was handed the socket, may have received them: the kernel counts what that one takes.
-        let by_kernel = || kernel::facts(self.fd, self.slot.has(flag::CONNECTED)).map_or(true, |facts| due(facts.received));
-        due(self.slot.rx.received.load(Relaxed)) && (!self.slot.has(flag::COUNTED) || by_kernel())
+        let by_kernel = || kernel::facts(self.fd(), self.slot().has(flag::CONNECTED)).map_or(true, |facts| due(facts.received));
+        due(self.slot().rx.received.load(Relaxed)) && (!self.slot().has(flag::COUNTED) || by_kernel())
     }
 
     /// Has the writer published anything that this reader could take now? A downgrade whose token is still on its way is none: TCP wakes.
     fn has_news(self, direction: Direction<'_>) -> bool {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         let epoch = direction.epoch().load(Acquire);
         if epoch == phase {
             return direction.tail().load(Acquire) != head;
         }
         match self.record(direction, phase + 1) {
-            Ok(record) => record.ring != head || rx.received.load(Relaxed) >= record.tcp || kernel::readable(self.fd) > 0,
+            Ok(record) => record.ring != head || rx.received.load(Relaxed) >= record.tcp || kernel::readable(self.fd()) > 0,
             Err(Corrupt) => true,
         }
     }
@@ -536,35 +536,36 @@ impl<'a> Endpoint<'a> {
     #[cold]
     fn ended_without_mark(self) -> Take {
         let outgoing = self.outgoing();
-        let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot.tx.tail.load(Relaxed);
-        if !unread || self.slot.has(flag::TX_SHUT) {
+        let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot().tx.tail.load(Relaxed);
+        if !unread || self.slot().has(flag::TX_SHUT) {
             return Take::End;
         }
         // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another thread has the lock for microseconds; this very thread for ever, where it
         // was interrupted in a send.
         let held = (0..20).find_map(|_| {
-            self.slot.tx.lock.try_lock(self.ticket()).or_else(|| {
+            self.slot().tx.lock.try_lock(self.ticket()).or_else(|| {
                 let _ = kernel::poll(-1, 0, 1);
                 None
             })
         });
         let Some(held) = held else { return Take::End };
-        if !self.tx_in_ring() || self.slot.has(flag::TX_SHUT) {
+        if !self.tx_in_ring() || self.slot().has(flag::TX_SHUT) {
             // Another thread went back to TCP meanwhile: a token would be data there.
             return Take::End;
         }
-        Slot::count(&self.slot.tx.owed, 1);
+        Slot::count(&self.slot().tx.owed, 1);
         self.pay_tokens();
         drop(held);
-        let reported = kernel::poll(self.fd, 0, 20);
+        let reported = kernel::poll(self.fd(), 0, 20);
         if reported & (libc::POLLERR | libc::POLLHUP) != 0 { self.failed(libc::ECONNRESET) } else { Take::End }
     }
 
     /// An error from the kernel: after a clean close it is the end of the stream.
     fn failed(self, errno: c_int) -> Take {
-        if errno == libc::ECONNRESET && self.slot.stage() == Stage::Active {
+        if errno == libc::ECONNRESET && self.slot().stage() == Stage::Active {
             let direction = self.incoming();
-            let clean = direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot.rx.head.load(Relaxed);
+            let clean =
+                direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot().rx.head.load(Relaxed);
             // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
             if !self.reset_is_meant() && (clean || read_all) && self.all_has_come() {
@@ -576,15 +577,15 @@ impl<'a> Endpoint<'a> {
 
     /// Did the other end say that it resets the connection?
     fn reset_is_meant(self) -> bool {
-        self.channel().released().load(Acquire) & (0x100 << (1 - self.slot.side())) != 0
+        self.channel().released().load(Acquire) & (0x100 << (1 - self.slot().side())) != 0
     }
 
     /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
     #[must_use]
     pub fn reset_is_end(self) -> bool {
-        let kept = i32::try_from(self.slot.rx.error.load(Relaxed)).unwrap_or(0);
+        let kept = i32::try_from(self.slot().rx.error.load(Relaxed)).unwrap_or(0);
         matches!(kept, 0 | libc::ECONNRESET | libc::EPIPE)
-            && self.slot.stage() == Stage::Active
+            && self.slot().stage() == Stage::Active
             && !self.reset_is_meant()
             && self.all_was_read()
             && self.all_has_come()
@@ -592,7 +593,7 @@ impl<'a> Endpoint<'a> {
 
     /// Has every byte that the other end wrote reached this one, or does it lie in the ring? A reset makes the kernels forget what is under way. Tokens do not count.
     fn all_has_come(self) -> bool {
-        let (direction, phase) = (self.incoming(), self.slot.rx.phase.load(Relaxed));
+        let (direction, phase) = (self.incoming(), self.slot().rx.phase.load(Relaxed));
         let Ok(epoch) = self.epoch(direction) else { return false };
         let sent = direction.sent().load(Acquire);
         if phase & 1 == 1 {
@@ -600,13 +601,13 @@ impl<'a> Endpoint<'a> {
             return epoch == phase || self.record(direction, epoch).is_ok_and(only_tokens);
         }
         let data = if epoch == phase { Ok(sent) } else { self.record(direction, phase + 1).map(|record| record.tcp) };
-        let come = self.slot.rx.received.load(Relaxed) + kernel::readable(self.fd);
+        let come = self.slot().rx.received.load(Relaxed) + kernel::readable(self.fd());
         data.is_ok_and(|data| come >= data) && (epoch != phase || !self.resent_bytes_are_due())
     }
 
     /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
     fn all_was_read(self) -> bool {
-        let (outgoing, tx) = (self.outgoing(), &self.slot.tx);
+        let (outgoing, tx) = (self.outgoing(), &self.slot().tx);
         let epoch = tx.epoch.load(Relaxed);
         let head = outgoing.head().load(Acquire);
         if epoch & 1 == 1 {
@@ -619,19 +620,19 @@ impl<'a> Endpoint<'a> {
 
     /// Throws away up to `n` bytes that are tokens.
     fn discard_tokens(self, n: u64) -> u64 {
-        let rx = &self.slot.rx;
-        let there = kernel::readable(self.fd).min(n);
+        let rx = &self.slot().rx;
+        let there = kernel::readable(self.fd()).min(n);
         if there == 0 {
             return 0;
         }
-        let got = kernel::discard(self.fd, there as usize).unwrap_or(0) as u64;
+        let got = kernel::discard(self.fd(), there as usize).unwrap_or(0) as u64;
         Slot::count(&rx.received, got);
         Slot::count(&rx.tokens, got);
         got
     }
 
     fn enter_tcp(self, direction: Direction<'_>, epoch: u64) {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         rx.phase.store(epoch, Relaxed);
         // From the next upgrade on, until it is entered, this reader sleeps on TCP. A promised token was counted among those that came: so it is here.
         let (_, fresh) = park::arm(direction.want_data(), Want::Token);
@@ -641,7 +642,7 @@ impl<'a> Endpoint<'a> {
     }
 
     fn enter_ring(self, direction: Direction<'_>, record: Record) -> Result<(), Corrupt> {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         let head = rx.head.load(Relaxed);
         // Frozen bytes were sent again over TCP: the ring goes on behind them.
         let skipped = Untrusted::new(record.ring).ahead_of(head, 1 << 40)?;
@@ -656,8 +657,8 @@ impl<'a> Endpoint<'a> {
         }
         rx.frozen.store(0, Relaxed);
         // Only where both have agreed does a writer upgrade.
-        if self.slot.advance(Stage::Settling, Stage::Active) {
-            self.slot.set_reason(Reason::None);
+        if self.slot().advance(Stage::Settling, Stage::Active) {
+            self.slot().set_reason(Reason::None);
         }
         direction.head().store(rx.head.load(Relaxed), Release);
         rx.phase.store(record.epoch, Relaxed);
@@ -668,18 +669,18 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     unsafe fn step_in_kernel(self, sink: &mut Sink<'_>) -> Result<Step, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let rx = &slot.rx;
         let active = self.live();
         if sink.filled() > 0 && self.is_at_mark() {
             return Ok(Step::Done(Take::Mark));
         }
         // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
-        let mut there = kernel::readable(self.fd);
+        let mut there = kernel::readable(self.fd());
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
         let at_mark = there == 0
             && match looked {
-                Ok(1) => kernel::at_mark(self.fd),
+                Ok(1) => kernel::at_mark(self.fd()),
                 Err(libc::EAGAIN) => self.is_at_mark(),
                 _ => false,
             };
@@ -711,14 +712,14 @@ impl<'a> Endpoint<'a> {
             });
         }
         let got = if sink.discard {
-            kernel::discard(self.fd, n)
+            kernel::discard(self.fd(), n)
         } else {
             let Some((at, len)) = sink.next() else { return Ok(Step::Done(Take::Nothing)) };
             let piece = [iovec { iov_base: at.cast(), iov_len: n.min(len) }];
             // SAFETY: the sink's place is writable for `len` bytes.
-            unsafe { kernel::recv(self.fd, &piece, 0) }
+            unsafe { kernel::recv(self.fd(), &piece, 0) }
         };
-        if at_mark && !kernel::at_mark(self.fd) {
+        if at_mark && !kernel::at_mark(self.fd()) {
             // The urgent byte was stepped over.
             Slot::count(&rx.received, 1);
         }
@@ -741,16 +742,16 @@ impl<'a> Endpoint<'a> {
 
     /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the direction then.
     fn is_at_mark(self) -> bool {
-        (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd)
+        (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd())
     }
 
     /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then answer a receive that takes nothing.
     #[must_use]
     pub fn stays_on_tcp(self) -> bool {
-        self.slot.stage() == Stage::Active
-            && !self.slot.has(flag::LEAVING)
+        self.slot().stage() == Stage::Active
+            && !self.slot().has(flag::LEAVING)
             && !self.rx_in_ring()
-            && self.incoming().epoch().load(Acquire) == self.slot.rx.phase.load(Relaxed)
+            && self.incoming().epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)
             && self.outgoing().asked_back()
     }
 
@@ -759,7 +760,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     unsafe fn peek(self, sink: &mut Sink<'_>) -> Result<Take, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let rx = &slot.rx;
         // Settle at the present phase: an empty receive enters whatever switch is due.
         let nowhere = [];
@@ -780,7 +781,7 @@ impl<'a> Endpoint<'a> {
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {
-            let there = if kernel::at_mark(self.fd) { u64::MAX } else { kernel::readable(self.fd) };
+            let there = if kernel::at_mark(self.fd()) { u64::MAX } else { kernel::readable(self.fd()) };
             fence(SeqCst);
             let phase = rx.phase.load(Relaxed);
             let mut limit = u64::MAX;
@@ -814,7 +815,7 @@ impl<'a> Endpoint<'a> {
                     if sink.filled() > 0 && self.is_at_mark() {
                         return Ok(Take::Mark);
                     }
-                    let there = kernel::readable(self.fd);
+                    let there = kernel::readable(self.fd());
                     // SAFETY: the caller's promise.
                     unsafe { self.peek_kernel(sink, there) };
                 }
@@ -833,9 +834,9 @@ impl<'a> Endpoint<'a> {
     fn peekable(self) -> Result<bool, Corrupt> {
         let direction = self.incoming();
         if self.rx_in_ring() {
-            Ok(direction.tail().load(Acquire) != self.slot.rx.head.load(Relaxed))
+            Ok(direction.tail().load(Acquire) != self.slot().rx.head.load(Relaxed))
         } else {
-            Ok(kernel::readable(self.fd) > 0)
+            Ok(kernel::readable(self.fd()) > 0)
         }
     }
 
@@ -851,7 +852,7 @@ impl<'a> Endpoint<'a> {
         }
         let flags = libc::MSG_PEEK | if sink.discard { libc::MSG_TRUNC } else { 0 };
         // SAFETY: the window lies in the sink's buffers.
-        match unsafe { kernel::recv(self.fd, window, flags) } {
+        match unsafe { kernel::recv(self.fd(), window, flags) } {
             Ok(0) => Take::End,
             Ok(got) => {
                 sink.moved(got);
@@ -867,7 +868,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     unsafe fn peek_ring(self, sink: &mut Sink<'_>, direction: Direction<'_>, from: u64) -> Result<bool, Corrupt> {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         if rx.frozen.load(Relaxed) != 0 {
             return Ok(false);
         }
@@ -919,7 +920,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn readable(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         if direction.epoch().load(Acquire) != rx.phase.load(Relaxed) {
             // A downgrade is to be entered. Whether anything is readable, only `tidy` can tell.
             return self.tidy();
@@ -932,31 +933,31 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn ring_is_filled(self) -> bool {
         let direction = self.incoming();
-        self.is_filled(direction) && direction.epoch().load(Acquire) == self.slot.rx.phase.load(Relaxed)
+        self.is_filled(direction) && direction.epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)
     }
 
     /// The same, whatever switch may be under way.
     #[inline]
     fn is_filled(self, direction: Direction<'_>) -> bool {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         direction.tail().load(Acquire) != rx.head.load(Relaxed) && rx.frozen.load(Relaxed) == 0
     }
 
     /// Bytes that the ring says it holds. A hint, not checked.
     #[must_use]
     pub fn ring_bytes(self) -> u64 {
-        self.incoming().tail().load(Acquire).wrapping_sub(self.slot.rx.head.load(Relaxed))
+        self.incoming().tail().load(Acquire).wrapping_sub(self.slot().rx.head.load(Relaxed))
     }
 
     /// Is there nothing to receive, the ring being the carrier: no bytes, no switch, no end, and no word from the kernel? False where only a closer look could tell.
     #[must_use]
     #[inline]
     pub fn is_surely_empty(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         rx.phase.load(Relaxed) & 1 == 1
             && direction.tail().load(Acquire) == rx.head.load(Relaxed)
             && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
-            && self.slot.attention.load(Relaxed) & attention::KERNEL == 0
+            && self.slot().attention.load(Relaxed) & attention::KERNEL == 0
             && direction.eof().load(Acquire) == NO_EOF
     }
 
@@ -964,7 +965,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn next_place(self) -> *const u8 {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         let size = rx.ring_size.load(Relaxed);
         let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
         self.attachment.segment.base().wrapping_add((rx.ring_offset.load(Relaxed) + at) as usize)
@@ -984,7 +985,7 @@ impl<'a> Endpoint<'a> {
     }
 
     fn tidy_for(self, sweeper: Sweeper) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let _held = self.receive_lock();
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
@@ -997,7 +998,7 @@ impl<'a> Endpoint<'a> {
                 }
                 Ok(Step::Done(Take::Nothing)) => {
                     if !self.rx_in_ring() {
-                        let reported = kernel::poll(self.fd, libc::POLLIN | libc::POLLRDHUP, 0);
+                        let reported = kernel::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
                         match reported {
                             0 => return false,
                             // Came just now: data, or the token of a switch that came just now.
@@ -1007,7 +1008,7 @@ impl<'a> Endpoint<'a> {
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
                         if let Swept::Tokens(1..) = self.sweep(sweeper)
-                            && kernel::poll(self.fd, libc::POLLRDHUP, 0) != 0
+                            && kernel::poll(self.fd(), libc::POLLRDHUP, 0) != 0
                         {
                             // FIN stood behind it.
                             slot.attention.fetch_or(attention::KERNEL, Relaxed);
@@ -1028,7 +1029,7 @@ impl<'a> Endpoint<'a> {
                     let there = if self.rx_in_ring() {
                         self.ring_has_bytes()
                     } else {
-                        kernel::readable(self.fd) > 0 && self.switch_is_far()
+                        kernel::readable(self.fd()) > 0 && self.switch_is_far()
                     };
                     if there {
                         return true;
@@ -1041,7 +1042,7 @@ impl<'a> Endpoint<'a> {
 
     /// In the ring: are there bytes before the end of this phase?
     fn ring_has_bytes(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         if rx.frozen.load(Relaxed) != 0 {
             return false;
@@ -1054,7 +1055,7 @@ impl<'a> Endpoint<'a> {
 
     /// On TCP: is the next byte data?
     fn switch_is_far(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         let phase = rx.phase.load(Relaxed);
         if !self.live() || direction.epoch().load(Acquire) <= phase {
             return true;
@@ -1065,7 +1066,7 @@ impl<'a> Endpoint<'a> {
     /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at once.
     #[must_use]
     pub fn arm_data(self, want: Want) -> Option<Want> {
-        let slot = self.slot;
+        let slot = self.slot();
         let _held = self.receive_lock();
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
@@ -1078,17 +1079,17 @@ impl<'a> Endpoint<'a> {
     /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own receive, since TCP carried: an upgrade's first token wakes it, and
     /// nobody may throw that away.
     fn by_token(self) -> bool {
-        self.is_shared() || self.slot.rx.sleeper.load(Relaxed) == Want::Token.word()
+        self.is_shared() || self.slot().rx.sleeper.load(Relaxed) == Want::Token.word()
     }
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.attachment.fifos || self.slot.has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.attachment.fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.
     pub fn woken_by_kernel(self) {
-        let _ = self.slot.rx.sleeper.compare_exchange(Want::Token.word(), 0, Relaxed, Relaxed);
+        let _ = self.slot().rx.sleeper.compare_exchange(Want::Token.word(), 0, Relaxed, Relaxed);
     }
 
     /// Arms a wish for data.
@@ -1096,13 +1097,13 @@ impl<'a> Endpoint<'a> {
         self.note(want);
         let want = if self.by_token() { Want::Token } else { want };
         let (_, fresh) = park::arm(self.incoming().want_data(), want);
-        self.slot.rx.armed.fetch_add(fresh, Relaxed);
+        self.slot().rx.armed.fetch_add(fresh, Relaxed);
     }
 
     /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own while a ring carries: from now on all are woken in the one way that
     /// reaches all.
     fn note(self, want: Want) {
-        let slot = self.slot;
+        let slot = self.slot();
         if self.is_shared() {
             return;
         }
@@ -1119,7 +1120,7 @@ impl<'a> Endpoint<'a> {
     /// throw away, and no more than was counted. Each of these was sent for bytes that were published before it and are read by now; whatever is published after
     /// the arming brings a token that is not touched; what was published in between is news, and the tokens stay.
     fn sweep(self, sweeper: Sweeper) -> Swept {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         let wish = || Want::of(direction.want_data().load(Relaxed));
         // Whether any token can lie there is known without asking: all that were armed (the first by the channel's creator), less those that came.
         let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)) != rx.tokens.load(Relaxed);
@@ -1152,7 +1153,7 @@ impl<'a> Endpoint<'a> {
 
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
     pub fn arm_past(self, want: Want) {
-        let slot = self.slot;
+        let slot = self.slot();
         let _held = self.receive_lock();
         if slot.stage() == Stage::Active && self.rx_in_ring() {
             self.arm(want);
@@ -1161,11 +1162,11 @@ impl<'a> Endpoint<'a> {
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
     fn tokens_until(self, direction: Direction<'_>) -> u64 {
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         // FIONREAD first (in `discard_tokens`) would be the exact order; here the boundary is read first, so look at it again: bytes behind
         // a boundary that appears in between must not be thrown away.
         let phase = rx.phase.load(Relaxed);
-        let there = kernel::readable(self.fd);
+        let there = kernel::readable(self.fd());
         fence(SeqCst);
         match self.epoch(direction) {
             Ok(epoch) if epoch > phase => {
@@ -1178,7 +1179,7 @@ impl<'a> Endpoint<'a> {
 
     /// Takes the wish for data back.
     pub fn disarm_data(self, want: Want) {
-        let _ = self.slot.rx.sleeper.compare_exchange(want.word(), 0, Relaxed, Relaxed);
+        let _ = self.slot().rx.sleeper.compare_exchange(want.word(), 0, Relaxed, Relaxed);
         park::disarm(self.incoming().want_data(), want);
     }
 
@@ -1187,7 +1188,7 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn is_switching(self) -> bool {
         if self.rx_in_ring() {
-            let (direction, rx) = (self.incoming(), &self.slot.rx);
+            let (direction, rx) = (self.incoming(), &self.slot().rx);
             let leaving = rx.frozen.load(Relaxed) != 0 || direction.epoch().load(Acquire) != rx.phase.load(Relaxed);
             leaving && direction.tail().load(Acquire) != rx.head.load(Relaxed)
         } else {
@@ -1200,7 +1201,7 @@ impl<'a> Endpoint<'a> {
     pub fn asked_to_freeze(self) -> bool {
         let direction = self.incoming();
         let wish = direction.wish().load(Acquire);
-        wish & 1 == 1 && wish == direction.epoch().load(Acquire) && self.slot.rx.frozen.load(Relaxed) == 0
+        wish & 1 == 1 && wish == direction.epoch().load(Acquire) && self.slot().rx.frozen.load(Relaxed) == 0
     }
 
     /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
@@ -1216,7 +1217,7 @@ impl<'a> Endpoint<'a> {
 
     /// Testing: freezes this phase where nobody reads. Under the send lock.
     pub(crate) fn freeze_if_idle(self) {
-        let frozen = self.slot.rx.lock.try_lock(self.ticket()).is_some_and(|_held| self.freeze());
+        let frozen = self.slot().rx.lock.try_lock(self.ticket()).is_some_and(|_held| self.freeze());
         if frozen {
             self.poke_reader();
         }
@@ -1225,9 +1226,9 @@ impl<'a> Endpoint<'a> {
     /// Reads no further in the ring, and names where it stopped. False where no ring carries the direction, or it is frozen. Under the receive lock.
     #[cold]
     pub(crate) fn freeze(self) -> bool {
-        let (direction, rx) = (self.incoming(), &self.slot.rx);
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
         let phase = rx.phase.load(Relaxed);
-        if self.slot.stage() != Stage::Active
+        if self.slot().stage() != Stage::Active
             || phase & 1 == 0
             || rx.frozen.load(Relaxed) != 0
             || direction.epoch().load(Acquire) != phase
@@ -1250,7 +1251,7 @@ impl<'a> Endpoint<'a> {
     /// [`Self::poke_service`], under the send lock.
     pub(crate) fn poke_reader(self) {
         let channel = self.channel();
-        let other = 1 - self.slot.side();
+        let other = 1 - self.slot().side();
         let page = channel.service(other).load(Relaxed);
         let index = channel.owner(other).load(Relaxed) as u32;
         fence(SeqCst);
@@ -1264,9 +1265,9 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn pending_bytes(self) -> u64 {
         let _held = self.receive_lock();
-        let rx = &self.slot.rx;
+        let rx = &self.slot().rx;
         let direction = self.incoming();
-        let there = kernel::readable(self.fd);
+        let there = kernel::readable(self.fd());
         fence(SeqCst);
         if !self.live() {
             return there;

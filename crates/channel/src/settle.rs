@@ -14,15 +14,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use syscalls::Sysno;
 
-/// One process's view of one socket: what every operation on it needs.
+/// One process's view of one socket: what every operation on it needs. Two words, so that it is handed on in registers.
 #[derive(Clone, Copy)]
 pub struct Endpoint<'a> {
     /// The process's attachment.
     pub attachment: &'a Attachment,
-    /// The socket's slot.
-    pub slot: &'a Slot,
-    /// A descriptor of the socket in this process.
-    pub fd: i32,
+    /// The number of the socket's slot, and (lower half) a descriptor of the socket in this process.
+    socket: u64,
 }
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
@@ -35,6 +33,34 @@ impl<'a> Endpoint<'a> {
         self.attachment.me()
     }
 
+    /// Slot `index` of the attachment's ledger, of which `fd` is a descriptor.
+    #[must_use]
+    #[inline]
+    pub fn new(attachment: &'a Attachment, index: u32, fd: i32) -> Self {
+        Self { attachment, socket: u64::from(index) << 32 | u64::from(fd.cast_unsigned()) }
+    }
+
+    /// A descriptor of the socket in this process.
+    #[must_use]
+    #[inline]
+    pub fn fd(self) -> i32 {
+        self.socket as i32
+    }
+
+    /// The number of the socket's slot.
+    #[must_use]
+    #[inline]
+    pub fn index(self) -> u32 {
+        (self.socket >> 32) as u32
+    }
+
+    /// The socket's slot.
+    #[must_use]
+    #[inline]
+    pub fn slot(self) -> &'a Slot {
+        self.attachment.ledger.slot(self.index())
+    }
+
     /// What stands in a lock that this process holds.
     #[inline]
     pub fn ticket(self) -> u32 {
@@ -44,7 +70,7 @@ impl<'a> Endpoint<'a> {
     /// The socket's channel; a page that says nothing where there is none.
     #[inline]
     pub fn channel(self) -> Channel<'a> {
-        match self.slot.channel.load(Relaxed) {
+        match self.slot().channel.load(Relaxed) {
             0 => Channel::nowhere(),
             page => Channel::at(&self.attachment.segment, page),
         }
@@ -57,10 +83,10 @@ impl<'a> Endpoint<'a> {
             return;
         }
         // One thread at a time; the others have better things to do.
-        let Some(_held) = self.slot.tx.lock.try_lock(self.ticket()) else { return };
-        match self.slot.stage() {
-            _ if self.slot.has(flag::LEAVING) || self.attachment.standing() != Standing::Here => {}
-            _ if self.slot.has(flag::HOLD) && self.slot.stage() <= Stage::Published => {}
+        let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
+        match self.slot().stage() {
+            _ if self.slot().has(flag::LEAVING) || self.attachment.standing() != Standing::Here => {}
+            _ if self.slot().has(flag::HOLD) && self.slot().stage() <= Stage::Published => {}
             Stage::Candidate => self.publish(),
             Stage::Published => self.look_for_offer(),
             Stage::Offered => self.look_for_echo(),
@@ -74,16 +100,16 @@ impl<'a> Endpoint<'a> {
         let ledger = &self.attachment.ledger;
         let own = ledger.process(self.me()).joined.load(Relaxed);
         let other = |holder: u32| ledger.process(holder - 1).joined.load(SeqCst) == own || !ledger.alive(holder - 1);
-        let mut holders = self.slot.holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
+        let mut holders = self.slot().holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
         holders.all(|holder| holder == self.me() + 1 || other(holder))
     }
 
     fn publish(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         if slot.has(flag::HOLD) {
             return;
         }
-        let Some(tuple) = tuple_of(self.fd, self.attachment.place) else { return };
+        let Some(tuple) = tuple_of(self.fd(), self.attachment.place) else { return };
         if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
             return slot.make_plain(Reason::SelfConnected);
         }
@@ -134,7 +160,7 @@ impl<'a> Endpoint<'a> {
 
     /// Makes the channel and offers it to the publisher of `entry`.
     fn offer(self, entry: Entry<'_>) {
-        let slot = self.slot;
+        let slot = self.slot();
         let page = match self.make_channel(entry.nonce()) {
             Ok(page) => page,
             Err(error) => {
@@ -165,7 +191,7 @@ impl<'a> Endpoint<'a> {
             direction.eof().store(NO_EOF, Relaxed);
             direction.want_data().store(Want::Token.word(), Relaxed);
         }
-        channel.nonce(0).store(self.slot.nonce.load(Relaxed), Relaxed);
+        channel.nonce(0).store(self.slot().nonce.load(Relaxed), Relaxed);
         channel.nonce(1).store(theirs, Relaxed);
         self.sign(channel, 0);
         channel.magic().store(MAGIC, Release);
@@ -174,15 +200,15 @@ impl<'a> Endpoint<'a> {
 
     /// Writes who this side is.
     fn sign(self, channel: Channel<'_>, side: u8) {
-        let index = self.attachment.ledger.index(self.slot);
+        let index = self.index();
         channel.owner(side).store(u64::from(self.attachment.member) << 32 | u64::from(index), Relaxed);
-        channel.generation(side).store(self.slot.generation.load(Relaxed), Relaxed);
+        channel.generation(side).store(self.slot().generation.load(Relaxed), Relaxed);
         channel.service(side).store(u64::from(self.attachment.service_page()), Relaxed);
     }
 
     /// The publisher's part: has somebody offered a channel?
     fn look_for_offer(self) {
-        let (slot, segment) = (self.slot, &self.attachment.segment);
+        let (slot, segment) = (self.slot(), &self.attachment.segment);
         let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match entry.state() {
             state::OFFERED => {}
@@ -226,7 +252,7 @@ impl<'a> Endpoint<'a> {
 
     /// The creator's part: has the publisher confirmed?
     fn look_for_echo(self) {
-        let (slot, channel) = (self.slot, self.channel());
+        let (slot, channel) = (self.slot(), self.channel());
         if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
             // The entry may have been a dead one's, and cleared away by its successor.
             let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
@@ -251,7 +277,7 @@ impl<'a> Endpoint<'a> {
     }
 
     pub(crate) fn start_over(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         slot.entry.store(0, Relaxed);
         slot.channel.store(0, Relaxed);
         slot.nonce.store(0, Relaxed);
@@ -261,7 +287,7 @@ impl<'a> Endpoint<'a> {
 
     /// Copies the rings' places into private memory, once, checked.
     fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
-        let (slot, segment) = (self.slot, &self.attachment.segment);
+        let (slot, segment) = (self.slot(), &self.attachment.segment);
         let side = slot.side();
         let ring = |writer: u8| {
             let (_, offset, size) = channel.direction(writer).ring(0);
@@ -301,7 +327,7 @@ impl<'a> Endpoint<'a> {
 
     /// Agrees with the other end on the bytes so far. Called under the send lock.
     fn settle(self, patient: bool) {
-        let slot = self.slot;
+        let slot = self.slot();
         let attempt = slot.attempts.fetch_add(1, Relaxed);
         let due = attempt <= EAGER || attempt.is_multiple_of(8);
         if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
@@ -315,7 +341,7 @@ impl<'a> Endpoint<'a> {
             slot.stage() != Stage::Settling
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
-        if patient && slot.stage() == Stage::Settling && catchup::stop(slot, || kernel::unacknowledged(self.fd), settled) {
+        if patient && slot.stage() == Stage::Settling && catchup::stop(slot, || kernel::unacknowledged(self.fd()), settled) {
             // All has arrived: the reader has little left to read before the ring can be taken up.
             catchup::soon(slot);
         }
@@ -323,12 +349,12 @@ impl<'a> Endpoint<'a> {
 
     /// One comparison of both ends' counts.
     fn compare(self) {
-        let (slot, channel) = (self.slot, self.channel());
+        let (slot, channel) = (self.slot(), self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
         let agreed = channel.agreed(mine).load(Relaxed) == 1;
         if !(agreed && channel.agreed(theirs).load(Acquire) == 1) {
             let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
-            let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return };
+            let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED)) else { return };
             if facts.state != kernel::ESTABLISHED || facts.sent + facts.arrived == 0 {
                 return;
             }

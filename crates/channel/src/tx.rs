@@ -39,19 +39,19 @@ impl<'a> Endpoint<'a> {
     /// The direction this endpoint writes.
     #[inline]
     pub fn outgoing(self) -> Direction<'a> {
-        self.channel().direction(self.slot.side())
+        self.channel().direction(self.slot().side())
     }
 
     /// The direction this endpoint reads.
     #[inline]
     pub fn incoming(self) -> Direction<'a> {
-        self.channel().direction(1 - self.slot.side())
+        self.channel().direction(1 - self.slot().side())
     }
 
     /// Is the ring this direction's carrier?
     #[inline]
     pub fn tx_in_ring(self) -> bool {
-        self.slot.tx.epoch.load(Relaxed) & 1 == 1
+        self.slot().tx.epoch.load(Relaxed) & 1 == 1
     }
 
     /// Sends without blocking. Only in [`Stage::Settling`] and later.
@@ -59,7 +59,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
-        let slot = self.slot;
+        let slot = self.slot();
         let _held = self.send_lock();
         if slot.has(flag::TX_SHUT) {
             return Put::Kernel;
@@ -94,21 +94,21 @@ impl<'a> Endpoint<'a> {
     /// Ends the connection: the shared state makes no sense. The peer's kernel sends it RST.
     #[cold]
     pub fn break_off(self, reason: Reason) {
-        self.slot.set_reason(reason);
-        if self.slot.stage() == Stage::Active {
+        self.slot().set_reason(reason);
+        if self.slot().stage() == Stage::Active {
             // The reset is meant: the other end is not to take it for the end of the stream.
-            self.channel().released().fetch_or(0x100 << self.slot.side(), SeqCst);
+            self.channel().released().fetch_or(0x100 << self.slot().side(), SeqCst);
         }
-        self.slot.set_stage(Stage::Broken);
+        self.slot().set_stage(Stage::Broken);
         // The number may be another's by now.
-        if kernel::cookie(self.fd) == Ok(self.slot.cookie.load(Relaxed)) {
-            kernel::abort(self.fd);
+        if kernel::cookie(self.fd()) == Ok(self.slot().cookie.load(Relaxed)) {
+            kernel::abort(self.fd());
         }
     }
 
     /// Takes the send lock; what a dead holder left half done is made whole.
     pub(crate) fn send_lock(self) -> Held<'a> {
-        let held = self.slot.tx.lock.lock(&self.attachment.ledger, self.ticket());
+        let held = self.slot().tx.lock.lock(&self.attachment.ledger, self.ticket());
         if held.taken_over {
             self.recount();
         }
@@ -119,11 +119,11 @@ impl<'a> Endpoint<'a> {
     /// bytes are among it follows from where the last downgrade put them.
     #[cold]
     fn recount(self) {
-        let (slot, tx) = (self.slot, &self.slot.tx);
+        let (slot, tx) = (self.slot(), &self.slot().tx);
         if !slot.has(flag::COUNTED) {
             return;
         }
-        if let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) {
+        if let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED)) {
             tx.sent.store(facts.sent, Relaxed);
             self.count_sent(0);
         }
@@ -160,10 +160,10 @@ impl<'a> Endpoint<'a> {
     /// Frees locks of this end whose holders are dead.
     pub fn heal(self) {
         let ledger = &self.attachment.ledger;
-        if self.slot.tx.lock.is_orphan(ledger) {
+        if self.slot().tx.lock.is_orphan(ledger) {
             let _ = self.send_lock();
         }
-        if self.slot.rx.lock.is_orphan(ledger) {
+        if self.slot().rx.lock.is_orphan(ledger) {
             let _ = self.receive_lock();
         }
     }
@@ -171,7 +171,7 @@ impl<'a> Endpoint<'a> {
     /// Before each send: freeze, hold, owed tokens, re-sending, upgrade. `Ok(false)`: bytes of before still wait for the kernel.
     #[inline]
     fn arrange(self, flags: c_int) -> Result<bool, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let urgent = flags & libc::MSG_OOB != 0;
         match slot.stage() {
             Stage::Active => {}
@@ -197,7 +197,7 @@ impl<'a> Endpoint<'a> {
 
     /// The parts of [`Self::arrange`] that are rare; also what the service thread does for a program that is busy. Under the send lock.
     fn arrange_slowly(self, urgent: bool) -> Result<bool, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let direction = self.outgoing();
         let chaos = self.attachment.chaos();
         if self.tx_in_ring() {
@@ -240,12 +240,12 @@ impl<'a> Endpoint<'a> {
     /// Does the reader ask for what it has not read to be sent again over TCP?
     pub(crate) fn frozen(self) -> bool {
         // SeqCst: whoever saw a hold sees the freeze that was written before it.
-        self.outgoing().freeze_epoch().load(SeqCst) == self.slot.tx.epoch.load(Relaxed)
+        self.outgoing().freeze_epoch().load(SeqCst) == self.slot().tx.epoch.load(Relaxed)
     }
 
     /// Bytes in the ring that the reader has not taken.
     fn unread(self) -> u64 {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let head = later(self.outgoing().head().load(Acquire), tx.begun.load(Relaxed));
         tx.tail.load(Relaxed).wrapping_sub(head)
     }
@@ -256,7 +256,7 @@ impl<'a> Endpoint<'a> {
         if self.unread() == 0 {
             return self.downgrade();
         }
-        let epoch = self.slot.tx.epoch.load(Relaxed);
+        let epoch = self.slot().tx.epoch.load(Relaxed);
         if self.outgoing().wish().swap(epoch, SeqCst) != epoch {
             self.poke_reader();
         }
@@ -266,7 +266,7 @@ impl<'a> Endpoint<'a> {
     /// moment only: it may not answer, or the kernel may not have the room; then it reads those bytes out of the ring.
     pub(crate) fn ask_for_freeze(self) {
         let mut room: c_int = 0;
-        let _ = kernel::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
+        let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
         // The kernel counts its own overhead too.
         if self.unread() <= u64::from(room.unsigned_abs()) / 2 {
             self.ask_for_all_back();
@@ -275,14 +275,14 @@ impl<'a> Endpoint<'a> {
 
     /// The same, however much it is: for a writer that can wait until the kernel has taken all of it.
     pub(crate) fn ask_for_all_back(self) {
-        if !self.tx_in_ring() || self.unread() == 0 || self.slot.has(flag::TX_SHUT) {
+        if !self.tx_in_ring() || self.unread() == 0 || self.slot().has(flag::TX_SHUT) {
             return;
         }
-        self.outgoing().wish().store(self.slot.tx.epoch.load(Relaxed), SeqCst);
+        self.outgoing().wish().store(self.slot().tx.epoch.load(Relaxed), SeqCst);
         let end = sys::monotonic_ns() + PATIENCE;
         while self.tx_in_ring() && !self.frozen() && sys::monotonic_ns() < end {
             self.poke_reader();
-            if kernel::poll(self.fd, 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
+            if kernel::poll(self.fd(), 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
                 break;
             }
         }
@@ -291,16 +291,16 @@ impl<'a> Endpoint<'a> {
     /// Has the reader taken everything that was sent over TCP? Otherwise tokens would come to lie behind data in its kernel, and
     /// the socket could not be handed over before the program has read that.
     fn reader_is_here(self) -> bool {
-        self.outgoing().received().load(Acquire) == self.slot.tx.sent.load(Relaxed)
+        self.outgoing().received().load(Acquire) == self.slot().tx.sent.load(Relaxed)
     }
 
     /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up.
     fn await_reader(self) -> bool {
-        catchup::stop(self.slot, || self.outgoing().received().load(Relaxed), || self.reader_is_here())
+        catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), || self.reader_is_here())
     }
 
     fn may_upgrade(self) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let direction = self.outgoing();
         !slot.has(flag::HOLD | flag::TX_SHUT | flag::CUT | flag::LEAVING)
             && !self.owes()
@@ -308,14 +308,14 @@ impl<'a> Endpoint<'a> {
             && direction.ack().load(Acquire) == slot.tx.epoch.load(Relaxed)
             && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
             && (self.reader_is_here() || self.await_reader())
-            && kernel::unsent(self.fd) == 0
-            && kernel::poll(self.fd, libc::POLLOUT, 0) == libc::POLLOUT
+            && kernel::unsent(self.fd()) == 0
+            && kernel::poll(self.fd(), libc::POLLOUT, 0) == libc::POLLOUT
     }
 
     /// Moves the direction into the ring from here on.
     fn upgrade(self) -> Result<(), Corrupt> {
-        let slot = self.slot;
-        let Ok(facts) = kernel::facts(self.fd, slot.has(flag::CONNECTED)) else { return Ok(()) };
+        let slot = self.slot();
+        let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED)) else { return Ok(()) };
         if facts.state != 1 {
             return Ok(());
         }
@@ -355,8 +355,8 @@ impl<'a> Endpoint<'a> {
             return self.break_off(Reason::Bypassed);
         }
         // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
-        if direction.freeze_epoch().load(Acquire) != self.slot.tx.epoch.load(Relaxed) {
-            let (tx, tail) = (&self.slot.tx, self.slot.tx.tail.load(Relaxed));
+        if direction.freeze_epoch().load(Acquire) != self.slot().tx.epoch.load(Relaxed) {
+            let (tx, tail) = (&self.slot().tx, self.slot().tx.tail.load(Relaxed));
             for word in [&tx.resend_start, &tx.resend_from, &tx.resend_to] {
                 word.store(tail, Relaxed);
             }
@@ -368,16 +368,16 @@ impl<'a> Endpoint<'a> {
 
     /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for tokens, or would take tokens for them.
     fn was_bypassed(self) -> bool {
-        let facts = kernel::facts(self.fd, self.slot.has(flag::CONNECTED));
+        let facts = kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
         // Where the counters never stood still there is nothing to compare: the next switch looks again.
         facts.is_ok_and(|facts| {
-            matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot.tx.sent.load(Relaxed)
+            matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot().tx.sent.load(Relaxed)
         })
     }
 
     /// The reader froze at `ring`: what lies behind it goes over TCP once more.
     fn downgrade_frozen(self, ring: Untrusted<u64>) -> Result<(), Corrupt> {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let tail = tx.tail.load(Relaxed);
         let reach = tx.ring_size.load(Relaxed) + tx.old_size.load(Relaxed);
         let behind = tail.wrapping_sub(ring.checked(|&ring| tail.wrapping_sub(ring) <= reach)?);
@@ -385,14 +385,14 @@ impl<'a> Endpoint<'a> {
         tx.resend_to.store(tail, Relaxed);
         tx.resend_start.store(tail.wrapping_sub(behind), Relaxed);
         if behind != 0 {
-            self.slot.attention.fetch_or(attention::RESEND, Relaxed);
+            self.slot().attention.fetch_or(attention::RESEND, Relaxed);
         }
         self.switch_down(tail.wrapping_sub(behind));
         Ok(())
     }
 
     fn switch_down(self, ring: u64) {
-        let slot = self.slot;
+        let slot = self.slot();
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         let want = park::promise(direction.want_data());
@@ -428,7 +428,7 @@ impl<'a> Endpoint<'a> {
 
     /// The kernel took `n` bytes. The other end is to know how many there were, should a reset lose some of them.
     pub(crate) fn count_sent(self, n: u64) {
-        let slot = self.slot;
+        let slot = self.slot();
         Slot::count(&slot.tx.sent, n);
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
             self.outgoing().sent().store(slot.tx.sent.load(Relaxed), Release);
@@ -437,10 +437,10 @@ impl<'a> Endpoint<'a> {
 
     /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
     pub(crate) fn pay_tokens(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         let mut owed = slot.tx.owed.load(Relaxed);
         while owed > 0 {
-            match kernel::token(self.fd) {
+            match kernel::token(self.fd()) {
                 Ok(()) => {
                     self.count_sent(1);
                     Slot::count(&slot.tokens, 1);
@@ -472,7 +472,7 @@ impl<'a> Endpoint<'a> {
 
     /// Sends the frozen bytes over TCP. `Ok(true)` once all are sent.
     fn resend(self) -> Result<bool, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let tx = &slot.tx;
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
             return Ok(false);
@@ -487,7 +487,7 @@ impl<'a> Endpoint<'a> {
             let (at, len) = span.piece(from, to.wrapping_sub(from).min(end.wrapping_sub(from)));
             let piece = [iovec { iov_base: at.cast(), iov_len: len }];
             // SAFETY: the piece lies in the ring.
-            match unsafe { kernel::send(self.fd, &piece, 0) } {
+            match unsafe { kernel::send(self.fd(), &piece, 0) } {
                 Ok(n) => {
                     tx.resend_from.store(from.wrapping_add(n as u64), Relaxed);
                     self.count_sent(n as u64);
@@ -505,7 +505,7 @@ impl<'a> Endpoint<'a> {
 
     /// Does a switch still owe tokens, or bytes that were in the ring?
     pub(crate) fn owes(self) -> bool {
-        self.slot.attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
+        self.slot().attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
     }
 
     /// Sends what a switch owes, as far as the kernel takes it. False: the connection was broken off. Under the send lock.
@@ -520,7 +520,7 @@ impl<'a> Endpoint<'a> {
 
     /// The ring that holds `position`, and where that ring's positions end.
     fn span_at(self, position: u64) -> (Span, u64) {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let (start, old_size) = (tx.ring_start.load(Relaxed), tx.old_size.load(Relaxed));
         let in_old = old_size != 0 && start.wrapping_sub(position).wrapping_sub(1) < old_size;
         let base = self.attachment.segment.base();
@@ -540,7 +540,7 @@ impl<'a> Endpoint<'a> {
     /// Free bytes in the ring. Looks at the reader's head only where what is known of it is not enough for `wanted`.
     #[inline]
     fn room(self, direction: Direction<'_>, wanted: u64) -> Result<u64, Corrupt> {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let known = tx.head_seen.load(Relaxed);
         let room = span::free(tail, Untrusted::new(later(known, start)), size)?;
@@ -554,7 +554,7 @@ impl<'a> Endpoint<'a> {
 
     /// Room in the ring, and how far the reader has come, going by what it says now.
     fn look_for_room(self, direction: Direction<'_>) -> Result<(u64, u64), Corrupt> {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let known = tx.head_seen.load(Relaxed);
         let begun = later(start, tx.begun.load(Relaxed));
@@ -574,7 +574,7 @@ impl<'a> Endpoint<'a> {
     /// The iovecs describe readable memory.
     #[inline]
     unsafe fn put_in_ring(self, iov: &[iovec]) -> Result<Put, Corrupt> {
-        let slot = self.slot;
+        let slot = self.slot();
         let direction = self.outgoing();
         let total = iov.iter().map(|piece| piece.iov_len as u64).sum::<u64>();
         let mut room = self.room(direction, total)?;
@@ -627,7 +627,7 @@ impl<'a> Endpoint<'a> {
 
     #[inline]
     pub(crate) fn publish_tail(self, direction: Direction<'_>, tail: u64) {
-        self.slot.tx.tail.store(tail, Relaxed);
+        self.slot().tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
@@ -639,11 +639,11 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn grant(self, want: Want) {
         match want {
             Want::Token => {
-                Slot::count(&self.slot.tx.owed, 1);
+                Slot::count(&self.slot().tx.owed, 1);
                 self.pay_tokens();
             }
             Want::Waiter { page, bit } => {
-                if !waiter::ring(self.attachment, page, bit, Some(self.slot)) {
+                if !waiter::ring(self.attachment, page, bit, Some(self.slot())) {
                     self.wake_unrung();
                 }
             }
@@ -667,7 +667,7 @@ impl<'a> Endpoint<'a> {
             // None will be read, or one is on its way.
             Want::Closed | Want::Promised(_) => {}
             Want::Nothing | Want::Token | Want::Waiter { .. } => {
-                Slot::count(&self.slot.tx.owed, 1);
+                Slot::count(&self.slot().tx.owed, 1);
                 self.pay_tokens();
             }
         }
@@ -676,7 +676,7 @@ impl<'a> Endpoint<'a> {
     /// The daemon by whose way machines are rung is gone, perhaps with a ring that it had not passed on: wakes the reader at the other end over TCP.
     pub fn wake_again(self) {
         let _held = self.send_lock();
-        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+        if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
             self.wake_by_token();
         }
     }
@@ -684,7 +684,7 @@ impl<'a> Endpoint<'a> {
     /// Back to TCP towards an end that will never read again: no token, for it would be taken for data after a close.
     #[cold]
     fn switch_down_silently(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         self.outgoing().set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed), ring: slot.tx.tail.load(Relaxed) });
         slot.tx.owed.store(0, Relaxed);
@@ -700,10 +700,10 @@ impl<'a> Endpoint<'a> {
     /// The iovecs describe readable memory.
     unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
         // SAFETY: the caller's promise.
-        match unsafe { kernel::send(self.fd, iov, flags & !libc::MSG_NOSIGNAL) } {
+        match unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) } {
             Ok(n) => {
                 self.count_sent(n as u64);
-                Slot::count(&self.slot.out_tcp, n as u64);
+                Slot::count(&self.slot().out_tcp, n as u64);
                 Put::Bytes(n)
             }
             Err(libc::EAGAIN) => Put::KernelFull,
@@ -715,7 +715,7 @@ impl<'a> Endpoint<'a> {
     /// A larger ring, where the present one is full too often and the reader has moved into it.
     #[cold]
     fn grow(self, direction: Direction<'_>) -> Result<bool, Corrupt> {
-        let (slot, segment, settings) = (self.slot, &self.attachment.segment, &self.attachment.settings);
+        let (slot, segment, settings) = (self.slot(), &self.attachment.segment, &self.attachment.settings);
         let tx = &slot.tx;
         Slot::count(&tx.full, 1);
         let size = tx.ring_size.load(Relaxed);
@@ -747,20 +747,20 @@ impl<'a> Endpoint<'a> {
 
     /// Gives the ring before the last growth back, once the reader has left it.
     fn free_old_ring(self) {
-        let tx = &self.slot.tx;
+        let tx = &self.slot().tx;
         let old = tx.old_size.swap(0, Relaxed);
         if old != 0 {
             let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
             // The first two rings were claimed as one; pages of the other direction are not touched.
             let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot.channel.load(Relaxed));
+            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
         }
     }
 
     /// Arms the wish for room. `Some`: armed, and the ring is still full: sleep. `None`: look again at once.
     #[must_use]
     pub fn arm_space(self, want: Want) -> Option<Want> {
-        let slot = self.slot;
+        let slot = self.slot();
         let _held = self.send_lock();
         if slot.stage() != Stage::Active || !self.tx_in_ring() {
             return None;
@@ -788,7 +788,7 @@ impl<'a> Endpoint<'a> {
 
     /// How much room makes an upgraded socket writable: a quarter of the ring.
     fn enough(self) -> u64 {
-        (self.slot.tx.ring_size.load(Relaxed) / 4).max(1)
+        (self.slot().tx.ring_size.load(Relaxed) / 4).max(1)
     }
 
     /// Takes the wish for room back.
@@ -801,7 +801,7 @@ impl<'a> Endpoint<'a> {
         let incoming = self.incoming();
         incoming.epoch().load(SeqCst) & 1 == 1
             && incoming.eof().load(Acquire) == NO_EOF
-            && self.slot.rx.phase.load(Relaxed) & 1 == 1
+            && self.slot().rx.phase.load(Relaxed) & 1 == 1
     }
 
     /// Would a send find room? (POLLOUT, where the ring is the carrier.)
@@ -810,14 +810,14 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let asked = self.frozen() || Want::of(direction.want_data().load(Relaxed)) == Want::Closed;
         // Judged as a send judges: one that finds no room where there is said to be some would be made again and again. Nonsense: the send will say so.
-        asked || self.slot.has(flag::TX_SHUT) || self.look_for_room(direction).map_or(true, |(room, _)| room >= self.enough())
+        asked || self.slot().has(flag::TX_SHUT) || self.look_for_room(direction).map_or(true, |(room, _)| room >= self.enough())
     }
 
     /// Would a send find room? Does first what a send would do first: a switch may owe tokens, and bytes that were in the ring and go over TCP once more; where those fill the
     /// kernel's buffer, it tells when there is room again. `told`: what the kernel says of its own room.
     #[must_use]
     pub fn sendable(self, told: bool) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         let in_ring = self.tx_in_ring();
         if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) || !(if in_ring { self.frozen() } else { self.owes() }) {
             return if in_ring { self.writable() } else { told };
@@ -831,7 +831,7 @@ impl<'a> Endpoint<'a> {
                 return true;
             }
         }
-        if self.tx_in_ring() { self.writable() } else { !self.owes() && kernel::writable(self.fd) }
+        if self.tx_in_ring() { self.writable() } else { !self.owes() && kernel::writable(self.fd()) }
     }
 
     /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.
@@ -841,11 +841,11 @@ impl<'a> Endpoint<'a> {
         match Want::of(word.load(Relaxed)) {
             Want::Waiter { .. } => {
                 if let Want::Waiter { page, bit } = park::claim_waiter(word)
-                    && !waiter::ring(self.attachment, page, bit, Some(self.slot))
+                    && !waiter::ring(self.attachment, page, bit, Some(self.slot()))
                 {
                     // Where no token may be sent either: a writer that waits for room looks again after a while.
                     let _held = self.send_lock();
-                    if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) {
+                    if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
                         self.wake_unrung();
                     }
                 }
@@ -853,8 +853,8 @@ impl<'a> Endpoint<'a> {
             Want::Token => {
                 // A token may be sent only in ring phase, which the send lock keeps as it is. Outside it the downgrade's own token did the waking, or FIN.
                 let _held = self.send_lock();
-                if self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && park::claim(word) == Want::Token {
-                    Slot::count(&self.slot.tx.owed, 1);
+                if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && park::claim(word) == Want::Token {
+                    Slot::count(&self.slot().tx.owed, 1);
                     self.pay_tokens();
                 }
             }
@@ -867,19 +867,19 @@ impl<'a> Endpoint<'a> {
         if self.other_end_is_meant() {
             return;
         }
-        if let Some(_held) = self.slot.tx.lock.try_lock(self.ticket())
+        if let Some(_held) = self.slot().tx.lock.try_lock(self.ticket())
             && self.tx_in_ring()
-            && !self.slot.has(flag::TX_SHUT)
-            && self.slot.tx.owed.load(Relaxed) == 0
+            && !self.slot().has(flag::TX_SHUT)
+            && self.slot().tx.owed.load(Relaxed) == 0
         {
-            Slot::count(&self.slot.tx.owed, 1);
+            Slot::count(&self.slot().tx.owed, 1);
             self.pay_tokens();
         }
     }
 
     /// Did the other end say that its stream ends, or has it not ended?
     fn other_end_is_meant(self) -> bool {
-        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot.side())
+        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
     /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it
@@ -887,7 +887,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn reader_died(self) -> bool {
         const GONE: i16 = libc::POLLERR | libc::POLLHUP;
-        let attention = &self.slot.attention;
+        let attention = &self.slot().attention;
         if attention.load(Relaxed) & attention::READER == 0 || !self.tx_in_ring() {
             return false;
         }
@@ -896,11 +896,11 @@ impl<'a> Endpoint<'a> {
         if self.other_end_is_meant() {
             return false;
         }
-        let mut reported = kernel::poll(self.fd, libc::POLLRDHUP, 0);
+        let mut reported = kernel::poll(self.fd(), libc::POLLRDHUP, 0);
         if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP {
             attention.fetch_or(attention::READER, SeqCst);
             self.probe();
-            reported = kernel::poll(self.fd, 0, 0);
+            reported = kernel::poll(self.fd(), 0, 0);
         }
         if reported & GONE != 0 {
             self.give_up_ring();
@@ -919,7 +919,7 @@ impl<'a> Endpoint<'a> {
     /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
     pub fn spill(self) {
         let _held = self.send_lock();
-        if self.slot.stage() == Stage::Active && self.tx_in_ring() && !self.slot.has(flag::TX_SHUT) && !self.frozen() {
+        if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && !self.frozen() {
             self.leave_ring();
         }
     }
@@ -927,7 +927,7 @@ impl<'a> Endpoint<'a> {
     /// Is there something for the service thread to do in the writing direction?
     #[must_use]
     pub fn wants_service(self) -> bool {
-        let slot = self.slot;
+        let slot = self.slot();
         self.owes()
             || self.tx_in_ring()
                 && (self.frozen() || slot.has(flag::HOLD) || (self.outgoing().asked_back() || self.wishes()) && self.unread() == 0)
@@ -936,23 +936,23 @@ impl<'a> Endpoint<'a> {
     /// Is this end's writer waiting for the reader to freeze?
     #[must_use]
     pub fn wishes(self) -> bool {
-        self.tx_in_ring() && self.outgoing().wish().load(Relaxed) == self.slot.tx.epoch.load(Relaxed)
+        self.tx_in_ring() && self.outgoing().wish().load(Relaxed) == self.slot().tx.epoch.load(Relaxed)
     }
 
     /// Bytes that were sent and not yet received or acknowledged (SIOCOUTQ).
     #[must_use]
     pub fn unread_bytes(self) -> u64 {
         let in_ring = if self.tx_in_ring() {
-            self.slot.tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30)
+            self.slot().tx.tail.load(Relaxed).wrapping_sub(self.outgoing().head().load(Acquire)).min(1 << 30)
         } else {
             0
         };
-        in_ring + kernel::unacknowledged(self.fd)
+        in_ring + kernel::unacknowledged(self.fd())
     }
 
     /// What the service thread does for the writing direction of a program that is elsewhere.
     pub fn serve_tx(self) {
-        let slot = self.slot;
+        let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return };
         if slot.stage() != Stage::Active || slot.has(flag::TX_SHUT) {
             return;

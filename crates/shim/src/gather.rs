@@ -33,7 +33,7 @@ static HABITS: [Habit; 256] =
     [const { Habit { streak: AtomicU32::new(0), alone: AtomicU32::new(0), penalty: AtomicU32::new(LEFT_ALONE_AT_FIRST) } }; 256];
 
 fn habit_of(endpoint: Endpoint<'_>) -> &'static Habit {
-    &HABITS[(endpoint.slot.cookie.load(Ordering::Relaxed) % 256) as usize]
+    &HABITS[(endpoint.slot().cookie.load(Ordering::Relaxed) % 256) as usize]
 }
 
 /// A receive is about to look at the ring.

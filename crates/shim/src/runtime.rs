@@ -70,7 +70,7 @@ pub fn uses_io_uring() -> bool {
 #[must_use]
 pub fn endpoint(fd: c_int, index: u32) -> Option<Endpoint<'static>> {
     let attachment = attachment()?;
-    Some(Endpoint { attachment, slot: attachment.ledger.slot(index), fd })
+    Some(Endpoint::new(attachment, index, fd))
 }
 
 /// The endpoint behind `fd`, if it is one: looks at it where it is not known yet.
@@ -89,7 +89,7 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
 #[must_use]
 pub fn known_carried(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
-        Entry::Endpoint(slot) => endpoint(fd, slot).filter(|endpoint| endpoint.slot.stage() == Stage::Active),
+        Entry::Endpoint(slot) => endpoint(fd, slot).filter(|endpoint| endpoint.slot().stage() == Stage::Active),
         _ => None,
     }
 }
@@ -266,13 +266,13 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
     if left > 0 {
         return false;
     }
-    crate::report::add(endpoint.slot);
-    endpoint.slot.let_go(endpoint.me());
-    if others_live(endpoint) || endpoint.slot.forking.load(Ordering::SeqCst) != 0 {
+    crate::report::add(endpoint.slot());
+    endpoint.slot().let_go(endpoint.me());
+    if others_live(endpoint) || endpoint.slot().forking.load(Ordering::SeqCst) != 0 {
         endpoint.leave_options();
         return false;
     }
-    if endpoint.slot.has(flag::SPAWNED) {
+    if endpoint.slot().has(flag::SPAWNED) {
         // Somebody else may have it, without having said so yet: it is left to the kernel as it is. What is still in a ring is theirs to read, and a close here would reset
         // it; where nobody has it, the slot is found without a holder.
         if !endpoint.detach(Reason::HandedOver, 1_000_000_000) {
@@ -287,7 +287,7 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
 pub fn others_live(endpoint: Endpoint<'_>) -> bool {
     let (ledger, me) = (&endpoint.attachment.ledger, endpoint.me() + 1);
     endpoint
-        .slot
+        .slot()
         .holders
         .iter()
         .map(|holder| holder.load(Ordering::Acquire))
@@ -305,5 +305,5 @@ pub fn ended(index: u32) {
 #[inline]
 #[must_use]
 pub fn carried(endpoint: Endpoint<'_>) -> bool {
-    matches!(endpoint.slot.stage(), Stage::Settling | Stage::Active | Stage::Broken)
+    matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active | Stage::Broken)
 }

@@ -122,7 +122,7 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
 
 /// The endpoint has a channel, or soon will: starts the thread if it does not run, watches the socket once the channel is active.
 pub fn attend(endpoint: Endpoint<'static>) {
-    let stage = endpoint.slot.stage();
+    let stage = endpoint.slot().stage();
     if stage == Stage::Active {
         watch(endpoint);
     } else if stage == Stage::Settling && start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
@@ -144,16 +144,16 @@ pub fn watch(endpoint: Endpoint<'static>) {
     if !start(endpoint.attachment) {
         return;
     }
-    let index = endpoint.attachment.ledger.index(endpoint.slot);
+    let index = endpoint.index();
     let Some(word) = WATCHED.get(index as usize / 64) else { return };
     let bit = 1u64 << (index % 64);
     if word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
         return;
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
-    if !control(libc::EPOLL_CTL_ADD, endpoint.fd, events as u32, u64::from(index)) {
+    if !control(libc::EPOLL_CTL_ADD, endpoint.fd(), events as u32, u64::from(index)) {
         // The socket was another slot's, before it was connected anew.
-        control(libc::EPOLL_CTL_MOD, endpoint.fd, events as u32, u64::from(index));
+        control(libc::EPOLL_CTL_MOD, endpoint.fd(), events as u32, u64::from(index));
     }
     endpoint.show_service();
 }
@@ -184,7 +184,8 @@ fn ring() {
 /// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to TCP, and waits for it. Bounded, and nothing is done where no thread runs.
 pub fn pass_on(slot: u32) {
     let Some(word) = PASSED_ON.get(slot as usize / 64) else { return };
-    let is_back = |endpoint: Endpoint<'static>| endpoint.slot.has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
+    let is_back =
+        |endpoint: Endpoint<'static>| endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
     if runtime::endpoint(-1, slot).is_some_and(is_back) {
         return;
     }
@@ -204,7 +205,7 @@ fn hand_over_passed() -> bool {
     for (at, word) in PASSED_ON.iter().enumerate().filter(|(_, word)| word.load(Ordering::Acquire) != 0) {
         for bit in (0..64).filter(|bit| word.load(Ordering::Acquire) >> bit & 1 == 1) {
             let step = |endpoint: Endpoint<'static>| {
-                if !endpoint.slot.has(flag::HOLD) {
+                if !endpoint.slot().has(flag::HOLD) {
                     endpoint.begin_detach(Reason::HandedOver);
                 }
                 endpoint.go_on_detaching()
@@ -570,19 +571,19 @@ impl Paths {
 
 /// Does for one slot what is due.
 fn serve(index: u32) {
-    with_endpoint(index, |endpoint| match endpoint.slot.stage() {
+    with_endpoint(index, |endpoint| match endpoint.slot().stage() {
         Stage::Settling | Stage::Active if endpoint.is_leaving() => {
             let _ = endpoint.leave(Reason::Held);
         }
         Stage::Settling => {
             endpoint.progress(false);
-            if endpoint.slot.stage() == Stage::Active {
+            if endpoint.slot().stage() == Stage::Active {
                 watch(endpoint);
             }
         }
         Stage::Active => {
             watch(endpoint);
-            if endpoint.slot.has(flag::SHARED) {
+            if endpoint.slot().has(flag::SHARED) {
                 endpoint.heal();
                 take_over(endpoint);
             }
@@ -613,14 +614,14 @@ pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -
         let fd = fds::of_slot(index)?;
         let endpoint = runtime::endpoint(fd, index)?;
         // The number may have been closed past the hooks.
-        (kernel::cookie(fd) == Ok(endpoint.slot.cookie.load(Ordering::Relaxed))).then(|| work(endpoint))
+        (kernel::cookie(fd) == Ok(endpoint.slot().cookie.load(Ordering::Relaxed))).then(|| work(endpoint))
     })
 }
 
 /// Another process that has the socket was named as the one to wake, and ended: this one is.
 fn take_over(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
-    let named = endpoint.channel().service(endpoint.slot.side()).load(Ordering::Relaxed);
+    let named = endpoint.channel().service(endpoint.slot().side()).load(Ordering::Relaxed);
     let page = u32::try_from(named).unwrap_or(0);
     let mine = attachment.service_page();
     if page != mine && mine != 0 {

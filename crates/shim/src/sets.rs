@@ -738,7 +738,7 @@ fn stir(set: &Set, inner: &mut Inner) {
 
 /// How a registration's channel is to wake this set.
 fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
-    let shared = inner.nested || endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    let shared = inner.nested || endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
     match (inner.waiter, u16::try_from(index)) {
         (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
         _ => Want::Token,
@@ -748,7 +748,7 @@ fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
 /// A receive found the ring empty (EAGAIN, or a short read): whoever waits for more must be woken. True: there is more already, look again.
 #[inline]
 pub fn emptied(endpoint: Endpoint<'static>) -> bool {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     if slot.stage() != Stage::Active {
         return false;
     }
@@ -768,7 +768,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
     if !endpoint.rx_in_ring() {
         return false;
     }
-    let shared = endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    let shared = endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
     if !shared && endpoint.will_be_woken() {
         // Another thread sleeps on the set, or the set was left armed.
         return false;
@@ -784,7 +784,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
 /// Every (set, registration) of a slot, whatever descriptor of it was registered.
 fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
     if fds::count(slot) == 1 {
-        return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd).cloned())).unwrap_or_default();
+        return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd()).cloned())).unwrap_or_default();
     }
     let mut found = Vec::new();
     for (index, place) in SETS.iter().enumerate() {
@@ -820,7 +820,7 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) {
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
 pub fn filled(endpoint: Endpoint<'static>) -> bool {
-    let index = endpoint.attachment.ledger.index(endpoint.slot);
+    let index = endpoint.index();
     if local_of(index) & local::WRITES == 0 {
         return false;
     }

@@ -99,8 +99,8 @@ impl Moment {
     pub fn passes(&mut self, endpoint: Endpoint<'_>) -> bool {
         const AWAKE: u64 = 500_000;
         const LENGTH: u64 = 250_000_000;
-        let cookie = endpoint.slot.cookie.load(Ordering::Relaxed);
-        let switch = (cookie << 24) ^ endpoint.slot.rx.phase.load(Ordering::Relaxed) | 1 << 63;
+        let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
+        let switch = (cookie << 24) ^ endpoint.slot().rx.phase.load(Ordering::Relaxed) | 1 << 63;
         let in_vain = &IN_VAIN[(cookie % 256) as usize];
         let now = sys::monotonic_ns();
         if self.0 == 0 {
@@ -186,7 +186,7 @@ pub fn processor() -> u64 {
 pub fn together(endpoint: Endpoint<'_>) -> bool {
     let here = processor();
     // Under the lock: the channel may be left, and its page be another's by the time that this thread runs again.
-    if let Some(_held) = endpoint.slot.rx.lock.try_lock(endpoint.ticket()) {
+    if let Some(_held) = endpoint.slot().rx.lock.try_lock(endpoint.ticket()) {
         endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
     }
     endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
@@ -355,7 +355,7 @@ fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
 
 /// Waits until a receive may have something to say.
 pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     if slot.stage() == Stage::Active && endpoint.rx_in_ring() {
         let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
         let (next, looks) = (endpoint.next_place(), Cell::new(0u32));
@@ -375,10 +375,10 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
             && MIXED.load(Ordering::Relaxed) == 0
             && let Some(waiter) = borrow(endpoint.attachment)
         {
-            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd), limit.partial);
+            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd()), limit.partial);
         }
     }
-    data_by_token(endpoint, limit.end(endpoint.fd), limit.partial)
+    data_by_token(endpoint, limit.end(endpoint.fd()), limit.partial)
 }
 
 fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline, partial: bool) -> Woken {
@@ -392,14 +392,14 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
             break Woken::Again;
         }
         let mut fds = [
-            pollfd { fd: endpoint.fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
+            pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
             pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 },
         ];
         match ppoll(&mut fds, remaining(end)) {
             Ok(0) => break Woken::TimedOut,
             Ok(_) => {
                 if fds[0].revents != 0 {
-                    endpoint.slot.heed_kernel();
+                    endpoint.slot().heed_kernel();
                 }
                 waiter.emptied(fds[1]);
                 break Woken::Again;
@@ -429,11 +429,11 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
     }
     if end.is_some() || partial {
         // Not restarted after a signal, and what is left of the time is not the whole of it.
-        let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
+        let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
         let slept = ppoll(&mut fds, remaining(end));
         endpoint.woken_by_kernel();
         if fds[0].revents & !libc::POLLIN != 0 || !endpoint.readable() {
-            endpoint.slot.heed_kernel();
+            endpoint.slot().heed_kernel();
         }
         return match slept {
             Ok(0) => Woken::TimedOut,
@@ -443,14 +443,14 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
     }
     let mut byte = 0u8;
     // SAFETY: `byte` is writable.
-    let got = unsafe { next::recv(endpoint.fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
+    let got = unsafe { next::recv(endpoint.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     let errno = next::errno();
     endpoint.woken_by_kernel();
     if got > 0 && endpoint.readable() {
         // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.
         return Woken::Again;
     }
-    endpoint.slot.heed_kernel();
+    endpoint.slot().heed_kernel();
     if got >= 0 {
         return Woken::Again;
     }
@@ -470,7 +470,7 @@ const PATIENCE: u64 = 15_000_000;
 /// Waits a little for bytes behind those that a receive has looked at and leaves where they are.
 pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-    let end = limit.end(endpoint.fd);
+    let end = limit.end(endpoint.fd());
     let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec);
     match ppoll(&mut [], left.or(Some(A_WHILE))) {
         Err(libc::EINTR) => Woken::Interrupted,
@@ -482,19 +482,19 @@ pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
 /// Waits until a send may find room.
 pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -> Woken {
     if !in_ring {
-        let end = limit.end(endpoint.fd);
-        let mut fds = [pollfd { fd: endpoint.fd, events: libc::POLLOUT, revents: 0 }];
+        let end = limit.end(endpoint.fd());
+        let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLOUT, revents: 0 }];
         return match ppoll(&mut fds, remaining(end)) {
             Ok(0) => Woken::TimedOut,
             Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
             _ => Woken::Again,
         };
     }
-    let habit = &HABITS[((endpoint.slot.cookie.load(Ordering::Relaxed) + 128) % 256) as usize];
+    let habit = &HABITS[((endpoint.slot().cookie.load(Ordering::Relaxed) + 128) % 256) as usize];
     if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint)) {
         return Woken::Again;
     }
-    let end = limit.end(endpoint.fd);
+    let end = limit.end(endpoint.fd());
     let waiter = borrow(endpoint.attachment);
     let want = waiter.as_ref().map_or(Want::Token, Borrowed::want);
     let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };
@@ -526,7 +526,7 @@ fn asleep(
         return Woken::Again;
     }
     let mut events = libc::POLLRDHUP;
-    let standing = kernel::poll(endpoint.fd, libc::POLLIN | libc::POLLRDHUP, 0);
+    let standing = kernel::poll(endpoint.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
     if standing & libc::POLLRDHUP != 0 {
         // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
         events = 0;
@@ -545,7 +545,7 @@ fn asleep(
     let soon = timespec { tv_sec: 0, tv_nsec: soon };
     let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
     let fifo = waiter.map_or(-1, Borrowed::fifo);
-    let mut fds = [pollfd { fd: endpoint.fd, events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
+    let mut fds = [pollfd { fd: endpoint.fd(), events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
     let slept = ppoll(&mut fds, Some(soon));
     // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it. (Signals may come faster than the time passes.)
     if matches!(slept, Ok(0) | Err(libc::EINTR)) && limit.standstill(head()) > PATIENCE {

@@ -188,7 +188,7 @@ pub fn duplicated(old: c_int, new: c_int) {
 /// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now? `asynchronous`: O_ASYNC is set.
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     if let Some(endpoint) = runtime::known(fd) {
-        endpoint.slot.set(flag::NONBLOCKING, nonblocking);
+        endpoint.slot().set(flag::NONBLOCKING, nonblocking);
         if asynchronous {
             super::io::hand_over_for(fd, Reason::Option);
         }

@@ -28,12 +28,12 @@ const SHORT_PATIENCE: u64 = 10_000_000;
 #[inline]
 pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
-    if endpoint.slot.stage() != Stage::Active {
+    if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
         if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
             return outcome;
         }
-    } else if endpoint.slot.has(flag::SHARED) {
+    } else if endpoint.slot().has(flag::SHARED) {
         // Another process may have made the channel: this one has a part in it now, and is to answer for it.
         crate::service::watch(endpoint);
     }
@@ -89,7 +89,7 @@ unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usiz
 #[inline]
 fn is_quickly_empty(endpoint: Endpoint<'static>, flags: c_int) -> bool {
     nonblocking(endpoint, flags)
-        && !endpoint.slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED)
+        && !endpoint.slot().has(flag::HOLD | flag::SHARED | flag::SPAWNED)
         && endpoint.is_surely_empty()
         && !sets::emptied(endpoint)
 }
@@ -119,7 +119,7 @@ fn answer(n: isize) -> Outcome {
 /// Receives on a connection that has no channel (yet). `None`: it has one now.
 #[cold]
 unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
             advance(endpoint, false);
@@ -130,7 +130,7 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
                 return None;
             }
             // SAFETY: the caller's promise.
-            let n = unsafe { recv_kernel(endpoint.fd, iov, flags) };
+            let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
             let errno = next::errno();
             slot.busy_rx.fetch_sub(1, SeqCst);
             count_in(slot, n, flags);
@@ -142,7 +142,7 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
         }
         Stage::Plain => {
             // SAFETY: the caller's promise.
-            let n = unsafe { recv_kernel(endpoint.fd, iov, flags) };
+            let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
             count_in(slot, n, flags);
             Some(answer(n))
         }
@@ -173,7 +173,7 @@ unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
 /// The next step towards a channel, once there were enough exchanges.
 #[inline]
 fn advance(endpoint: Endpoint<'static>, patient: bool) {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
         endpoint.progress(patient);
         if endpoint.attachment.is_away() {
@@ -187,15 +187,15 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
 
 #[inline]
 fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
-    flags & libc::MSG_DONTWAIT != 0 || endpoint.slot.has(flag::NONBLOCKING)
+    flags & libc::MSG_DONTWAIT != 0 || endpoint.slot().has(flag::NONBLOCKING)
 }
 
 /// Does this call wait, after all? Asked before it answers EAGAIN or sleeps: a program that the shim does not see may have changed O_NONBLOCK of a socket
 /// that it shares.
 fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED)
-        && let Ok(now) = sys::fcntl(endpoint.fd, libc::F_GETFL, 0)
+        && let Ok(now) = sys::fcntl(endpoint.fd(), libc::F_GETFL, 0)
     {
         slot.set(flag::NONBLOCKING, now & libc::O_NONBLOCK as usize != 0);
     }
@@ -205,7 +205,7 @@ fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
 /// # Safety
 /// The iovecs describe writable memory.
 unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::Libc;
     }
@@ -277,7 +277,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
                 break;
             }
             // The end before the bytes: what came before it is seen in the next turn.
-            ended = kernel::poll(endpoint.fd, libc::POLLRDHUP, 0) != 0;
+            ended = kernel::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
             wait::for_more(endpoint, &mut limit)
         } else {
             wait::for_data(endpoint, &mut limit)
@@ -302,10 +302,10 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
 
 /// Is it still the connection that the call began with? Another thread may have closed the descriptor, and opened another, while this one slept.
 fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
-    let index = endpoint.attachment.ledger.index(endpoint.slot);
-    let known = endpoint.slot.cookie.load(Relaxed) == cookie
-        && matches!(fds::get(endpoint.fd), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index);
-    known || kernel::cookie(endpoint.fd) == Ok(cookie)
+    let index = endpoint.index();
+    let known = endpoint.slot().cookie.load(Relaxed) == cookie
+        && matches!(fds::get(endpoint.fd()), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index);
+    known || kernel::cookie(endpoint.fd()) == Ok(cookie)
 }
 
 /// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).
@@ -316,12 +316,12 @@ fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
 #[inline]
 pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
-    if endpoint.slot.stage() != Stage::Active {
+    if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
         if let Some(outcome) = unsafe { send_before(endpoint, iov, flags) } {
             return outcome;
         }
-    } else if endpoint.slot.has(flag::SHARED) {
+    } else if endpoint.slot().has(flag::SHARED) {
         // As in `recv`.
         crate::service::watch(endpoint);
     }
@@ -331,7 +331,7 @@ pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
 
 #[cold]
 unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
-    let slot = endpoint.slot;
+    let slot = endpoint.slot();
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
             if flags & libc::MSG_OOB != 0 {
@@ -345,7 +345,7 @@ unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
                 return None;
             }
             // SAFETY: the caller's promise.
-            let n = unsafe { send_kernel(endpoint.fd, iov, flags) };
+            let n = unsafe { send_kernel(endpoint.fd(), iov, flags) };
             let errno = next::errno();
             slot.busy_tx.fetch_sub(1, SeqCst);
             count_out(slot, n);
@@ -360,7 +360,7 @@ unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
         }
         Stage::Plain => {
             // SAFETY: the caller's promise.
-            let n = unsafe { send_kernel(endpoint.fd, iov, flags) };
+            let n = unsafe { send_kernel(endpoint.fd(), iov, flags) };
             count_out(slot, n);
             Some(answer(n))
         }
@@ -438,7 +438,7 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         if let Put::Bytes(n) = unsafe { endpoint.put(iov, flags) } {
             let total: usize = iov.iter().map(|piece| piece.iov_len).sum();
             if n == total {
-                if endpoint.slot.stage() == Stage::Settling {
+                if endpoint.slot().stage() == Stage::Settling {
                     advance(endpoint, false);
                 }
                 return Outcome::Done(n as isize);
@@ -457,7 +457,7 @@ unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
 /// The source's pieces describe readable memory.
 unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
     let mut limit = wait::Limit::new(libc::SO_SNDTIMEO);
-    let cookie = endpoint.slot.cookie.load(Relaxed);
+    let cookie = endpoint.slot().cookie.load(Relaxed);
     while source.left > 0 {
         let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
         let window = source.window(&mut pieces);
@@ -505,7 +505,7 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
             Woken::Interrupted => return Outcome::Failed(libc::EINTR),
         }
     }
-    if endpoint.slot.stage() == Stage::Settling {
+    if endpoint.slot().stage() == Stage::Settling {
         advance(endpoint, false);
     }
     Outcome::Done(done as isize)
@@ -522,12 +522,12 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
     }
     let Some(endpoint) = runtime::find(out) else { return Outcome::Libc };
     if !runtime::carried(endpoint) {
-        endpoint.slot.operations.fetch_add(1, Relaxed);
+        endpoint.slot().operations.fetch_add(1, Relaxed);
         advance(endpoint, false);
         return if runtime::carried(endpoint) {
             // SAFETY: the caller's promise.
             unsafe { sendfile_carried(endpoint, from, offset, count) }
-        } else if endpoint.slot.stage() == Stage::Plain {
+        } else if endpoint.slot().stage() == Stage::Plain {
             Outcome::Libc
         } else {
             // Through the counted path, so that no unbounded call is in the kernel when both ends begin to count.
@@ -610,7 +610,7 @@ pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
     }
     let Some(endpoint) = runtime::find(from) else { return Outcome::Libc };
     let is_pipe = sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
-    if count == 0 || !is_pipe || matches!(endpoint.slot.stage(), Stage::Plain | Stage::Closed) {
+    if count == 0 || !is_pipe || matches!(endpoint.slot().stage(), Stage::Plain | Stage::Closed) {
         return Outcome::Libc;
     }
     splice_out(endpoint, to, count, flags)
@@ -639,7 +639,7 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         let mut piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len().min(count - done) }];
         let wait = if done == 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: the piece lies in the buffer.
-        let seen = match unsafe { recv(endpoint.fd, &piece, libc::MSG_PEEK | wait) } {
+        let seen = match unsafe { recv(endpoint.fd(), &piece, libc::MSG_PEEK | wait) } {
             Outcome::Done(seen @ 1..) => seen.unsigned_abs(),
             other if done == 0 => return other,
             _ => break,
@@ -655,7 +655,7 @@ fn splice_out(endpoint: Endpoint<'static>, pipe: c_int, count: usize, flags: c_u
         while left > 0 {
             piece[0].iov_len = left;
             // SAFETY: with MSG_TRUNC nothing is stored, and the piece lies in the buffer.
-            match unsafe { recv(endpoint.fd, &piece, libc::MSG_TRUNC | libc::MSG_DONTWAIT) } {
+            match unsafe { recv(endpoint.fd(), &piece, libc::MSG_TRUNC | libc::MSG_DONTWAIT) } {
                 Outcome::Done(taken @ 1..) => left -= taken.unsigned_abs().min(left),
                 _ => break,
             }

@@ -35,7 +35,7 @@ pub fn finish_all() {
     let end = sys::monotonic_ns() + 2_000_000_000;
     for (fd, entry) in fds::all() {
         if let (Entry::Endpoint(_) | Entry::Inherited(_), Some(endpoint)) = (entry, runtime::known(fd)) {
-            let slot = endpoint.slot;
+            let slot = endpoint.slot();
             let alone = slot.forking.load(Ordering::SeqCst) == 0 && !runtime::others_live(endpoint);
             let now = sys::monotonic_ns();
             if alone && slot.stage() == Stage::Active && now < end && endpoint.is_free() {
@@ -224,7 +224,7 @@ fn mark_inherited() {
         if entry == Entry::Accepted {
             fds::replace(fd, entry, Entry::Heir);
         } else if let Some(endpoint) = runtime::known(fd) {
-            endpoint.slot.set(flag::SPAWNED | flag::SHARED, true);
+            endpoint.slot().set(flag::SPAWNED | flag::SHARED, true);
         }
     }
     service::expect();
@@ -322,7 +322,7 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
         if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
-            endpoint.slot.set(flag::SPAWNED, true);
+            endpoint.slot().set(flag::SPAWNED, true);
         }
     }
 }
@@ -362,7 +362,7 @@ fn hand_over_all(reason: Reason) {
         if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_))
             && let Some(endpoint) = runtime::known(fd)
         {
-            if endpoint.slot.stage() == Stage::Active {
+            if endpoint.slot().stage() == Stage::Active {
                 super::io::hand_over_for(fd, reason);
             } else {
                 finish::hold(endpoint, reason);

@@ -130,7 +130,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
 
 fn together(wanted: &[pollfd]) -> bool {
     wanted.iter().filter_map(|entry| special(entry.fd)).all(|special| match special {
-        Special::Socket(endpoint) if endpoint.slot.stage() == Stage::Active => wait::together(endpoint),
+        Special::Socket(endpoint) if endpoint.slot().stage() == Stage::Active => wait::together(endpoint),
         _ => false,
     })
 }
@@ -138,7 +138,7 @@ fn together(wanted: &[pollfd]) -> bool {
 /// What shared memory alone says about a socket.
 fn shared_memory(endpoint: Endpoint<'_>, events: i16) -> i16 {
     let mut ready = 0;
-    if endpoint.slot.stage() == Stage::Active {
+    if endpoint.slot().stage() == Stage::Active {
         if events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
             ready |= events & IN;
         }
@@ -179,16 +179,16 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
         Some(Special::Socket(endpoint)) => {
             let mut ready = kernel & !(IN | OUT);
             if kernel & (IN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
-                endpoint.slot.heed_kernel();
+                endpoint.slot().heed_kernel();
             }
             let ring = shared_memory(endpoint, events);
             // A set that has it may sleep, and would not be woken by what comes next.
-            let in_set = || sets::registered(endpoint.attachment.ledger.index(endpoint.slot));
+            let in_set = || sets::registered(endpoint.index());
             let readable = || if in_set() { endpoint.tidy() } else { endpoint.tidy_before_sleep() };
             if ring & IN != 0 || kernel & IN != 0 && readable() {
                 ready |= events & IN;
             }
-            let in_ring = endpoint.slot.stage() == Stage::Active && endpoint.tx_in_ring();
+            let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring();
             if (if in_ring { ring } else { kernel }) & OUT != 0 && endpoint.sendable(true) {
                 ready |= events & OUT;
             }
@@ -202,7 +202,7 @@ pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
     // The kernel tells of an error once, and this end's own look may have taken it.
     let hung_up = events & libc::EPOLLHUP as u32 != 0;
     let events = if hung_up && endpoint.keeps_error() { events | libc::EPOLLERR as u32 } else { events };
-    let hang_up = if endpoint.slot.has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
+    let hang_up = if endpoint.slot().has(flag::TX_SHUT) { 0 } else { libc::EPOLLHUP };
     let rest = events & !((libc::EPOLLERR | hang_up) as u32);
     // Where nothing would be left to report, the kernel would wake the caller again and again.
     if rest != events && rest != 0 && endpoint.reset_is_end() { rest } else { events }
@@ -240,7 +240,7 @@ unsafe fn sleep(
     for entry in wanted {
         let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
         match special(entry.fd) {
-            Some(Special::Socket(endpoint)) if endpoint.slot.stage() == Stage::Active => {
+            Some(Special::Socket(endpoint)) if endpoint.slot().stage() == Stage::Active => {
                 let want = wish(endpoint, waiter.as_ref());
                 if entry.events & IN != 0 && endpoint.rx_in_ring() {
                     match endpoint.arm_data(want) {
@@ -327,8 +327,8 @@ fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
 }
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
-    let registered = sets::registered(endpoint.attachment.ledger.index(endpoint.slot));
-    let shared = registered || endpoint.slot.has(flag::SHARED) || endpoint.slot.holder_count() > 1;
+    let registered = sets::registered(endpoint.index());
+    let shared = registered || endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
     match waiter {
         Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,

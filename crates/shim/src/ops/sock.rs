@@ -52,7 +52,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
         endpoint.finish_writing();
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        endpoint.slot.heed_kernel();
+        endpoint.slot().heed_kernel();
     }
     // SAFETY: the program's own call.
     let done = unsafe { next::shutdown(fd, how) };
@@ -117,7 +117,7 @@ pub fn reading_option(fd: c_int, level: c_int, name: c_int) {
 /// May the kernel have control data for a receive: does the socket stay on TCP, perhaps for an option that brings some?
 pub fn has_control(fd: c_int) -> bool {
     runtime::known(fd).is_some_and(|endpoint| {
-        let slot = endpoint.slot;
+        let slot = endpoint.slot();
         let stage = slot.stage();
         stage == Stage::Plain || slot.has(flag::HOLD) && (stage != Stage::Active || endpoint.on_tcp())
     })
@@ -205,8 +205,8 @@ pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_vo
         unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
     }
     if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
-        let kept = endpoint.slot.rx.error.swap(0, Ordering::Relaxed);
-        let broken = if endpoint.slot.stage() == Stage::Broken { libc::ECONNRESET } else { 0 };
+        let kept = endpoint.slot().rx.error.swap(0, Ordering::Relaxed);
+        let broken = if endpoint.slot().stage() == Stage::Broken { libc::ECONNRESET } else { 0 };
         let kept = c_int::try_from(kept).unwrap_or(0).max(broken);
         if kept != 0 {
             // SAFETY: the caller's promise.

@@ -294,7 +294,7 @@ enum Look {
 fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
     unmask(set, epfd, index, entry, endpoint);
-    if endpoint.slot.stage() != Stage::Active {
+    if endpoint.slot().stage() != Stage::Active {
         return Look::Kernel;
     }
     let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
@@ -330,7 +330,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
 fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
-    let left = endpoint.slot.stage() != Stage::Active;
+    let left = endpoint.slot().stage() != Stage::Active;
     let news = entry.masked && (left || !endpoint.tx_in_ring() || endpoint.writable());
     if news {
         entry.mask(set, false);
@@ -381,7 +381,7 @@ fn cool(inner: &mut Inner) {
 /// Arms a registration's channel. False: there is something to report.
 fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
     let Some(entry) = inner.registrations.get(index as usize) else { return true };
-    if entry.disabled || endpoint.slot.stage() != Stage::Active {
+    if entry.disabled || endpoint.slot().stage() != Stage::Active {
         return true;
     }
     let want = want(inner, index, endpoint);
@@ -425,7 +425,7 @@ struct Watched {
 impl Watched {
     fn of(entry: &Registration) -> Option<Self> {
         let endpoint =
-            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot.stage() == Stage::Active)?;
+            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
         let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
@@ -804,13 +804,13 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         }
         Some(entry.endpoint())
     })?;
-    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot.stage(), Stage::Settling | Stage::Active));
+    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
     // Settling a reader's phase takes the endpoint's lock: not under the set's.
     let mut readable = true;
     if let Some(endpoint) = carried {
         let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
         if events & news != 0 {
-            endpoint.slot.heed_kernel();
+            endpoint.slot().heed_kernel();
             readable = endpoint.tidy_before_sleep();
         }
     }
@@ -824,7 +824,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             }
             return Some(epoll_event { events, u64: entry.data });
         };
-        if entry.shot && endpoint.slot.holder_count() < 2 {
+        if entry.shot && endpoint.slot().holder_count() < 2 {
             // Told from the ring meanwhile, to another thread.
             return None;
         }
@@ -836,10 +836,10 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if events & IN != 0 && !readable || entry.events & IN == 0 {
             events &= !IN;
         }
-        if endpoint.slot.stage() == Stage::Active {
+        if endpoint.slot().stage() == Stage::Active {
             let unmasked = unmask(set, epfd, index, entry, endpoint) && entry.events & OUT != 0;
             if unmasked || events & OUT != 0 {
-                let told = events & OUT != 0 || kernel::writable(endpoint.fd);
+                let told = events & OUT != 0 || kernel::writable(endpoint.fd());
                 if endpoint.sendable(told) {
                     events |= entry.events & OUT;
                 } else {
