@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::settle::Endpoint;
 
 /// How many looks at an empty ring still count as at once.
-const AT_ONCE: u32 = 120;
+const AT_ONCE: u32 = 40;
 /// After how many little finds in a row.
 const STREAK: u32 = 32;
 /// With this much in the ring there is no need to wait, bytes.

@@ -204,6 +204,19 @@ pub fn prefetch(place: *const u8) {
     let _ = place;
 }
 
+/// Between two looks at memory that another processor is to change: the next one begins when this one has come. Where many are under way at once and the line is taken
+/// away, the processor throws all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer than the whole way.
+#[inline]
+fn look_done() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2, which every x86-64 processor has.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    spin_loop();
+}
+
 /// A cheap clock for short times: ticks of unknown length near a nanosecond.
 #[must_use]
 #[inline]
@@ -225,11 +238,12 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     if limit == 0 || !habit.worth_it() || crowded() {
         return false;
     }
-    for _ in 0..200 {
+    for _ in 0..60 {
         if ready() {
             habit.learn(true);
             return true;
         }
+        look_done();
     }
     if together() {
         for _ in 0..8 {
