@@ -50,6 +50,7 @@ macro_rules! programs {
 programs! {
     broken_pipe
     child_carries
+    chroot_child
     close_while_polling
     clone_closes
     confines_itself
@@ -78,6 +79,7 @@ programs! {
     low_water
     message_calls
     mixed_descriptors
+    mixed_handlers
     most_entries
     nested_sets
     no_descriptor_left
@@ -135,7 +137,7 @@ fn no_memory_of_the_segment_is_lost() {
     let stand = Stand::shimmed("memory", &[]);
     says(&stand, "half_close");
     let baseline = stand.free_extents();
-    for name in ["short_connections", "numbers_reused", "killed_peer", "unread_data_resets", "exec_keeps", "idle_connections"] {
+    for name in ["short_connections", "numbers_reused", "killed_peer", "chroot_child", "unread_data_resets", "exec_keeps", "idle_connections"] {
         says(&stand, name);
     }
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");

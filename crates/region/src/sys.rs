@@ -409,6 +409,13 @@ pub fn pid() -> u32 {
     unsafe { raw(Sysno::getpid, [0; 6]) }.map_or(0, |pid| u32::try_from(pid).unwrap_or(0))
 }
 
+/// `getppid(2)`: 0 where the parent is in another pid namespace.
+#[must_use]
+pub fn parent() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { raw(Sysno::getppid, [0; 6]) }.map_or(0, |pid| u32::try_from(pid).unwrap_or(0))
+}
+
 /// Nanoseconds of the monotonic clock, which all processes of a kernel share.
 #[must_use]
 pub fn monotonic_ns() -> u64 {

@@ -327,8 +327,17 @@ fn restarts() -> Option<bool> {
     if yes && no { None } else { Some(yes) }
 }
 
-/// Some handlers restart and some do not: sleeps that must tell them apart are left to the kernel.
-static MIXED: AtomicU32 = AtomicU32::new(0);
+/// Some handlers restart and some do not ([`mixed`]): sleeps that must tell them apart are left to the kernel.
+static MIXED: AtomicU32 = AtomicU32::new(UNASKED);
+const UNASKED: u32 = 2;
+
+/// Do some handlers restart, and some not? As it was when the first sleep began, or one was interrupted: programs set their handlers before they wait.
+fn mixed() -> bool {
+    if MIXED.load(Ordering::Relaxed) == UNASKED {
+        MIXED.store(restarts().is_none().into(), Ordering::Relaxed);
+    }
+    MIXED.load(Ordering::Relaxed) != 0
+}
 
 /// A sleep was interrupted. `None`: it goes on. `partial`: as [`Limit::partial`].
 fn interrupted(limited: bool, partial: bool) -> Option<Woken> {
@@ -386,7 +395,7 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         // A set that has it too would not hear of what this thread is woken for.
         let alone = !crate::sets::registered(endpoint.attachment.ledger.index(slot));
         if alone
-            && MIXED.load(Ordering::Relaxed) == 0
+            && !mixed()
             && let Some(waiter) = borrow(endpoint.attachment)
         {
             return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd()), limit.partial);

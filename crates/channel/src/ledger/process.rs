@@ -109,7 +109,8 @@ impl Ledger {
         if pid == 0 {
             return false;
         }
-        let ours = entry.namespace.load(Ordering::Relaxed) == pid_namespace();
+        let namespace = entry.namespace.load(Ordering::Relaxed);
+        let ours = namespace == pid_namespace() && namespace != UNKNOWN;
         if ours && entry.is_listed(pid) {
             return true;
         }
@@ -186,9 +187,7 @@ impl Ledger {
     /// Enters this process (again after fork; the same entry again after exec). `None`: the ledger has no room.
     #[must_use]
     pub fn enter(&self) -> Option<u32> {
-        // A fork child may be in another one than its parent (unshare, setns).
-        NAMESPACE.store(0, Ordering::Relaxed);
-        let (pid, namespace) = (sys::pid(), pid_namespace());
+        let (pid, namespace) = (sys::pid(), look_up_namespace());
         let started = stat_of(pid).map_or(0, |(started, _)| started);
         let own = |entry: &Process| {
             entry.pid.load(Ordering::Acquire) == pid
@@ -234,21 +233,25 @@ impl Ledger {
 
 /// This process's number and, plus one, the entry whose lock it holds; 0: none.
 static LOCKED: AtomicU64 = AtomicU64::new(0);
-/// Inode of this process's pid namespace, once it was asked for; 0 before.
+/// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
+const UNKNOWN: u64 = 1;
 
 fn pid_namespace() -> u64 {
     let known = NAMESPACE.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
+    if known != 0 { known } else { look_up_namespace() }
+}
+
+fn look_up_namespace() -> u64 {
     let fd = sys::openat(libc::AT_FDCWD, c"/proc/self/ns/pid", libc::O_RDONLY, 0);
     let inode = fd.ok().and_then(|fd| {
         let stat = sys::fstat(fd);
         sys::close(fd);
         stat.ok()
     });
-    let inode = inode.map_or(1, |stat| stat.st_ino);
+    // Without `/proc` (chroot), a fork child is where its parent was, unless it is the first in another one (unshare, setns): there its parent has no number.
+    let before = || Some(NAMESPACE.load(Ordering::Relaxed)).filter(|&known| known != 0 && sys::parent() != 0);
+    let inode = inode.map(|stat| stat.st_ino).or_else(before).unwrap_or(UNKNOWN);
     NAMESPACE.store(inode, Ordering::Relaxed);
     inode
 }
