@@ -75,6 +75,7 @@ programs! {
     leaves_many
     limits_memory
     linger_zero_resets
+    locks_memory
     looks_beside_a_set
     low_water
     message_calls

@@ -152,6 +152,13 @@ impl Ledger {
         None
     }
 
+    /// Where it is mapped.
+    #[must_use]
+    pub fn memory(&self) -> std::ops::Range<usize> {
+        let base = self.base as usize;
+        base..base + SIZE
+    }
+
     /// The slot `index`.
     #[must_use]
     #[inline]

@@ -363,6 +363,20 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     unsafe { raw(Sysno::read, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
 }
 
+/// All of a file; empty where it cannot be read.
+#[must_use]
+pub fn read_file(path: &CStr) -> Vec<u8> {
+    let mut text = Vec::new();
+    if let Ok(file) = openat(libc::AT_FDCWD, path, libc::O_RDONLY, 0) {
+        let mut piece = [0u8; 4096];
+        while let Ok(n @ 1..) = read(file, &mut piece) {
+            text.extend_from_slice(piece.get(..n).unwrap_or(&[]));
+        }
+        close(file);
+    }
+    text
+}
+
 /// `pread(2)`.
 ///
 /// # Errors

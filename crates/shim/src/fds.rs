@@ -140,6 +140,13 @@ pub fn start() -> bool {
     }
 }
 
+/// Where the largest of the tables lies; nearly all of it is never touched.
+#[must_use]
+pub fn memory() -> core::ops::Range<usize> {
+    let table = TABLE.load(Ordering::Relaxed) as usize;
+    table..table + LIMIT as usize * 8
+}
+
 #[inline]
 fn word(fd: i32) -> Option<&'static AtomicU64> {
     let table = TABLE.load(Ordering::Relaxed);

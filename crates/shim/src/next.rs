@@ -272,6 +272,7 @@ table! {
     // Processes.
     fn setrlimit(resource: c_int, limit: *const rlimit64) -> c_int;
     fn getrlimit(resource: c_int, limit: *mut rlimit64) -> c_int;
+    fn mlockall(flags: c_int) -> c_int;
     fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
     fn fork() -> pid_t;
     fn _Fork() -> pid_t;

@@ -916,13 +916,7 @@ pub fn rejoined() {
 /// An epoll set that this process did not make (inherited over exec, received): takes over what is registered there, from `/proc/self/fdinfo` (proc(5)).
 pub fn recover(fd: c_int) {
     let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-    let Ok(file) = sys::openat(libc::AT_FDCWD, &path, libc::O_RDONLY, 0) else { return };
-    let mut text = Vec::new();
-    let mut piece = [0u8; 4096];
-    while let Ok(n @ 1..) = sys::read(file, &mut piece) {
-        text.extend_from_slice(piece.get(..n).unwrap_or(&[]));
-    }
-    sys::close(file);
+    let text = sys::read_file(&path);
     let text = String::from_utf8_lossy(&text);
     if !text.contains("tfd:") && !is_epoll(fd) {
         return;

@@ -31,7 +31,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "memory maps",
-        "mprotect munmap mremap msync mlock* munlock* madvise posix_madvise mincore pkey_* remap_file_pages shmat shmdt shmget shmctl sstk",
+        "mprotect munmap mremap msync mlock mlock2 munlock* madvise posix_madvise mincore pkey_* remap_file_pages shmat shmdt shmget shmctl sstk",
     ),
     (
         "threads",

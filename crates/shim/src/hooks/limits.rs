@@ -1,4 +1,4 @@
-//! Limits on resources, as a program sets and reads its own.
+//! Limits on resources, as a program sets and reads its own, and locking its memory, which is such a resource.
 use super::{bypass_process, keeping_errno};
 use crate::{next, ops};
 use core::ptr;
@@ -76,4 +76,11 @@ pub(super) unsafe extern "C" fn prlimit64(process: pid_t, resource: c_int, new: 
         }
         result
     }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    let outcome = if bypass_process() { super::Outcome::Libc } else { ops::locks::lock_all(flags) };
+    // SAFETY: the program's own argument.
+    outcome.or(|| unsafe { next::mlockall(flags) })
 }

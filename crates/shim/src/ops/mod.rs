@@ -7,6 +7,7 @@ pub mod fd;
 pub mod io;
 pub mod lent;
 pub mod limits;
+pub mod locks;
 pub mod process;
 pub mod ready;
 pub mod sock;

@@ -1,0 +1,70 @@
+// mlockall locks what is the program's, no more: it succeeds within a limit that holds the program, and takes no gigabyte where there is none.
+#include "check.h"
+
+enum { MESSAGES = 80, SIZE = 900, LIMIT = 8 << 20, BLOCK = 256 << 10 };
+
+static long field(const char *name) {
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    CHECK(file);
+    long kib = -1;
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name))) kib = strtol(line + strlen(name) + 1, NULL, 10);
+    fclose(file);
+    return kib;
+}
+
+static void ask(const struct sockaddr_in *at) {
+    int fd = connect_to(at);
+    for (int i = 0; i < MESSAGES; i++) put_pattern(fd, SIZE, i), get_pattern(fd, SIZE, i);
+    exit(0);
+}
+
+static void lock(int flags) {
+    char *block = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(block != MAP_FAILED);
+    IS(mlockall(flags), 0);
+    CHECK(field("VmLck:") >= BLOCK / 1024);
+    CHECK(field("VmLck:") < LIMIT / 1024);
+    unsigned char resident[BLOCK / 4096];
+    IS(mincore(block, BLOCK, resident), 0);
+    if (!(flags & MCL_ONFAULT))
+        for (int i = 0; i < BLOCK / 4096; i++) CHECK(resident[i] & 1);
+    long before = field("VmLck:");
+    char *more = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(more != MAP_FAILED);
+    CHECK((field("VmLck:") >= before + BLOCK / 1024) == ((flags & MCL_FUTURE) != 0));
+    IS(munlockall(), 0);
+    IS(field("VmLck:"), 0);
+    IS(munmap(block, BLOCK), 0);
+    IS(munmap(more, BLOCK), 0);
+}
+
+int main(void) {
+    struct sockaddr_in at;
+    int listener = listen_on(&at);
+    pid_t peer = fork();
+    if (peer == 0) ask(&at);
+    int fd = accept_from(listener);
+    struct rlimit limit;
+    IS(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    if (limit.rlim_max > LIMIT) limit.rlim_max = LIMIT;
+    limit.rlim_cur = limit.rlim_max;
+    IS(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    FAILS(mlockall(0), EINVAL);
+    FAILS(mlockall(1 << 20), EINVAL);
+    lock(MCL_CURRENT);
+    lock(MCL_CURRENT | MCL_FUTURE);
+    lock(MCL_CURRENT | MCL_ONFAULT);
+    if (geteuid() == 0) IS(setresuid(65534, 65534, 65534), 0);
+    lock(MCL_CURRENT | MCL_FUTURE);
+    for (int i = 0; i < MESSAGES; i++) get_pattern(fd, SIZE, i), put_pattern(fd, SIZE, i);
+    limit.rlim_cur = 4096;
+    IS(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    FAILS(mlockall(MCL_CURRENT), ENOMEM);
+    limit.rlim_cur = 0;
+    IS(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    FAILS(mlockall(MCL_CURRENT), EPERM);
+    IS(ended(peer), 0);
+    say("locked, four times");
+}
