@@ -138,7 +138,15 @@ fn no_memory_of_the_segment_is_lost() {
     let stand = Stand::shimmed("memory", &[]);
     says(&stand, "half_close");
     let baseline = stand.free_extents();
-    for name in ["short_connections", "numbers_reused", "killed_peer", "chroot_child", "unread_data_resets", "exec_keeps", "idle_connections"] {
+    for name in [
+        "short_connections",
+        "numbers_reused",
+        "killed_peer",
+        "chroot_child",
+        "unread_data_resets",
+        "exec_keeps",
+        "idle_connections",
+    ] {
         says(&stand, name);
     }
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");

@@ -26,7 +26,9 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     let maps: Vec<Range<usize>> = text
         .lines()
         .filter_map(lockable)
-        .flat_map(|map| ours.iter().fold(vec![map], |pieces, ours| pieces.into_iter().flat_map(|piece| without(piece, ours)).collect()))
+        .flat_map(|map| {
+            ours.iter().fold(vec![map], |pieces, ours| pieces.into_iter().flat_map(|piece| without(piece, ours)).collect())
+        })
         .collect();
     if maps.is_empty() {
         return Outcome::Libc;
@@ -94,13 +96,13 @@ mod tests {
 
     #[test]
     fn a_piece_without_ours() {
-        let left = |piece, ours: Range<usize>| without(piece, &ours).collect::<Vec<_>>();
-        assert_eq!(left(10..20, 30..40), [10..20]);
-        assert_eq!(left(10..20, 0..5), [10..20]);
-        assert_eq!(left(10..20, 12..15), [10..12, 15..20]);
+        let left = |piece, ours: Range<usize>| without(piece, &ours).map(|left| (left.start, left.end)).collect::<Vec<_>>();
+        assert_eq!(left(10..20, 30..40), [(10, 20)]);
+        assert_eq!(left(10..20, 0..5), [(10, 20)]);
+        assert_eq!(left(10..20, 12..15), [(10, 12), (15, 20)]);
         assert_eq!(left(10..20, 10..20), []);
-        assert_eq!(left(10..20, 5..12), [12..20]);
-        assert_eq!(left(10..20, 15..25), [10..15]);
+        assert_eq!(left(10..20, 5..12), [(12, 20)]);
+        assert_eq!(left(10..20, 15..25), [(10, 15)]);
     }
 
     #[test]
