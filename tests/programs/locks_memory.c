@@ -56,6 +56,15 @@ int main(void) {
     lock(MCL_CURRENT);
     lock(MCL_CURRENT | MCL_FUTURE);
     lock(MCL_CURRENT | MCL_ONFAULT);
+    // Not accessible yet, as the C library's reserves.
+    char *reserve = mmap(NULL, BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(reserve != MAP_FAILED);
+    IS(mlockall(MCL_CURRENT | MCL_FUTURE), 0);
+    IS(mprotect(reserve, BLOCK, PROT_READ | PROT_WRITE), 0);
+    unsigned char resident[BLOCK / 4096];
+    IS(mincore(reserve, BLOCK, resident), 0);
+    for (int i = 0; i < BLOCK / 4096; i++) CHECK(resident[i] & 1);
+    lock(MCL_CURRENT);
     if (geteuid() == 0) IS(setresuid(65534, 65534, 65534), 0);
     lock(MCL_CURRENT | MCL_FUTURE);
     for (int i = 0; i < MESSAGES; i++) get_pattern(fd, SIZE, i), put_pattern(fd, SIZE, i);

@@ -1,11 +1,11 @@
-// poll with as many entries as the process may have descriptors.
+// poll with as many entries as the process may have descriptors, select with more, and calls that wait where it may have one.
 #include "check.h"
 
-enum { MOST = 100, MESSAGES = 60, SIZE = 500 };
+enum { MOST = 100, MESSAGES = 60, ROUNDS_OF = 3, SIZE = 500 };
 
 static void ask(const struct sockaddr_in *at) {
     int fd = connect_to(at);
-    for (int i = 0; i < MESSAGES; i++) {
+    for (int i = 0; i < MESSAGES * ROUNDS_OF; i++) {
         sleep_ms(1);
         put_pattern(fd, SIZE, i);
         get_pattern(fd, SIZE, i);
@@ -29,6 +29,30 @@ int main(void) {
     for (int i = 0; i < MESSAGES; i++) {
         IS(poll(entries, MOST, PATIENCE), 1);
         CHECK(entries[7].revents & POLLIN);
+        get_pattern(fd, SIZE, i);
+        put_pattern(fd, SIZE, i);
+    }
+    struct rlimit less = limit;
+    int others[60], taken = 0;
+    while (taken < 60 && (others[taken] = dup(listener)) >= 0) taken++;
+    CHECK(taken > 50);
+    less.rlim_cur = 40;
+    IS(setrlimit(RLIMIT_NOFILE, &less), 0);
+    for (int i = MESSAGES; i < 2 * MESSAGES; i++) {
+        fd_set readable;
+        FD_ZERO(&readable);
+        FD_SET(fd, &readable);
+        for (int k = 0; k < taken; k++) FD_SET(others[k], &readable);
+        struct timeval patience = {.tv_sec = PATIENCE / 1000};
+        IS(select(others[taken - 1] + 1, &readable, NULL, NULL, &patience), 1);
+        CHECK(FD_ISSET(fd, &readable));
+        get_pattern(fd, SIZE, i);
+        put_pattern(fd, SIZE, i);
+    }
+    less.rlim_cur = 1;
+    IS(setrlimit(RLIMIT_NOFILE, &less), 0);
+    for (int i = 2 * MESSAGES; i < ROUNDS_OF * MESSAGES; i++) {
+        IS(poll(&(struct pollfd){fd, POLLIN, 0}, 1, PATIENCE), 1);
         get_pattern(fd, SIZE, i);
         put_pattern(fd, SIZE, i);
     }

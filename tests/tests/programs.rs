@@ -99,6 +99,7 @@ programs! {
     receive_options
     receive_timeout
     receives_nothing
+    reset_then_end
     send_timeout
     sets_that_change
     several_sets
@@ -116,6 +117,7 @@ programs! {
     stdio
     threads_on_one_set
     threads_share
+    transfers_left
     unread_data_resets
     unshare_alone
     urgent_mark

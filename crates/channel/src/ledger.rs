@@ -3,6 +3,7 @@
 //!
 //! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS.
 
+mod left;
 mod lock;
 mod process;
 mod slot;

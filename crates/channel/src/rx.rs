@@ -457,6 +457,8 @@ impl<'a> Endpoint<'a> {
                     // It stays the end, however often it is asked.
                     self.keep_error(errno);
                 }
+                // Behind it the kernel says that nothing follows.
+                self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                 Ok(Step::Done(take))
             }
         }

@@ -348,15 +348,22 @@ impl PeerFifos {
         !self.locked.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) {
-        while self.locked.swap(true, Ordering::Acquire) {
-            std::hint::spin_loop();
+    /// False: it is not to be had. A thread that left its work here by `siglongjmp` never gives it back.
+    fn lock(&self) -> bool {
+        for round in 0..10_000u32 {
+            if !self.locked.swap(true, Ordering::Acquire) {
+                return true;
+            }
+            if round % 64 == 63 { sys::yield_now() } else { std::hint::spin_loop() }
         }
+        false
     }
 
     /// Closes what is open.
     pub(crate) fn close(&self, attachment: &Attachment) {
-        self.lock();
+        if !self.lock() {
+            return;
+        }
         // SAFETY: under the lock.
         for entry in &mut unsafe { &mut *self.entries.get() }.0 {
             attachment.disown(std::mem::replace(entry, (0, -1)).1);
@@ -366,7 +373,14 @@ impl PeerFifos {
 
     /// False where the FIFO cannot be opened.
     fn write(&self, attachment: &Attachment, id: u64) -> bool {
-        self.lock();
+        if !self.lock() {
+            let opened = open_fifo(attachment.wake_dir(), id);
+            let woken = opened.map_or_else(|errno| errno == libc::ENOENT, wake_by);
+            if let Ok(fd) = opened {
+                sys::close(fd);
+            }
+            return woken;
+        }
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;
@@ -390,11 +404,16 @@ impl PeerFifos {
                 }
             }
         };
-        // A FIFO that is full has been written to; one that is gone was that of a waiter that is no more, and nobody sleeps there.
-        let woken = gone || fd >= 0 && matches!(sys::write(fd, &[0]), Ok(_) | Err(libc::EAGAIN));
+        // One that is gone was that of a waiter that is no more, and nobody sleeps there.
+        let woken = gone || fd >= 0 && wake_by(fd);
         self.locked.store(false, Ordering::Release);
         woken
     }
+}
+
+/// Writes a byte. A FIFO that is full has been written to.
+fn wake_by(fifo: i32) -> bool {
+    matches!(sys::write(fifo, &[0]), Ok(_) | Err(libc::EAGAIN))
 }
 
 /// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.

@@ -430,6 +430,28 @@ pub fn parent() -> u32 {
     unsafe { raw(Sysno::getppid, [0; 6]) }.map_or(0, |pid| u32::try_from(pid).unwrap_or(0))
 }
 
+/// What a signal does, as the kernel has it (sigaction(2), x86-64 and others with a restorer).
+#[repr(C)]
+#[derive(Default)]
+pub struct Action {
+    /// The handler's address; 0 and 1: none.
+    pub handler: usize,
+    /// `SA_…`.
+    pub flags: u64,
+    /// Where the handler returns to.
+    pub restorer: u64,
+    mask: u64,
+}
+
+/// Asks what a signal does.
+#[must_use]
+pub fn signal_action(signal: usize) -> Option<Action> {
+    let mut action = Action::default();
+    // SAFETY: asks only; `action` has the kernel's shape.
+    let asked = unsafe { raw(Sysno::rt_sigaction, [signal, 0, &raw mut action as usize, 8, 0, 0]) };
+    asked.is_ok().then_some(action)
+}
+
 /// Nanoseconds of the monotonic clock, which all processes of a kernel share.
 #[must_use]
 pub fn monotonic_ns() -> u64 {

@@ -99,7 +99,8 @@ impl Drop for Borrowed {
 /// The waiters that this thread has borrowed, as in [`POOL`]: a thread that is cancelled in a sleep, or leaves it by `siglongjmp`, never comes to give its own back.
 /// Nothing here takes memory: the sleep may be a signal handler's.
 struct Out {
-    words: [Cell<u64>; NESTED],
+    /// Changed by one instruction each: this thread's signal handlers may sleep too.
+    words: [AtomicU64; NESTED],
     /// Will [`thread_ends`] be called?
     watched: Cell<bool>,
 }
@@ -108,24 +109,24 @@ struct Out {
 const NESTED: usize = 4;
 
 thread_local! {
-    static OUT: Out = const { Out { words: [const { Cell::new(0) }; NESTED], watched: Cell::new(false) } };
+    static OUT: Out = const { Out { words: [const { AtomicU64::new(0) }; NESTED], watched: Cell::new(false) } };
 }
 
-/// The key whose destructor is [`thread_ends`], plus one; 0: not made yet.
+/// The key whose destructor is [`thread_ends`], plus one; 0: there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 impl Out {
     /// Writes down what was borrowed. Returns what was left behind, or 0.
     fn enter(&self, word: u64) -> u64 {
         if !self.watched.replace(true)
-            && let Some(key) = key()
+            && let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1)
         {
             // SAFETY: the key is made; the value is only a sign that there is something to do.
             unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
         }
         let mut last = word;
         for place in &self.words {
-            last = place.replace(last);
+            last = place.swap(last, Ordering::Relaxed);
             if last == 0 {
                 break;
             }
@@ -135,27 +136,17 @@ impl Out {
 
     /// False: it was not there.
     fn strike(&self, word: u64) -> bool {
-        self.words.iter().find(|place| place.get() == word).inspect(|place| place.set(0)).is_some()
+        // Handlers only move words on, to places that come later here.
+        self.words.iter().any(|place| place.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok())
     }
 }
 
-fn key() -> Option<libc::pthread_key_t> {
-    let known = KEY.load(Ordering::Acquire);
-    if known != 0 {
-        return Some(known - 1);
-    }
+/// Makes what tells of threads that end. Early: the C library has room for the values of its first keys, and takes memory for those of later ones.
+pub fn start() {
     let mut key = 0;
     // SAFETY: `key` is writable.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } != 0 {
-        return None;
-    }
-    match KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Some(key),
-        Err(other) => {
-            // SAFETY: just made, and nobody has it.
-            unsafe { libc::pthread_key_delete(key) };
-            Some(other - 1)
-        }
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0 {
+        KEY.store(key + 1, Ordering::Release);
     }
 }
 
@@ -163,7 +154,7 @@ extern "C" fn thread_ends(_: *mut c_void) {
     OUT.with(|out| {
         out.watched.set(false);
         if let Some(attachment) = runtime::attachment() {
-            out.words.iter().for_each(|place| left_behind(attachment, place.replace(0)));
+            out.words.iter().for_each(|place| left_behind(attachment, place.swap(0, Ordering::Relaxed)));
         }
     });
 }
@@ -227,7 +218,7 @@ pub fn forget() {
     if let Some(attachment) = runtime::attachment() {
         empty(|waiter| waiter.abandon(attachment));
     }
-    OUT.with(|out| out.words.iter().for_each(|place| place.set(0)));
+    OUT.with(|out| out.words.iter().for_each(|place| place.store(0, Ordering::Relaxed)));
 }
 
 fn empty(each: impl Fn(Waiter)) {

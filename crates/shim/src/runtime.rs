@@ -24,6 +24,7 @@ pub fn start() {
     if !fds::start() {
         return say(verbose, "no address space; connections stay on TCP");
     }
+    crate::pool::start();
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
         Ok(attachment) => {
             crate::wait::set_kernel(&attachment);

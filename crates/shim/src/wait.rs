@@ -11,7 +11,6 @@ use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use libc::{c_int, pollfd, timespec};
-use syscalls::Sysno;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,19 +307,11 @@ fn crowd(now: u64) {
 
 /// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some do not.
 fn restarts() -> Option<bool> {
-    #[repr(C)]
-    struct Action {
-        handler: usize,
-        flags: u64,
-        restorer: usize,
-        mask: u64,
-    }
+    // What a thread does to itself interrupts no call; the C library's own signals (32 and 33) are not the program's.
+    let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS, 32, 33];
     let (mut yes, mut no) = (false, false);
-    for signal in 1..=64usize {
-        let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-        // SAFETY: asks only; `action` has the kernel's shape.
-        let asked = unsafe { sys::raw(Sysno::rt_sigaction, [signal, 0, &raw mut action as usize, 8, 0, 0]) };
-        if asked.is_ok() && action.handler > 1 {
+    for signal in (1..=64).filter(|signal| !own.contains(signal)) {
+        if let Some(action) = sys::signal_action(signal as usize).filter(|action| action.handler > 1) {
             if action.flags & libc::SA_RESTART as u64 != 0 { yes = true } else { no = true }
         }
     }
@@ -373,7 +364,17 @@ fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
     let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: `fds` and `limit` are ours.
     let n = unsafe { next::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, core::ptr::null()) };
-    if n < 0 { Err(next::errno()) } else { Ok(n) }
+    if n >= 0 {
+        return Ok(n);
+    }
+    let errno = next::errno();
+    if errno == libc::EINVAL {
+        // More entries than the process may have descriptors (RLIMIT_NOFILE: sandboxes set it to 0). The caller looks again, and again.
+        let a_while = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        // SAFETY: no entries.
+        unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const a_while, core::ptr::null()) };
+    }
+    Err(errno)
 }
 
 /// Waits until a receive may have something to say.

@@ -1,12 +1,12 @@
-//! A lock in shared memory whose holder may die: it is taken over from the dead. It guards work of microseconds and is never held
+//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`]). It guards work of microseconds and is never held
 //! across a sleep, so waiting is spinning, then yielding.
 
-use super::Ledger;
+use super::{Ledger, left};
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syscalls::Sysno;
 
-/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]).
+/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]) in the lower [`TICKET`] bits, and above them where on its stack the holder took it.
 #[repr(transparent)]
 pub struct Lock(AtomicU64);
 
@@ -16,6 +16,21 @@ pub struct Held<'a> {
     lock: &'a Lock,
     /// Taken over from a process that died in the middle: what the lock guards may be half done.
     pub taken_over: bool,
+}
+
+/// Bits of a lock word that say who holds it.
+const TICKET: u32 = 33;
+
+/// What `me` puts into a lock that it takes here.
+#[inline]
+fn word(me: u32) -> u64 {
+    (u64::from(me) + 1) | ((left::here() >> left::GRAIN) << TICKET)
+}
+
+/// The ticket in a word, plus 1; 0: free.
+#[inline]
+fn holder(word: u64) -> u64 {
+    word & ((1 << TICKET) - 1)
 }
 
 impl Drop for Held<'_> {
@@ -30,8 +45,8 @@ impl Lock {
     /// Takes the lock if nobody has it. `me`: this process's ticket.
     #[inline]
     pub fn try_lock(&self, me: u32) -> Option<Held<'_>> {
-        let mine = u64::from(me) + 1;
-        self.0.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).ok().map(|_| Held { lock: self, taken_over: false })
+        let free = self.0.compare_exchange(0, word(me), Ordering::Acquire, Ordering::Relaxed);
+        free.ok().map(|_| Held { lock: self, taken_over: false })
     }
 
     /// Takes the lock, waiting while another thread or process works under it.
@@ -63,10 +78,13 @@ impl Lock {
                 }
             }
             round = round.saturating_add(1);
-            if round > 20 && round.is_multiple_of(16) {
+            if round > LONG && round.is_multiple_of(16) {
                 let seen = self.0.load(Ordering::Relaxed);
-                let dead = seen != u64::from(me) + 1 && is_dead(ledger, seen);
-                if dead && self.0.compare_exchange(seen, u64::from(me) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                let gone = match holder(seen) == u64::from(me) + 1 {
+                    true => left::was_left(seen >> TICKET),
+                    false => is_dead(ledger, seen),
+                };
+                if gone && self.0.compare_exchange(seen, word(me), Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Held { lock: self, taken_over: true };
                 }
             }
@@ -77,10 +95,13 @@ impl Lock {
 
 /// Has whoever put `word` into a lock ended, or begun another program?
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
-    let holder = u32::try_from(word.wrapping_sub(1)).unwrap_or(u32::MAX);
+    let holder = u32::try_from(holder(word).wrapping_sub(1)).unwrap_or(u32::MAX);
     let entry = ledger.process(holder & 0xffff);
-    word != 0 && (!ledger.alive(holder & 0xffff) || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
+    self::holder(word) != 0 && (!ledger.alive(holder & 0xffff) || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
 }
+
+/// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
+const LONG: u32 = 20;
 
 /// Gives the processor away; for longer, the longer it has taken.
 fn pause(round: u32) {

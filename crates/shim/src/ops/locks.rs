@@ -4,10 +4,13 @@
 use super::Outcome;
 use crate::{fds, next, runtime};
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_region::sys;
 use libc::{c_int, rlimit64};
 use syscalls::Sysno;
 
+/// MCL_FUTURE was asked for.
+static FUTURE: AtomicBool = AtomicBool::new(false);
 /// What else of the shim's is counted with the program's own: its code, its service thread, bytes.
 const BESIDE: u64 = 2 << 20;
 /// capabilities(7): may lock as much as it likes.
@@ -43,6 +46,11 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
             return Outcome::Failed(libc::ENOMEM);
         }
     }
+    if FUTURE.swap(false, Ordering::Relaxed) {
+        // Each call says anew what becomes of later maps.
+        // SAFETY: what was locked is locked again below.
+        let _ = unsafe { sys::raw(Sysno::munlockall, [0; 6]) };
+    }
     let how = if flags & libc::MCL_ONFAULT == 0 { 0 } else { libc::MLOCK_ONFAULT as usize };
     for map in maps {
         // SAFETY: changes nothing but where the memory is kept.
@@ -51,6 +59,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     if flags & libc::MCL_FUTURE == 0 {
         return Outcome::Done(0);
     }
+    FUTURE.store(true, Ordering::Relaxed);
     // SAFETY: as above.
     match unsafe { next::mlockall(flags & !libc::MCL_CURRENT) } {
         0 => Outcome::Done(0),
@@ -58,13 +67,12 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     }
 }
 
-/// The addresses of a line of `/proc/self/maps` (proc(5)), where there is anything to lock. The gate page at the top is the kernel's.
+/// The addresses of a line of `/proc/self/maps` (proc(5)). What is not accessible is locked too: it is kept in memory once it is (the C library so makes room for a thread's
+/// memory). The gate page at the top is the kernel's.
 fn lockable(line: &str) -> Option<Range<usize>> {
-    let mut words = line.split_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let accessible = !words.next()?.starts_with("---");
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-    (accessible && range.end <= isize::MAX as usize).then_some(range)
+    (range.end <= isize::MAX as usize).then_some(range)
 }
 
 /// What is left of a piece: the kernel joins private maps that lie side by side, whoever made them.
@@ -108,7 +116,7 @@ mod tests {
     #[test]
     fn lines_of_maps() {
         assert_eq!(lockable("1000-3000 rw-p 00000000 00:00 0   [heap]"), Some(0x1000..0x3000));
-        assert_eq!(lockable("1000-3000 ---p 00000000 00:00 0"), None);
+        assert_eq!(lockable("1000-3000 ---p 00000000 00:00 0"), Some(0x1000..0x3000));
         assert_eq!(lockable("ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]"), None);
         assert_eq!(lockable(""), None);
     }

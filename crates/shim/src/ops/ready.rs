@@ -9,6 +9,7 @@ use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use libc::{c_int, epoll_event, fd_set, pollfd, sigset_t, timespec};
+use smallvec::SmallVec;
 
 const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -55,6 +56,9 @@ fn recover(epfd: c_int) {
     }
 }
 
+/// Entries of a call. A few take no memory, as in the kernel's own calls, which programs make in signal handlers too.
+type Few<T> = SmallVec<[T; 16]>;
+
 /// A descriptor that is polled and that the kernel alone cannot judge.
 #[derive(Clone, Copy)]
 enum Special {
@@ -97,7 +101,7 @@ pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: 
 unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
     let end = if at_once { None } else { wait::deadline(timeout) };
-    let mut asked: Vec<pollfd> = Vec::with_capacity(wanted.len() + 1);
+    let mut asked = Few::new();
     static HABIT: wait::Habit = wait::Habit::new();
     loop {
         let ready = look(wanted, &mut asked)?;
@@ -150,7 +154,7 @@ fn shared_memory(endpoint: Endpoint<'_>, events: i16) -> i16 {
 }
 
 /// Fills in every `revents`. Returns how many are not empty.
-fn look(wanted: &mut [pollfd], asked: &mut Vec<pollfd>) -> Result<usize, i32> {
+fn look(wanted: &mut [pollfd], asked: &mut Few<pollfd>) -> Result<usize, i32> {
     asked.clear();
     asked.extend(wanted.iter().map(|entry| pollfd { fd: entry.fd, events: entry.events, revents: 0 }));
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
@@ -212,7 +216,7 @@ pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
 pub(crate) fn now(fd: c_int, events: u32) -> u32 {
     let mask = i16::try_from(events & 0x7fff).unwrap_or(0);
     let mut wanted = [pollfd { fd, events: mask, revents: 0 }];
-    let mut asked = Vec::new();
+    let mut asked = Few::new();
     let _ = look(&mut wanted, &mut asked);
     u32::try_from(wanted[0].revents).unwrap_or(0)
 }
@@ -226,17 +230,17 @@ enum Slept {
 /// `mask` is null or a signal mask.
 unsafe fn sleep(
     wanted: &[pollfd],
-    asked: &mut Vec<pollfd>,
+    asked: &mut Few<pollfd>,
     attachment: &'static ginnel_channel::Attachment,
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Slept, i32> {
     // The kernel takes no more entries than the process may have descriptors: then without a FIFO of ours beside the program's.
-    let waiter = if wanted.len() < FEW || wanted.len() < most_entries() { pool::borrow(attachment) } else { None };
+    let waiter = if wanted.len() < most_entries() { pool::borrow(attachment) } else { None };
     let mut quiet = true;
     let mut limit = wait::remaining(end);
     asked.clear();
-    let mut armed: Vec<(Endpoint<'static>, Want, bool)> = Vec::new();
+    let mut armed: Few<(Endpoint<'static>, Want, bool)> = Few::new();
     for entry in wanted {
         let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
         match special(entry.fd) {
@@ -310,9 +314,6 @@ unsafe fn sleep(
     }
 }
 
-/// So many entries the kernel takes wherever programs run: not worth a question.
-const FEW: usize = 64;
-
 /// How many entries `poll` takes at most.
 fn most_entries() -> usize {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
@@ -332,6 +333,30 @@ fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
     match waiter {
         Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,
+    }
+}
+
+/// [`poll_special`] where the kernel takes fewer entries at a time (RLIMIT_NOFILE, which does not bind its `select`): looks again every millisecond.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn poll_in_pieces(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    let end = wait::deadline(timeout);
+    loop {
+        let mut count = 0;
+        for piece in wanted.chunks_mut(most_entries().max(1)) {
+            // SAFETY: a null mask.
+            count += unsafe { poll_special(piece, Some(now), core::ptr::null()) }?;
+        }
+        let left = sooner(wait::remaining(end), 1_000_000).unwrap_or(now);
+        if count > 0 || left.tv_nsec == 0 {
+            return Ok(count);
+        }
+        // SAFETY: no entries; the caller's promise about `mask`.
+        if unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const left, mask) } < 0 {
+            return Err(next::errno());
+        }
     }
 }
 
@@ -358,7 +383,7 @@ pub unsafe fn select(
         !set.is_null() && unsafe { *set.cast::<u64>().add(word) } >> (fd % 64) & 1 == 1
     };
     let mut any = false;
-    let mut polled: Vec<pollfd> = Vec::new();
+    let mut polled: Few<pollfd> = Few::new();
     for fd in 0..nfds {
         let events = sets.iter().zip(meanings).filter(|(set, _)| bit(**set, fd)).fold(0, |sum, (_, meaning)| sum | meaning);
         if events != 0 {
@@ -370,7 +395,12 @@ pub unsafe fn select(
         return Outcome::Libc;
     }
     // SAFETY: the caller's promise about `mask`.
-    if let Err(errno) = unsafe { poll_special(&mut polled, timeout, mask) } {
+    let mut done = unsafe { poll_special(&mut polled, timeout, mask) };
+    if done == Err(libc::EINVAL) {
+        // SAFETY: as above.
+        done = unsafe { poll_in_pieces(&mut polled, timeout, mask) };
+    }
+    if let Err(errno) = done {
         return Outcome::Failed(errno);
     }
     if polled.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
