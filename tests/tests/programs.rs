@@ -101,6 +101,7 @@ programs! {
     receives_nothing
     reset_then_end
     send_timeout
+    set_changed_by_child
     sets_that_change
     several_sets
     shells

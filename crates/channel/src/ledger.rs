@@ -16,7 +16,7 @@ use ginnel_region::{Error, may_make, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
 const VERSION: u64 = 2;
@@ -48,6 +48,8 @@ struct Header {
     members_lock: Lock,
     /// Segments (ids) that this ledger's processes are asked to leave, and not to join again; 0: free.
     detached: [AtomicU64; 32],
+    /// Counts changes of [`Slot::registered`].
+    registered: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
@@ -151,6 +153,12 @@ impl Ledger {
         }
         sys::close(fd);
         None
+    }
+
+    /// Counts changes of every [`Slot::registered`].
+    #[must_use]
+    pub fn registered(&self) -> &AtomicU32 {
+        &self.header().registered
     }
 
     /// Where it is mapped.

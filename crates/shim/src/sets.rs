@@ -8,8 +8,10 @@
 //! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
 //! socket writable: while its ring is full, EPOLLOUT is taken out of the kernel's interest (*masked*) and put back when there is room, which makes the edge.
 
+mod shared;
 mod wait;
 
+pub use shared::recover;
 pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
 
 use crate::fds::{self, Entry};
@@ -118,6 +120,8 @@ struct Registration {
     idle: u32,
     /// Edge-triggered: what was reported.
     seen: u64,
+    /// In a set that several processes have: as many changes of the slot's registrations are known here.
+    changes: u32,
 }
 
 impl Default for Registration {
@@ -139,6 +143,7 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            changes: 0,
         }
     }
 }
@@ -178,6 +183,10 @@ pub struct Set {
     sleepers: AtomicU32,
     /// Registrations whose EPOLLOUT is masked.
     masked: AtomicU32,
+    /// Another process has it, or had: see [`shared`].
+    shared: AtomicBool,
+    /// As many changes of registrations, anybody's, are known here.
+    changes: AtomicU32,
     habit: crate::wait::Habit,
 }
 
@@ -223,6 +232,8 @@ pub fn created(fd: c_int) {
                 size: AtomicU32::new(0),
                 sleepers: AtomicU32::new(0),
                 masked: AtomicU32::new(0),
+                shared: AtomicBool::new(false),
+                changes: AtomicU32::new(0),
                 habit: crate::wait::Habit::new(),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -275,6 +286,7 @@ pub fn closed(fd: c_int, index: u32) {
     });
     set.size.store(0, Ordering::Release);
     set.masked.store(0, Ordering::Release);
+    set.shared.store(false, Ordering::Release);
     set.descriptors.store(0, Ordering::Release);
 }
 
@@ -327,7 +339,7 @@ pub fn disconnecting(fd: c_int, slot: u32) {
             if entry.masked {
                 entry.mask(set, false);
                 if !entry.disabled {
-                    retell(set.fd.load(Ordering::Relaxed), registration, entry);
+                    retell(set, set.fd.load(Ordering::Relaxed), registration, entry);
                 }
             }
             (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
@@ -457,7 +469,7 @@ impl Registration {
         let before = self.interest();
         self.mask(set, true);
         if self.interest() != before {
-            retell(epfd, index, self);
+            retell(set, epfd, index, self);
         }
     }
 
@@ -474,11 +486,11 @@ impl Registration {
         if self.masked {
             if !self.wants(libc::EPOLLET) {
                 // Edges need no mask: the kernel tells of its own room only when that changes. Another process that has the set too would miss what is masked here.
-                events &= !(libc::EPOLLOUT as u32);
+                events = events & !(libc::EPOLLOUT as u32) | shared::MASKED;
             }
             if !self.wants(libc::EPOLLIN) && events & libc::EPOLLEXCLUSIVE as u32 == 0 {
                 // A token for room must be noticed, once.
-                events |= (libc::EPOLLIN | libc::EPOLLET) as u32;
+                events |= (libc::EPOLLIN | libc::EPOLLET) as u32 | shared::LISTENS;
             }
         }
         events
@@ -516,7 +528,7 @@ fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u
 }
 
 /// Tells the kernel a registration's present interest.
-fn retell(epfd: c_int, index: u32, entry: &mut Registration) {
+fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
     entry.loud = false;
     let data = entry.kernel_data(index);
     if entry.wants(libc::EPOLLEXCLUSIVE) {
@@ -528,6 +540,7 @@ fn retell(epfd: c_int, index: u32, entry: &mut Registration) {
     } else {
         entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
     }
+    shared::told(set, entry);
 }
 
 fn make_hot(inner: &mut Inner, index: u32) {
@@ -581,6 +594,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.loud = false;
             (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
+            shared::told(set, entry);
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
             }
@@ -593,6 +607,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             set.inner.with(|inner| {
                 let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
                 let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+                if let Some(entry) = inner.registrations.get_mut(registration as usize) {
+                    shared::told(set, entry);
+                }
                 inner.by_fd.remove(&fd);
                 drop_registration(set, inner, registration);
                 if let Some(slot) = slot {
@@ -679,6 +696,9 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
             drop_registration(set, inner, before);
         }
         inner.by_fd.insert(fd, place);
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            shared::told(set, entry);
+        }
         if !plain {
             set.size.fetch_add(1, Ordering::AcqRel);
         }
@@ -729,8 +749,10 @@ fn stir(set: &Set, inner: &mut Inner) {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel) {
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
-                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32, entry.kernel_data(index));
+                let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
+                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
                 entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                shared::told(set, entry);
             }
         }
     }
@@ -851,6 +873,9 @@ pub fn lock_all() {
         if BY_FD.try_acquire() {
             let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
             if taken == all_sets().count() {
+                for set in all_sets() {
+                    set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
+                }
                 return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             }
             release_first(taken);
@@ -913,55 +938,11 @@ pub fn rejoined() {
     }
 }
 
-/// An epoll set that this process did not make (inherited over exec, received): takes over what is registered there, from `/proc/self/fdinfo` (proc(5)).
-pub fn recover(fd: c_int) {
-    let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-    let text = sys::read_file(&path);
-    let text = String::from_utf8_lossy(&text);
-    if !text.contains("tfd:") && !is_epoll(fd) {
-        return;
-    }
-    created(fd);
-    let Entry::Epoll(index) = fds::get(fd) else { return };
-    let Some(set) = set_at(index) else { return };
-    for line in text.lines().filter(|line| line.starts_with("tfd:")) {
-        let mut words = line.split_whitespace();
-        let target = words.nth(1).and_then(|word| word.parse::<c_int>().ok());
-        let events = words.nth(1).and_then(|word| u32::from_str_radix(word, 16).ok());
-        let data = words.nth(1).and_then(|word| u64::from_str_radix(word, 16).ok());
-        let (Some(target), Some(events), Some(data)) = (target, events, data) else { continue };
-        if fds::get(target) == Entry::Unknown {
-            recover(target);
-        }
-        let entry = runtime::classify(target);
-        if let Entry::Epoll(child) = entry {
-            if let Some(child) = set_at(child) {
-                child.inner.with(nest);
-            }
-            set.inner.with(|inner| inner.children.push((target, events, data)));
-            set.size.fetch_add(1, Ordering::AcqRel);
-        } else if entry.is_tcp() {
-            let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
-            let _ = add(set, index, fd, target, events, data);
-        }
-    }
-}
-
-fn is_epoll(fd: c_int) -> bool {
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-    let mut name = [0u8; 64];
-    // SAFETY: both are readable and writable for their lengths.
-    let got = unsafe {
-        let here = libc::AT_FDCWD as usize;
-        sys::raw(syscalls::Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0])
-    };
-    name.get(..got.unwrap_or(0)).is_some_and(|name| name.ends_with(b"[eventpoll]"))
-}
-
 /// Before an exec: the new program knows nothing of tags, nor what is masked.
 pub fn untag() {
-    each_disguised(|epfd, _, entry| {
+    each_disguised(|set, epfd, _, entry| {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
+        shared::told(set, entry);
     });
 }
 
@@ -970,14 +951,14 @@ pub fn tag_again() {
     each_disguised(retell);
 }
 
-/// Calls `work` with (set's descriptor, number, registration) for all of which the kernel has other words than the program's.
-fn each_disguised(work: impl Fn(c_int, u32, &mut Registration)) {
+/// Calls `work` with (set, its descriptor, number, registration) for all of which the kernel has other words than the program's.
+fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
             for (index, entry) in inner.registrations.iter_mut().enumerate() {
                 if entry.used && entry.in_kernel && (entry.tagged || entry.masked) {
-                    work(epfd, u32::try_from(index).unwrap_or(0), entry);
+                    work(set, epfd, u32::try_from(index).unwrap_or(0), entry);
                 }
             }
         });

@@ -368,6 +368,8 @@ pub struct Slot {
     pub cut_at: AtomicU64,
     /// How far the incoming ring was written then.
     pub cut_tail: AtomicU64,
+    /// Counts changes of its registrations in epoll sets that several processes have.
+    pub registered: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024);

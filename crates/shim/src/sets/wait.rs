@@ -1,8 +1,8 @@
 //! Waiting on an epoll set.
 
 use super::{
-    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, stir, tag_base,
-    want,
+    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, shared, stir,
+    tag_base, want,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -76,6 +76,7 @@ unsafe fn until_ready(
                 None => continue,
             }
         }
+        shared::look(set, epfd);
         heat_masked(set);
         let Pass { n: ready, hot, recent, reserved } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if ready > 0 {
@@ -334,7 +335,7 @@ fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint
     let news = entry.masked && (left || !endpoint.tx_in_ring() || endpoint.writable());
     if news {
         entry.mask(set, false);
-        retell(epfd, index, entry);
+        retell(set, epfd, index, entry);
     }
     news
 }
@@ -454,6 +455,7 @@ fn hot_has_news(inner: &Inner) -> bool {
 
 /// Has a ring of this set something to report? Reports nothing.
 fn ready(set: &Set) -> bool {
+    shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
     set.inner.with(|inner| {
         unmask_hot(set, inner);
@@ -730,6 +732,9 @@ fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Resul
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
 fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
+    if got > 0 {
+        shared::look(set, epfd);
+    }
     let mut n = start;
     for i in start..start + got {
         let Some(event) = room.get(i).copied() else { break };
@@ -831,7 +836,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if entry.loud || events & !entry.events & OUT != 0 {
             // What `stir` asked for, here or in another process that has the set.
             events &= entry.events | !OUT;
-            retell(epfd, index, entry);
+            retell(set, epfd, index, entry);
         }
         if events & IN != 0 && !readable || entry.events & IN == 0 {
             events &= !IN;
@@ -862,7 +867,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
         if entry.wants(libc::EPOLLONESHOT) {
             if empty {
                 // The kernel disabled it for an event that was none.
-                retell(epfd, index, entry);
+                retell(set, epfd, index, entry);
             } else {
                 entry.disabled = true;
             }

@@ -1,0 +1,194 @@
+//! Epoll sets that several processes have: after fork, exec or passing. The kernel's registrations are the same for all of them, and each process keeps its own account of them here. So each
+//! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
+//! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
+
+use super::{Registration, Set, created, drop_registration, kernel_control, name, nest, set_at, tag_base, unlink};
+use crate::fds::{self, Entry};
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use ginnel_region::sys;
+use libc::c_int;
+
+/// EPOLLOUT is the program's wish, and taken out.
+pub const MASKED: u32 = libc::EPOLLWRBAND as u32;
+/// EPOLLOUT is not the program's wish.
+pub const LOUD: u32 = libc::EPOLLMSG as u32;
+/// EPOLLIN and EPOLLET are not the program's wish.
+pub const LISTENS: u32 = libc::EPOLLRDBAND as u32;
+
+/// The program's wish, from what the kernel was told.
+fn wish(mut told: u32) -> u32 {
+    if told & LOUD != 0 {
+        told &= !(LOUD | libc::EPOLLOUT as u32);
+    }
+    if told & MASKED != 0 {
+        told = told & !MASKED | libc::EPOLLOUT as u32;
+    }
+    if told & LISTENS != 0 {
+        told &= !(LISTENS | (libc::EPOLLIN | libc::EPOLLET) as u32);
+    }
+    told
+}
+
+/// The kernel was told of a registration.
+pub fn told(set: &Set, entry: &mut Registration) {
+    if set.shared.load(Ordering::Relaxed)
+        && let (Some(slot), Some(attachment)) = (entry.slot, runtime::attachment())
+    {
+        // Where this was the first change that is not known here, it is known now.
+        let before = attachment.ledger.slot(slot).registered.fetch_add(1, Ordering::AcqRel);
+        if before == entry.changes {
+            entry.changes = before.wrapping_add(1);
+        }
+        let before = attachment.ledger.registered().fetch_add(1, Ordering::AcqRel);
+        let _ = set.changes.compare_exchange(before, before.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Takes over what other processes changed.
+pub fn look(set: &Set, epfd: c_int) {
+    if !set.shared.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(attachment) = runtime::attachment() else { return };
+    let all = attachment.ledger.registered().load(Ordering::Acquire);
+    if set.changes.swap(all, Ordering::AcqRel) == all {
+        return;
+    }
+    let number = super::number_of(epfd);
+    let changes = |entry: &Registration| {
+        let slot = entry.slot.filter(|_| entry.used && !entry.plain)?;
+        Some(attachment.ledger.slot(slot).registered.load(Ordering::Acquire)).filter(|&now| now != entry.changes)
+    };
+    set.inner.with(|inner| {
+        if !inner.registrations.iter().any(|entry| changes(entry).is_some()) {
+            return;
+        }
+        let Some(kernel) = Registered::of(epfd) else { return };
+        for index in 0..inner.registrations.len() {
+            let Some(entry) = inner.registrations.get_mut(index) else { continue };
+            let Some(now) = changes(entry) else { continue };
+            let inode = sys::fstat(entry.fd).map_or(0, |stat| stat.st_ino);
+            let found = kernel.iter().find(|other| other.fd == entry.fd && other.inode == inode);
+            let place = u32::try_from(index).unwrap_or(0);
+            let Some(found) = found else {
+                // Removed there. (One that is exclusive is removed for a moment by whoever changes what the kernel is told.)
+                if !entry.wants(libc::EPOLLEXCLUSIVE) {
+                    let fd = entry.fd;
+                    inner.by_fd.remove(&fd);
+                    drop_registration(set, inner, place);
+                    if let Some(number) = number {
+                        unlink(fd, number);
+                    }
+                }
+                continue;
+            };
+            entry.changes = now;
+            let shot = found.events & !(libc::EPOLLONESHOT | libc::EPOLLET) as u32 == 0;
+            if !shot {
+                entry.mask(set, found.events & MASKED != 0);
+                entry.loud = found.events & LOUD != 0;
+                let events = wish(found.events);
+                if events != entry.events {
+                    entry.seen = u64::MAX;
+                }
+                (entry.events, entry.disabled, entry.shot) = (events, false, false);
+            }
+            let data = found.data;
+            if data & 0xffff_ffff_0000_0000 != tag_base() && data != entry.data {
+                name(inner, place, data);
+            }
+            super::make_hot(inner, place);
+        }
+    });
+}
+
+/// A line of a set's `fdinfo`.
+struct Registered {
+    fd: c_int,
+    events: u32,
+    data: u64,
+    inode: u64,
+}
+
+impl Registered {
+    /// `None` where that cannot be read.
+    fn of(epfd: c_int) -> Option<Vec<Self>> {
+        let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{epfd}")).unwrap_or_default();
+        let text = sys::read_file(&path);
+        (!text.is_empty()).then(|| String::from_utf8_lossy(&text).lines().filter_map(Self::read).collect())
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        // tfd:        4 events:      69d data:                4  pos:0 ino:18b760 sdev:9
+        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+        let fd = words.next()?.parse().ok()?;
+        let events = u32::from_str_radix(words.nth(1)?, 16).ok()?;
+        let data = u64::from_str_radix(words.nth(1)?, 16).ok()?;
+        let inode = words.find_map(|word| word.strip_prefix("ino:")).and_then(|inode| u64::from_str_radix(inode, 16).ok());
+        // EPOLLERR and EPOLLHUP are always there: the program need not have asked for them.
+        Some(Self { fd, events: events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32, data, inode: inode.unwrap_or(0) })
+    }
+}
+
+/// An epoll set that this process did not make (inherited over exec, received): takes over what is registered there.
+pub fn recover(fd: c_int) {
+    let registered = Registered::of(fd).unwrap_or_default();
+    if registered.is_empty() && !is_epoll(fd) {
+        return;
+    }
+    created(fd);
+    let Entry::Epoll(index) = fds::get(fd) else { return };
+    let Some(set) = set_at(index) else { return };
+    set.shared.store(true, Ordering::Relaxed);
+    for Registered { fd: target, events, data, .. } in registered {
+        if fds::get(target) == Entry::Unknown {
+            recover(target);
+        }
+        let entry = runtime::classify(target);
+        if let Entry::Epoll(child) = entry {
+            if let Some(child) = set_at(child) {
+                child.inner.with(nest);
+            }
+            set.inner.with(|inner| inner.children.push((target, events, data)));
+            set.size.fetch_add(1, Ordering::AcqRel);
+        } else if entry.is_tcp() {
+            let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
+            let _ = super::add(set, index, fd, target, wish(events), data);
+        }
+    }
+}
+
+fn is_epoll(fd: c_int) -> bool {
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let mut name = [0u8; 64];
+    // SAFETY: both are readable and writable for their lengths.
+    let got = unsafe {
+        let here = libc::AT_FDCWD as usize;
+        sys::raw(syscalls::Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0])
+    };
+    name.get(..got.unwrap_or(0)).is_some_and(|name| name.ends_with(b"[eventpoll]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_fdinfo() {
+        let line = "tfd:        4 events:      69d data:                4  pos:0 ino:18b760 sdev:9";
+        let read = Registered::read(line).expect("a registration");
+        assert_eq!((read.fd, read.events, read.data, read.inode), (4, 0x685, 4, 0x18b760));
+        assert!(Registered::read("pos:\t0").is_none());
+    }
+
+    #[test]
+    fn the_wish_behind_marks() {
+        let (input, output, edge) = (libc::EPOLLIN as u32, libc::EPOLLOUT as u32, libc::EPOLLET as u32);
+        assert_eq!(wish(input | output), input | output);
+        assert_eq!(wish(input | MASKED), input | output);
+        assert_eq!(wish(input | edge | LISTENS | MASKED), output);
+        assert_eq!(wish(input | output | LOUD), input);
+        assert_eq!(wish(output | edge | input | LISTENS), output);
+    }
+}
