@@ -86,9 +86,14 @@ pub fn look(set: &Set, epfd: c_int) {
             entry.changes = now;
             let shot = found.events & !(libc::EPOLLONESHOT | libc::EPOLLET) as u32 == 0;
             if !shot {
-                entry.mask(set, found.events & MASKED != 0);
-                entry.loud = found.events & LOUD != 0;
                 let events = wish(found.events);
+                if events & libc::EPOLLET as u32 == 0 {
+                    // (Where edges are told, the kernel is not: a mask is this process's own.)
+                    entry.mask(set, found.events & MASKED != 0);
+                } else if events & libc::EPOLLOUT as u32 == 0 {
+                    entry.mask(set, false);
+                }
+                entry.loud = found.events & LOUD != 0;
                 if events != entry.events {
                     entry.seen = u64::MAX;
                 }
