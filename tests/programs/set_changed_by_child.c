@@ -24,6 +24,8 @@ static void ask(const struct sockaddr_in *at) {
     char byte;
     IS(read(server, &byte, 1), 1);
     put_all(server, "b", 1);
+    IS(read(server, &byte, 1), 1);
+    put_all(server, "d", 1);
     // Now it is to be filled.
     static char bytes[BLOCK];
     sleep_ms(400);
@@ -62,6 +64,35 @@ int main(void) {
     IS(reported(PATIENCE), EPOLLIN);
     char byte;
     IS(read(fd, &byte, 1), 1);
+    // Nothing at all, and what TCP never reports.
+    child = fork();
+    if (child == 0) {
+        change(0);
+        exit(0);
+    }
+    IS(ended(child), 0);
+    IS(reported(0), 0);
+    child = fork();
+    if (child == 0) {
+        change(EPOLLIN | EPOLLRDBAND | EPOLLWRBAND | EPOLLMSG);
+        exit(0);
+    }
+    IS(ended(child), 0);
+    IS(reported(5), 0);
+    // One sleeps, and the other asks for what comes then.
+    change(0);
+    child = fork();
+    if (child == 0) {
+        sleep_ms(50);
+        change(EPOLLIN);
+        sleep_ms(50);
+        put_all(fd, "c", 1);
+        sleep_ms(100);
+        exit(0);
+    }
+    IS(reported(PATIENCE), EPOLLIN);
+    IS(read(fd, &byte, 1), 1);
+    IS(ended(child), 0);
     // The child finds no more room, and ends; the parent is told when there is some.
     change(EPOLLIN | EPOLLOUT);
     child = fork();

@@ -64,6 +64,7 @@ programs! {
     edge_short_writes
     epoll_across_fork
     exclusive
+    exclusive_hears
     exec_fails
     exec_keeps
     exit_without_close

@@ -486,7 +486,8 @@ impl Registration {
         if self.masked {
             if !self.wants(libc::EPOLLET) {
                 // Edges need no mask: the kernel tells of its own room only when that changes. Another process that has the set too would miss what is masked here.
-                events = events & !(libc::EPOLLOUT as u32) | shared::MASKED;
+                let mark = if self.wants(libc::EPOLLEXCLUSIVE) { 0 } else { shared::MASKED };
+                events = events & !(libc::EPOLLOUT as u32) | mark;
             }
             if !self.wants(libc::EPOLLIN) && events & libc::EPOLLEXCLUSIVE as u32 == 0 {
                 // A token for room must be noticed, once.
@@ -579,6 +580,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
         (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
             let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
+            let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
                 return Outcome::Failed(libc::EINVAL);
             }
@@ -607,6 +609,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             set.inner.with(|inner| {
                 let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
                 let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+                let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
                 if let Some(entry) = inner.registrations.get_mut(registration as usize) {
                     shared::told(set, entry);
                 }
@@ -616,7 +619,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                     let elsewhere = fds::count(slot) > 1 || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
                     local_bits(slot, 0, if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT });
                 }
-                match kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0) {
+                match removed {
                     Err(errno) if in_kernel => Outcome::Failed(errno),
                     _ => Outcome::Done(0),
                 }
@@ -666,6 +669,7 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
         return Outcome::Done(0);
     }
     let plain = !entry.is_tcp();
+    let events = if plain { events } else { events & !shared::MARKS };
     let slot = match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
         _ => None,
@@ -743,8 +747,8 @@ fn stir(set: &Set, inner: &mut Inner) {
     if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
         waiter.poke();
     }
-    // Whoever sleeps on a set from outside, or on one that came from another process, is reached through the kernel alone.
-    if (inner.nested || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
+    // Whoever sleeps on a set from outside, or in another process, or on one that came from there, is reached through the kernel alone.
+    if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
         for index in inner.hot.clone() {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel) {

@@ -67,6 +67,10 @@ fn handler_between(range: Range<u64>) -> bool {
     (range.start & !7..range.end & !7).step_by(8).any(|at| read(at).is_some_and(|word| restorers.contains(&word)) && is_frame(at))
 }
 
+/// No stack is larger, bytes.
+const MOST: u64 = 1 << 30;
+const _: () = assert!(MOST < 1 << (KNOWN + GRAIN));
+
 /// This thread's stack; the C library reads a file to tell the first thread's.
 fn stack() -> Option<Range<u64>> {
     thread_local! {
@@ -89,7 +93,9 @@ fn ask_for_stack() -> Option<Range<u64>> {
         }
         let known = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut base, &raw mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        (known == 0).then(|| base as u64..base as u64 + size as u64)
+        let end = base as u64 + size as u64;
+        // Where there is no limit the first thread's is said to have most of the address space, and other threads' in it.
+        (known == 0).then(|| (base as u64).max(end.saturating_sub(MOST))..end)
     }
 }
 

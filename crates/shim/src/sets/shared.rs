@@ -2,7 +2,7 @@
 //! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
 //! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Registration, Set, created, drop_registration, kernel_control, name, nest, set_at, tag_base, unlink};
+use super::{Inner, Registration, Set, created, drop_registration, kernel_control, name, nest, set_at, tag_base, unlink};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -15,6 +15,9 @@ pub const MASKED: u32 = libc::EPOLLWRBAND as u32;
 pub const LOUD: u32 = libc::EPOLLMSG as u32;
 /// EPOLLIN and EPOLLET are not the program's wish.
 pub const LISTENS: u32 = libc::EPOLLRDBAND as u32;
+
+/// All marks. What a program asks for in vain is left out, so that they are ours alone.
+pub const MARKS: u32 = MASKED | LOUD | LISTENS;
 
 /// The program's wish, from what the kernel was told.
 fn wish(mut told: u32) -> u32 {
@@ -45,6 +48,15 @@ pub fn told(set: &Set, entry: &mut Registration) {
     }
 }
 
+/// May another process sleep on the set for what is looked at here?
+pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
+    let held = |index: &u32| {
+        let entry = inner.registrations.get(*index as usize);
+        entry.and_then(Registration::endpoint).is_some_and(|endpoint| endpoint.slot().holder_count() > 1)
+    };
+    set.shared.load(Ordering::Relaxed) && inner.hot.iter().any(held)
+}
+
 /// Takes over what other processes changed.
 pub fn look(set: &Set, epfd: c_int) {
     if !set.shared.load(Ordering::Relaxed) {
@@ -56,35 +68,41 @@ pub fn look(set: &Set, epfd: c_int) {
         return;
     }
     let number = super::number_of(epfd);
-    let changes = |entry: &Registration| {
+    let changed = |entry: &Registration| {
         let slot = entry.slot.filter(|_| entry.used && !entry.plain)?;
         Some(attachment.ledger.slot(slot).registered.load(Ordering::Acquire)).filter(|&now| now != entry.changes)
     };
     set.inner.with(|inner| {
-        if !inner.registrations.iter().any(|entry| changes(entry).is_some()) {
+        // Counted before the kernel is asked: what changes meanwhile is found by the next look.
+        let changes: Vec<_> =
+            (0u32..).zip(&inner.registrations).filter_map(|(place, entry)| Some((place, changed(entry)?))).collect();
+        if changes.is_empty() {
             return;
         }
         let Some(kernel) = Registered::of(epfd) else { return };
-        for index in 0..inner.registrations.len() {
-            let Some(entry) = inner.registrations.get_mut(index) else { continue };
-            let Some(now) = changes(entry) else { continue };
+        for (place, now) in changes {
+            let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
+            if entry.wants(libc::EPOLLEXCLUSIVE) {
+                // Cannot be changed, nor carry marks; it is away for a moment while what the kernel is told changes.
+                entry.changes = now;
+                continue;
+            }
             let inode = sys::fstat(entry.fd).map_or(0, |stat| stat.st_ino);
             let found = kernel.iter().find(|other| other.fd == entry.fd && other.inode == inode);
-            let place = u32::try_from(index).unwrap_or(0);
             let Some(found) = found else {
-                // Removed there. (One that is exclusive is removed for a moment by whoever changes what the kernel is told.)
-                if !entry.wants(libc::EPOLLEXCLUSIVE) {
-                    let fd = entry.fd;
-                    inner.by_fd.remove(&fd);
-                    drop_registration(set, inner, place);
-                    if let Some(number) = number {
-                        unlink(fd, number);
-                    }
+                // Removed there.
+                let fd = entry.fd;
+                inner.by_fd.remove(&fd);
+                drop_registration(set, inner, place);
+                if let Some(number) = number {
+                    unlink(fd, number);
                 }
                 continue;
             };
             entry.changes = now;
-            let shot = found.events & !(libc::EPOLLONESHOT | libc::EPOLLET) as u32 == 0;
+            // As the kernel leaves what has fired.
+            let once = libc::EPOLLONESHOT as u32;
+            let shot = found.events & once != 0 && found.events & !(once | libc::EPOLLET as u32) == 0;
             if !shot {
                 let events = wish(found.events);
                 if events & libc::EPOLLET as u32 == 0 {
