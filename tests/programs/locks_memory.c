@@ -1,7 +1,7 @@
 // mlockall locks what is the program's, no more: it succeeds within a limit that holds the program, and takes no gigabyte where there is none.
 #include "check.h"
 
-enum { MESSAGES = 80, SIZE = 900, LIMIT = 8 << 20, BLOCK = 256 << 10 };
+enum { LIMIT = 8 << 20, BLOCK = 256 << 10 };
 
 static long field(const char *name) {
     char line[256];
@@ -14,11 +14,7 @@ static long field(const char *name) {
     return kib;
 }
 
-static void ask(const struct sockaddr_in *at) {
-    int fd = connect_to(at);
-    for (int i = 0; i < MESSAGES; i++) put_pattern(fd, SIZE, i), get_pattern(fd, SIZE, i);
-    exit(0);
-}
+static void asks(int fd) { warm_up(fd, true); }
 
 static void lock(int flags) {
     char *block = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,11 +37,7 @@ static void lock(int flags) {
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
-    pid_t peer = fork();
-    if (peer == 0) ask(&at);
-    int fd = accept_from(listener);
+    int fd = with_peer(asks);
     struct rlimit limit;
     IS(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
     if (limit.rlim_max > LIMIT) limit.rlim_max = LIMIT;
@@ -67,13 +59,13 @@ int main(void) {
     lock(MCL_CURRENT);
     if (geteuid() == 0) IS(setresuid(65534, 65534, 65534), 0);
     lock(MCL_CURRENT | MCL_FUTURE);
-    for (int i = 0; i < MESSAGES; i++) get_pattern(fd, SIZE, i), put_pattern(fd, SIZE, i);
+    warm_up(fd, false);
     limit.rlim_cur = 4096;
     IS(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
     FAILS(mlockall(MCL_CURRENT), ENOMEM);
     limit.rlim_cur = 0;
     IS(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
     FAILS(mlockall(MCL_CURRENT), EPERM);
-    IS(ended(peer), 0);
+    peer_ends();
     say("locked, four times");
 }

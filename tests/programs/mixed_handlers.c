@@ -1,8 +1,6 @@
 // Handlers with SA_RESTART beside one without: a call goes on after the ones, from the first time on, and ends with EINTR after the other.
 #include "check.h"
 
-enum { WARM_UP = 60, SIZE = 900 };
-
 static volatile sig_atomic_t restarted, ended_calls;
 
 static void restarts(int signal) { (void)signal, restarted++; }
@@ -13,9 +11,8 @@ static void handle(int signal, void (*how)(int), int flags) {
     IS(sigaction(signal, &action, NULL), 0);
 }
 
-static void ask(const struct sockaddr_in *at, pid_t server) {
-    int fd = connect_to(at);
-    for (int i = 0; i < WARM_UP; i++) put_pattern(fd, SIZE, i), get_pattern(fd, SIZE, i);
+static void signals(int fd) {
+    pid_t server = getppid();
     for (int i = 0; i < 3; i++) {
         sleep_ms(20);
         IS(kill(server, SIGUSR1), 0);
@@ -27,18 +24,12 @@ static void ask(const struct sockaddr_in *at, pid_t server) {
     sleep_ms(20);
     IS(kill(server, SIGUSR2), 0);
     IS(read(fd, &byte, 1), 1);
-    exit(0);
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
     handle(SIGUSR1, restarts, SA_RESTART);
     handle(SIGUSR2, ends, 0);
-    pid_t server = getpid(), peer = fork();
-    if (peer == 0) ask(&at, server);
-    int fd = accept_from(listener);
-    for (int i = 0; i < WARM_UP; i++) get_pattern(fd, SIZE, i), put_pattern(fd, SIZE, i);
+    int fd = with_peer(signals);
     char byte;
     IS(read(fd, &byte, 1), 1);
     CHECK(restarted > 0 && ended_calls == 0);
@@ -46,6 +37,6 @@ int main(void) {
     FAILS(read(fd, &byte, 1), EINTR);
     IS(ended_calls, 1);
     put_all(fd, "c", 1);
-    IS(ended(peer), 0);
+    peer_ends();
     say("restarted, and interrupted");
 }

@@ -1,23 +1,15 @@
 // A reset is told once. Every receive after it says end of file, also where a program asks again and again without waiting.
 #include "check.h"
 
-static void ask(const struct sockaddr_in *at) {
-    int fd = connect_to(at);
-    warm_up(fd, true);
+static void resets(int fd) {
     sleep_ms(50);
     struct linger zero = {1, 0};
     IS(setsockopt(fd, SOL_SOCKET, SO_LINGER, &zero, sizeof zero), 0);
     close(fd);
-    exit(0);
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
-    pid_t peer = fork();
-    if (peer == 0) ask(&at);
-    int fd = accept_from(listener);
-    warm_up(fd, false);
+    int fd = with_peer(resets);
     char bytes[8];
     int64_t end = now_ms() + PATIENCE;
     ssize_t n;
@@ -26,6 +18,6 @@ int main(void) {
     CHECK(n < 0 && errno == ECONNRESET);
     for (int i = 0; i < 6; i++) IS(recv(fd, bytes, i % 2 ? sizeof bytes : 0, i % 3 ? MSG_DONTWAIT : 0), 0);
     close(fd);
-    IS(ended(peer), 0);
+    peer_ends();
     say("reset, and then the end");
 }

@@ -1,7 +1,7 @@
 // A set that two processes have: what the child changes in it holds in the parent.
 #include "check.h"
 
-enum { MESSAGES = 60, SIZE = 900, BLOCK = 1 << 20 };
+enum { BLOCK = 1 << 20 };
 
 static int set, fd;
 
@@ -18,9 +18,7 @@ static uint32_t reported(int ms) {
     return event.events;
 }
 
-static void ask(const struct sockaddr_in *at) {
-    int server = connect_to(at);
-    for (int i = 0; i < MESSAGES; i++) put_pattern(server, SIZE, i), get_pattern(server, SIZE, i);
+static void answers(int server) {
     char byte;
     IS(read(server, &byte, 1), 1);
     put_all(server, "b", 1);
@@ -30,16 +28,10 @@ static void ask(const struct sockaddr_in *at) {
     static char bytes[BLOCK];
     sleep_ms(400);
     while (read(server, bytes, BLOCK) > 0) {}
-    exit(0);
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
-    pid_t peer = fork();
-    if (peer == 0) ask(&at);
-    fd = accept_from(listener);
-    for (int i = 0; i < MESSAGES; i++) get_pattern(fd, SIZE, i), put_pattern(fd, SIZE, i);
+    fd = with_peer(answers);
     set = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.u64 = 0x1234567890};
     IS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
@@ -117,6 +109,6 @@ int main(void) {
     IS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
     IS(reported(PATIENCE), EPOLLOUT);
     close(fd);
-    IS(ended(peer), 0);
+    peer_ends();
     say("as the child left it");
 }

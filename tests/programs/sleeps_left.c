@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <setjmp.h>
 
-enum { TURNS = 40, WARM_UP = 60, SIZE = 3000, FEW = 12 };
+enum { TURNS = 40, SIZE = 3000, FEW = 12 };
 
 static int fd, set;
 static sigjmp_buf away;
@@ -53,7 +53,7 @@ static void answered(int round) {
     in_poll();
     in_select();
     in_epoll();
-    get_pattern(fd, SIZE, WARM_UP + round);
+    get_pattern(fd, SIZE, round);
 }
 
 // One turn of each.
@@ -76,30 +76,23 @@ static void leave_each(int round) {
     answered(round);
 }
 
-static void ask(const struct sockaddr_in *at) {
-    fd = connect_to(at);
+static void answers(int client) {
     char byte;
-    for (int i = -WARM_UP; i < TURNS; i++) {
-        IS(read(fd, &byte, 1), 1);
-        put_pattern(fd, SIZE, WARM_UP + i);
+    for (int i = 0; i < TURNS; i++) {
+        IS(read(client, &byte, 1), 1);
+        put_pattern(client, SIZE, i);
     }
-    IS(read(fd, &byte, 1), 0);
-    exit(0);
+    IS(read(client, &byte, 1), 0);
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
-    pid_t peer = fork();
-    if (peer == 0) ask(&at);
-    fd = accept_from(listener);
+    fd = with_peer(answers);
     set = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
     IS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), 0);
     struct sigaction handler = {.sa_handler = leave};
     IS(sigaction(SIGALRM, &handler, NULL), 0);
     int before = 0;
-    for (int i = -WARM_UP; i < 0; i++) answered(i);
     for (int i = 0; i < TURNS; i++) {
         if (i == TURNS / 4) before = descriptors();
         leave_each(i);
@@ -107,6 +100,6 @@ int main(void) {
     int more = descriptors() - before;
     IS(more > FEW ? more : 0, 0);
     close(fd);
-    IS(ended(peer), 0);
+    peer_ends();
     say("%d sleeps left, by cancellation and by siglongjmp", (int)(TURNS * 2 * (sizeof sleeps / sizeof *sleeps)));
 }

@@ -1,5 +1,5 @@
 //! Limits on memory that a program sets for itself: what the shim has mapped is not the program's, so a limit is set so much higher, and told so much lower.
-use crate::runtime;
+use crate::{next, runtime};
 use libc::{c_int, rlimit64};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +10,15 @@ const PRIVATE: u64 = 16 << 20;
 
 /// How much higher than the program said its limits on address space and private memory are; 0: as it said, or none were set.
 static RAISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// The limit that holds for a resource now; 0 where it cannot be told.
+#[must_use]
+pub fn present(resource: u32) -> u64 {
+    let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is writable.
+    let asked = unsafe { next::getrlimit(resource.cast_signed(), &raw mut limit) };
+    if asked == 0 { limit.rlim_cur } else { 0 }
+}
 
 /// Does the shim take any of a resource?
 #[must_use]

@@ -1,12 +1,12 @@
 //! `mlockall`: the program's memory is locked, and what the shim has mapped is not. A segment is much larger than what is used of it, as is the table of descriptors, and
 //! locking them would take all of that memory, or more than the program may lock.
 
-use super::Outcome;
+use super::{Outcome, limits};
 use crate::{fds, next, runtime};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_region::sys;
-use libc::{c_int, rlimit64};
+use libc::c_int;
 use syscalls::Sysno;
 
 /// MCL_FUTURE was asked for.
@@ -37,7 +37,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
         return Outcome::Libc;
     }
     if !may_lock_anything() {
-        let limit = most();
+        let limit = limits::present(libc::RLIMIT_MEMLOCK);
         let all: u64 = maps.iter().map(|map| map.len() as u64).sum();
         if limit == 0 {
             return Outcome::Failed(libc::EPERM);
@@ -88,14 +88,6 @@ fn may_lock_anything() -> bool {
     // SAFETY: both have the kernel's shape.
     let asked = unsafe { sys::raw(Sysno::capget, [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     asked.is_ok() && sets[0] >> CAP_IPC_LOCK & 1 == 1
-}
-
-/// RLIMIT_MEMLOCK, bytes.
-fn most() -> u64 {
-    let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable.
-    let asked = unsafe { next::getrlimit(libc::RLIMIT_MEMLOCK as c_int, &raw mut limit) };
-    if asked == 0 { limit.rlim_cur } else { 0 }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Readiness: poll, select and epoll.
-use super::Outcome;
+use super::{Outcome, limits};
 use crate::fds::{self, Entry};
 use crate::pool::{self, Borrowed};
 use crate::wait::{self, Deadline};
@@ -316,10 +316,7 @@ unsafe fn sleep(
 
 /// How many entries `poll` takes at most.
 fn most_entries() -> usize {
-    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable.
-    let asked = unsafe { next::getrlimit(libc::RLIMIT_NOFILE as c_int, &raw mut limit) };
-    if asked == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
+    usize::try_from(limits::present(libc::RLIMIT_NOFILE)).unwrap_or(usize::MAX)
 }
 
 /// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
