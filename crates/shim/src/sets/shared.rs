@@ -82,12 +82,14 @@ pub fn look(set: &Set, epfd: c_int) {
         let Some(kernel) = Registered::of(epfd) else { return };
         for (place, now) in changes {
             let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
-            if entry.wants(libc::EPOLLEXCLUSIVE) {
-                // Cannot be changed, nor carry marks; it is away for a moment while what the kernel is told changes.
+            // One that is exclusive cannot be changed, nor carry marks; it is away for a moment while what the kernel is told changes. One whose number is closed here, or is
+            // another's, is not found by it.
+            let named = matches!(fds::get(entry.fd), Entry::Endpoint(slot) | Entry::Inherited(slot) if entry.slot == Some(slot));
+            let inode = sys::fstat(entry.fd).map(|stat| stat.st_ino);
+            let (false, true, Ok(inode)) = (entry.wants(libc::EPOLLEXCLUSIVE), named, inode) else {
                 entry.changes = now;
                 continue;
-            }
-            let inode = sys::fstat(entry.fd).map_or(0, |stat| stat.st_ino);
+            };
             let found = kernel.iter().find(|other| other.fd == entry.fd && other.inode == inode);
             let Some(found) = found else {
                 // Removed there.
