@@ -3,22 +3,16 @@
 
 enum { MOST = 100, MESSAGES = 60, ROUNDS_OF = 3, SIZE = 500 };
 
-static void ask(const struct sockaddr_in *at) {
-    int fd = connect_to(at);
+static void asks(int fd) {
     for (int i = 0; i < MESSAGES * ROUNDS_OF; i++) {
         sleep_ms(1);
         put_pattern(fd, SIZE, i);
         get_pattern(fd, SIZE, i);
     }
-    exit(0);
 }
 
 int main(void) {
-    struct sockaddr_in at;
-    int listener = listen_on(&at);
-    pid_t peer = fork();
-    if (peer == 0) ask(&at);
-    int fd = accept_from(listener);
+    int fd = with_peer(asks);
     struct rlimit limit;
     IS(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = MOST;
@@ -33,8 +27,8 @@ int main(void) {
         put_pattern(fd, SIZE, i);
     }
     struct rlimit less = limit;
-    int others[60], taken = 0;
-    while (taken < 60 && (others[taken] = dup(listener)) >= 0) taken++;
+    int others[60], taken = 0, quiet = eventfd(0, 0);
+    while (taken < 60 && (others[taken] = dup(quiet)) >= 0) taken++;
     CHECK(taken > 50);
     less.rlim_cur = 40;
     IS(setrlimit(RLIMIT_NOFILE, &less), 0);
@@ -57,6 +51,6 @@ int main(void) {
         put_pattern(fd, SIZE, i);
     }
     close(fd);
-    IS(ended(peer), 0);
+    peer_ends();
     say("%d messages beside %d entries", MESSAGES, MOST);
 }

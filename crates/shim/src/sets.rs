@@ -778,7 +778,7 @@ pub fn emptied(endpoint: Endpoint<'static>) -> bool {
     if slot.stage() != Stage::Active {
         return false;
     }
-    let index = endpoint.attachment.ledger.index(slot);
+    let index = endpoint.index();
     let local = local_of(index);
     if local & (local::REGISTERED | local::HOT) == local::REGISTERED | local::HOT && !slot.has(flag::SHARED) {
         return false;

@@ -394,7 +394,7 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
             return Woken::Again;
         }
         // A set that has it too would not hear of what this thread is woken for.
-        let alone = !crate::sets::registered(endpoint.attachment.ledger.index(slot));
+        let alone = !crate::sets::registered(endpoint.index());
         if alone
             && !mixed()
             && let Some(waiter) = borrow(endpoint.attachment)

@@ -41,10 +41,8 @@ pub fn was_left(place: u64) -> bool {
     let span = 1u64 << (KNOWN + GRAIN);
     let low = place << GRAIN & (span - 1);
     let near = stack.start & !(span - 1);
-    let Some(start) = [near | low, (near + span) | low].into_iter().find(|&start| stack.contains(&start)) else { return false };
-    if !stack.contains(&now) {
-        return false;
-    }
+    let start = [near | low, (near + span) | low].into_iter().find(|start| stack.contains(start));
+    let Some(start) = start.filter(|_| stack.contains(&now)) else { return false };
     let end = (start + (1 << GRAIN)).min(stack.end);
     end <= now || !handler_between(now..end)
 }
@@ -74,12 +72,12 @@ const _: () = assert!(MOST < 1 << (KNOWN + GRAIN));
 /// This thread's stack; the C library reads a file to tell the first thread's.
 fn stack() -> Option<Range<u64>> {
     thread_local! {
-        static KNOWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+        static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     }
-    if KNOWN.get().1 == 0 {
-        KNOWN.set(ask_for_stack().map_or((0, 1), |stack| (stack.start, stack.end)));
+    if STACK.get().1 == 0 {
+        STACK.set(ask_for_stack().map_or((0, 1), |stack| (stack.start, stack.end)));
     }
-    let (start, end) = KNOWN.get();
+    let (start, end) = STACK.get();
     Some(start..end).filter(|_| end > 1)
 }
 
