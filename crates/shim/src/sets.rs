@@ -8,9 +8,11 @@
 //! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
 //! socket writable: while its ring is full, EPOLLOUT is taken out of the kernel's interest (*masked*) and put back when there is room, which makes the edge.
 
+mod late;
 mod shared;
 mod wait;
 
+pub use late::{lend, tell_all};
 pub use shared::recover;
 pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
 
@@ -120,6 +122,10 @@ struct Registration {
     idle: u32,
     /// Edge-triggered: what was reported.
     seen: u64,
+    /// What the kernel has of it, where it was not told of the last change: see [`late`].
+    late: Option<late::Told>,
+    /// Is it in the set's list of these?
+    listed: bool,
     /// In a set that several processes have: as many changes of the slot's registrations are known here.
     changes: u32,
 }
@@ -143,6 +149,8 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            late: None,
+            listed: false,
             changes: 0,
         }
     }
@@ -155,6 +163,8 @@ struct Inner {
     by_data: HashMap<u64, u32>,
     free: Vec<u32>,
     hot: Vec<u32>,
+    /// Registrations of which the kernel was not told the last change, and some of which it was told since.
+    late: Vec<u32>,
     /// Inner sets: (descriptor, events, data).
     children: Vec<(c_int, u32, u64)>,
     waiter: Option<Waiter>,
@@ -175,6 +185,7 @@ struct Inner {
 
 /// One epoll set of this process.
 pub struct Set {
+    number: u32,
     inner: Spin<Inner>,
     descriptors: AtomicU32,
     fd: AtomicI32,
@@ -226,6 +237,7 @@ pub fn created(fd: c_int) {
         let mut set = place.load(Ordering::Acquire);
         if set.is_null() {
             let fresh = Box::into_raw(Box::new(Set {
+                number: u32::try_from(index).unwrap_or(0),
                 inner: Spin::new(Inner::default()),
                 descriptors: AtomicU32::new(0),
                 fd: AtomicI32::new(-1),
@@ -249,7 +261,7 @@ pub fn created(fd: c_int) {
         let set = unsafe { &*set };
         if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             set.fd.store(fd, Ordering::Relaxed);
-            return fds::set(fd, Entry::Epoll(u32::try_from(index).unwrap_or(0)));
+            return fds::set(fd, Entry::Epoll(set.number));
         }
     }
     fds::set(fd, Entry::Plain);
@@ -309,8 +321,9 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
+            late::tell_of(set, inner, registration);
             inner.by_fd.remove(&fd);
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return };
+            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(|entry| entry.used) else { return };
             let slot = slot.or(entry.slot);
             if slot.is_some_and(|slot| fds::count(slot) > 1) {
                 // The kernel goes on reporting it for the other descriptors of the socket: so does this.
@@ -330,6 +343,7 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
 
 /// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
 pub fn disconnecting(fd: c_int, slot: u32) {
+    late::tell_of_descriptor(fd);
     let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
@@ -360,6 +374,7 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
         entry.mask(set, false);
         entry.used = false;
         entry.hot = false;
+        entry.late = None;
         entry.slot = None;
         entry.generation = entry.generation.wrapping_add(1);
         inner.free.push(index);
@@ -530,7 +545,7 @@ fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u
 
 /// Tells the kernel a registration's present interest.
 fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
-    entry.loud = false;
+    (entry.loud, entry.late) = (false, None);
     let data = entry.kernel_data(index);
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
@@ -575,6 +590,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     let Some(set) = set_at(index) else { return Outcome::Libc };
     // SAFETY: the caller's promise.
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
+    if let Some(done) = late::control(set, operation, fd, wanted) {
+        return done;
+    }
     let known = set.inner.with(|inner| inner.by_fd.get(&fd).copied());
     match (operation, wanted, known) {
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
@@ -593,7 +611,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 return Outcome::Failed(errno);
             }
             entry.mask(set, false);
-            entry.loud = false;
+            (entry.loud, entry.late) = (false, None);
             (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             shared::told(set, entry);
@@ -668,6 +686,8 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
         });
         return Outcome::Done(0);
     }
+    // Elsewhere it may be removed, and the kernel does not know.
+    late::tell_of_descriptor(fd);
     let plain = !entry.is_tcp();
     let events = if plain { events } else { events & !shared::MARKS };
     let slot = match entry {
@@ -679,10 +699,18 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
             inner.registrations.push(Registration::default());
             u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
         });
-        let generation = inner.registrations.get(place as usize).map_or(0, |entry| entry.generation);
+        let (generation, listed) =
+            inner.registrations.get(place as usize).map_or((0, false), |entry| (entry.generation, entry.listed));
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh = Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, ..Registration::default() };
+        if let Some(&other) = inner.by_data.get(&data)
+            && inner.registrations.get(other as usize).is_some_and(|entry| !entry.used)
+        {
+            // Its data is free.
+            late::tell_of(set, inner, other);
+        }
+        let fresh =
+            Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = Registration { tagged: true, ..fresh };
         }
@@ -756,6 +784,7 @@ fn stir(set: &Set, inner: &mut Inner) {
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
                 entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                entry.late = None;
                 shared::told(set, entry);
             }
         }
@@ -855,6 +884,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
         set.inner.with(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize)
+                && entry.used
                 && entry.wants(libc::EPOLLOUT)
                 && !entry.masked
                 && !entry.disabled
@@ -876,7 +906,9 @@ pub fn lock_all() {
     loop {
         if BY_FD.try_acquire() {
             let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
-            if taken == all_sets().count() {
+            // SAFETY: under the locks.
+            let told = || all_sets().all(|set| unsafe { &*set.inner.value.get() }.late.is_empty());
+            if taken == all_sets().count() && told() {
                 for set in all_sets() {
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
@@ -884,6 +916,7 @@ pub fn lock_all() {
             }
             release_first(taken);
         }
+        tell_all();
         sys::yield_now();
     }
 }
@@ -922,6 +955,7 @@ pub fn forget_parent() {
 pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
     for set in all_sets() {
         set.inner.with(|inner| {
+            late::tell(set, inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
@@ -944,6 +978,7 @@ pub fn rejoined() {
 
 /// Before an exec: the new program knows nothing of tags, nor what is masked.
 pub fn untag() {
+    tell_all();
     each_disguised(|set, epfd, _, entry| {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
         shared::told(set, entry);
@@ -978,8 +1013,10 @@ pub fn number_of(fd: c_int) -> Option<u32> {
     }
 }
 
-/// The number of `fd`'s set, if it is one that may hold carried sockets.
+/// The number of `fd`'s set, if it is one that may hold carried sockets, for a look at it from outside: the kernel knows all of it then.
 #[must_use]
 pub fn index_of(fd: c_int) -> Option<u32> {
-    number_of(fd).filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
+    number_of(fd)
+        .filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
+        .inspect(|&index| late::tell_set(index))
 }

@@ -209,6 +209,7 @@ pub unsafe fn spawning(path: *const c_char, envp: *const *const c_char) {
     if unsafe { keeps_shim(path, -1, envp) } {
         mark_inherited();
     } else {
+        sets::tell_all();
         hand_over_inherited();
     }
 }
@@ -220,6 +221,7 @@ pub fn vforking() {
 
 /// Remembers of every connection that an exec would leave open that another program may have it.
 fn mark_inherited() {
+    sets::tell_all();
     for (fd, entry) in surviving() {
         if entry == Entry::Accepted {
             fds::replace(fd, entry, Entry::Heir);
@@ -319,7 +321,9 @@ fn is_dynamic(file: c_int) -> bool {
 pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
-        if let Some(endpoint) = runtime::known(fd) {
+        if let Some(set) = sets::number_of(fd) {
+            sets::lend(set);
+        } else if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
             endpoint.slot().set(flag::SPAWNED, true);
@@ -369,6 +373,8 @@ fn hand_over_all(reason: Reason) {
             }
         }
     }
+    // No registration is of a carried connection any more: from here on every change is told at once.
+    sets::tell_all();
 }
 
 /// Runs `call` (`unshare`, `setns`) without the shim's own thread: some namespaces can be entered, and some things unshared, only by a process of one thread.

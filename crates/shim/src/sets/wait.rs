@@ -1,8 +1,8 @@
 //! Waiting on an epoll set.
 
 use super::{
-    FIFO_TAG, Inner, Registration, Set, kernel_control, local, local_bits, make_hot, nest, resolve, retell, set_at, shared, stir,
-    tag_base, want,
+    FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, nest, resolve, retell, set_at, shared,
+    stir, tag_base, want,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -42,7 +42,11 @@ pub unsafe fn wait(
     timeout: Option<timespec>,
     mask: *const sigset_t,
 ) -> Outcome<c_int> {
-    let (Some(set), Some(attachment)) = (set_at(index), runtime::attachment()) else { return Outcome::Libc };
+    let Some(set) = set_at(index) else { return Outcome::Libc };
+    let Some(attachment) = runtime::attachment() else {
+        late::tell_set(index);
+        return Outcome::Libc;
+    };
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
     let end = if at_once { None } else { wait::deadline(timeout) };
     // SAFETY: the caller's promise.
@@ -589,6 +593,7 @@ fn rang(inner: &mut Inner, attachment: &Attachment) {
 
 /// Arms every hot registration. False: there is something to report.
 pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
+    late::tell(set, inner);
     unmask_hot(set, inner);
     let hot = core::mem::take(&mut inner.hot);
     let mut all = true;
@@ -717,7 +722,10 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
 
 /// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
 fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
-    set.inner.with(|inner| inner.looked = ticks());
+    set.inner.with(|inner| {
+        inner.looked = ticks();
+        late::tell(set, inner);
+    });
     let Some(rest) = room.get_mut(start..) else { return Ok(start) };
     let max = rest.len().min(c_int::MAX as usize);
     // SAFETY: `rest` is writable for `max` events.

@@ -1,0 +1,150 @@
+//! Changes of registrations that the kernel is told of when it is next asked, and not before.
+//!
+//! Event loops that register a socket anew for every step (redis's and hiredis's `ae`, libevent, asyncio) make up to four system calls for one exchange through rings, in which
+//! the kernel has no part; most of them undo each other. So where nobody can notice (one process, nobody asleep on the set, level-triggered, the connection in rings) a
+//! change is only noted, and the kernel is told what it came to: before a look at the kernel's set, before anybody sleeps on it, and before the descriptor or the set
+//! may be known to anybody else (close, fork, exec, passing, nesting).
+//!
+//! What the kernel does not have is always told at once: so an addition fails here as it does there, and there is nothing that a late word could lack.
+
+use super::{
+    BY_FD, Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, set_at, unlink,
+};
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use ginnel_channel::ledger::{Stage, flag};
+use libc::c_int;
+
+/// Whoever asks for one of these must be told by the kernel from this call on.
+const AT_ONCE: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
+
+/// What the kernel has: (events, data).
+pub type Told = (u32, u64);
+
+/// `epoll_ctl` without the kernel. `None`: not so, and the kernel has everything that was noted of `fd`.
+pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> Option<Outcome<c_int>> {
+    let change = match (operation, wanted) {
+        (libc::EPOLL_CTL_DEL, _) => None,
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(wanted)) => Some(wanted),
+        _ => return None,
+    };
+    set.inner.with(|inner| {
+        let place = *inner.by_fd.get(&fd)?;
+        let quiet = !inner.nested && !set.shared.load(Ordering::Relaxed) && set.sleepers.load(Ordering::Acquire) == 0;
+        let entry = inner.registrations.get_mut(place as usize)?;
+        if entry.used == (operation == libc::EPOLL_CTL_ADD) {
+            // An error, which is the kernel's to tell: it must know as much.
+            tell_of(set, inner, place);
+            return None;
+        }
+        let allowed =
+            quiet && entry.may_wait(fd) && change.is_none_or(|(events, data)| events & AT_ONCE == 0 && data == entry.data);
+        let (true, Some(slot)) = (allowed, entry.slot) else {
+            tell_of(set, inner, place);
+            return None;
+        };
+        entry.late.get_or_insert((entry.events, entry.data));
+        match change {
+            None => {
+                entry.used = false;
+                local_bits(slot, 0, local::REGISTERED | local::WRITES | local::HOT);
+            }
+            Some((events, _)) => {
+                (entry.events, entry.seen, entry.used) = (events & !super::shared::MARKS, u64::MAX, true);
+                let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
+                local_bits(slot, local::REGISTERED | writes | if entry.hot { local::HOT } else { 0 }, 0);
+            }
+        }
+        if !core::mem::replace(&mut entry.listed, true) {
+            inner.late.push(place);
+        }
+        make_hot(inner, place);
+        Some(Outcome::Done(0))
+    })
+}
+
+impl Registration {
+    /// May the kernel hear later of a change of this one?
+    fn may_wait(&self, fd: c_int) -> bool {
+        let as_told = self.in_kernel && !(self.plain || self.tagged || self.masked || self.loud || self.disabled);
+        as_told
+            && self.events & AT_ONCE == 0
+            && self.slot.is_some_and(|slot| {
+                matches!(fds::get(fd), Entry::Endpoint(of) if of == slot)
+                    && fds::count(slot) == 1
+                    && !runtime::uses_io_uring()
+                    && self.endpoint().is_some_and(|endpoint| {
+                        let slot = endpoint.slot();
+                        slot.stage() == Stage::Active && !slot.has(flag::SHARED)
+                    })
+            })
+    }
+}
+
+/// Tells the kernel everything that it has not been told of this set.
+pub fn tell(set: &Set, inner: &mut Inner) {
+    while let Some(place) = inner.late.pop() {
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            entry.listed = false;
+        }
+        tell_of(set, inner, place);
+    }
+}
+
+/// Tells the kernel of one registration, where it has not been told. One that is removed is gone then.
+pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
+    let epfd = set.fd.load(Ordering::Relaxed);
+    let Some(entry) = inner.registrations.get_mut(place as usize) else { return };
+    let Some(told) = entry.late.take() else { return };
+    let fd = entry.fd;
+    if entry.used {
+        let (events, data) = (entry.interest(), entry.kernel_data(place));
+        if told != (events, data) && kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, events, data) == Err(libc::ENOENT) {
+            // Somebody removed it past the hooks.
+            entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data).is_ok();
+        }
+        return;
+    }
+    let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+    if inner.by_fd.get(&fd) == Some(&place) {
+        inner.by_fd.remove(&fd);
+        unlink(fd, set.number);
+    }
+    drop_registration(set, inner, place);
+}
+
+/// Tells the kernel what it has not been told of `fd`, in whatever set.
+pub fn tell_of_descriptor(fd: c_int) {
+    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    for (index, place) in places {
+        if let Some(set) = set_at(index) {
+            set.inner.with(|inner| tell_of(set, inner, place));
+        }
+    }
+}
+
+/// Set `index` is looked at by other means than a wait.
+pub fn tell_set(index: u32) {
+    if let Some(set) = set_at(index) {
+        set.inner.with(|inner| tell(set, inner));
+    }
+}
+
+/// Set `index` is sent to another process.
+pub fn lend(index: u32) {
+    if let Some(set) = set_at(index) {
+        set.inner.with(|inner| {
+            tell(set, inner);
+            set.shared.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Tells the kernel everything: whoever has the sets from now on knows nothing of what is noted here.
+pub fn tell_all() {
+    for set in all_sets() {
+        set.inner.with(|inner| tell(set, inner));
+    }
+}
