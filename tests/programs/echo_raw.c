@@ -7,16 +7,7 @@ int main(int argc, char **argv) {
     bool passed = argv[1][0] == '@';
     int fd = atoi(argv[1] + passed);
     long left = atol(argv[2]);
-    if (passed) {
-        union {
-            char bytes[CMSG_SPACE(sizeof(int))];
-            struct cmsghdr align;
-        } control;
-        struct msghdr m = {.msg_iov = &(struct iovec){&(char){0}, 1}, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-        IS(recvmsg(fd, &m, 0), 1);
-        CHECK(CMSG_FIRSTHDR(&m));
-        memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
-    }
+    if (passed) fd = passed_over(fd);
     while (left > 0) {
         char text[4096];
         ssize_t n = read(fd, text, left < 4096 ? (size_t)left : 4096);

@@ -100,6 +100,7 @@ programs! {
     receive_options
     receive_timeout
     receives_nothing
+    registered_anew
     reset_then_end
     send_timeout
     set_changed_by_child

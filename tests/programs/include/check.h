@@ -300,6 +300,21 @@ static inline void pass(int over, int fd) {
     IS(sendmsg(over, &m, 0), 1);
 }
 
+// Takes what `pass` has sent.
+static inline int passed_over(int over) {
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    char byte;
+    struct msghdr m = {.msg_iov = &(struct iovec){&byte, 1}, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    int fd;
+    IS(recvmsg(over, &m, 0), 1);
+    CHECK(CMSG_FIRSTHDR(&m));
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+    return fd;
+}
+
 static inline void nonblocking(int fd) { IS(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0); }
 
 static inline void when_readable(int fd) { CHECK(polled(fd, POLLIN, PATIENCE) & POLLIN); }
