@@ -127,36 +127,23 @@ static void wants_room(int in) {
     IS(epoll_mod(in, ends[0], EPOLLOUT), 0);
 }
 
-// A process that has the set by fork, or gets it passed.
-static void other_process(bool passed) {
-    int over[2], given = passed ? -1 : set;
-    IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
-    if (!passed) wants_room(given);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    char byte;
-    if (child == 0) {
-        if (passed) given = passed_over(over[1]);
-        else takes(over[1]);
-        IS(epolled(given, ends[0], PATIENCE), EPOLLOUT);
-        IS(write(over[1], "", 1), 1);
-        takes(over[1]);
-        IS(epolled(given, ends[0], 50), 0);
-        exit(0);
-    }
-    if (passed) {
-        given = epoll_create1(0);
-        wants_room(given);
-        pass(over[0], given);
-    } else {
-        IS(write(over[0], "", 1), 1);
-    }
-    IS(read(over[0], &byte, 1), 1);
-    drop(given, ends[0]);
-    IS(write(over[0], "", 1), 1);
+// A process that got the set passed, or by fork.
+static void looks(int over, int given) {
+    struct epoll_event event;
+    IS(epoll_wait(given, &event, 1, PATIENCE), 1);
+    IS(event.events, EPOLLOUT);
+    IS(write(over, "", 1), 1);
+    takes(over);
+    IS(epoll_wait(given, &event, 1, 50), 0);
+    exit(0);
+}
+
+static void is_looked_at(int over, pid_t child) {
+    takes(over);
+    drop(set, ends[0]);
+    IS(write(over, "", 1), 1);
     IS(ended(child), 0);
-    close(over[0]), close(over[1]);
-    if (passed) close(given);
+    close(set);
 }
 
 // A removed registration ends with its removal, also where the socket lives on under another number.
@@ -175,18 +162,51 @@ static void removed_and_closed(void) {
     IS(epolled(set, -1, 0), 0);
 }
 
-int main(void) {
+// What only the kernel knows is told to a wait that does not sleep, too.
+static void ends_of_streams(void) {
+    int pair[2];
+    pair_here(pair);
+    add(set, pair[0], EPOLLPRI);
+    IS(epolled(set, pair[0], 0), 0);
+    IS(epoll_mod(set, pair[0], EPOLLIN | EPOLLRDHUP), 0);
+    IS(shutdown(pair[1], SHUT_WR), 0);
+    sleep_ms(50);
+    IS(epolled(set, pair[0], 0), EPOLLIN | EPOLLRDHUP);
+    close(pair[0]), close(pair[1]);
+}
+
+static void with_a_set(void (*test)(void)) {
     set = epoll_create1(EPOLL_CLOEXEC);
+    test();
+    close(set);
+}
+
+int main(void) {
+    int over[2];
+    IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) looks(over[1], passed_over(over[1]));
     pair_here(ends);
     pair_here(others);
-    errors_are_the_kernels();
-    steps_of_an_event_loop();
-    seen_from_outside();
-    moves_between_sets();
-    same_data();
-    changed_under_a_sleeper();
-    removed_and_closed();
-    other_process(false);
-    other_process(true);
+    with_a_set(errors_are_the_kernels);
+    with_a_set(steps_of_an_event_loop);
+    with_a_set(seen_from_outside);
+    with_a_set(moves_between_sets);
+    with_a_set(same_data);
+    with_a_set(changed_under_a_sleeper);
+    with_a_set(ends_of_streams);
+    with_a_set(removed_and_closed);
+    set = epoll_create1(0);
+    wants_room(set);
+    pass(over[0], set);
+    is_looked_at(over[0], child);
+    set = epoll_create1(0);
+    wants_room(set);
+    IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) looks(over[1], set);
+    is_looked_at(over[0], child);
     say("what they came to");
 }
