@@ -103,7 +103,7 @@ static void same_data(void) {
 }
 
 static void *sleeper(void *result) {
-    *(uint32_t *)result = epolled(set, ends[0], PATIENCE);
+    *(uint32_t *)result = epolled(set, ends[0], -1);
     return NULL;
 }
 
@@ -144,6 +144,28 @@ static void is_looked_at(int over, pid_t child) {
     IS(write(over, "", 1), 1);
     IS(ended(child), 0);
     close(set);
+}
+
+// What is removed before a fork is not removed once more by the child.
+static void is_removed_once(void) {
+    int over[2];
+    IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
+    set = epoll_create1(0);
+    add(set, others[0], EPOLLIN);
+    IS(epolled(set, others[0], 0), 0);
+    drop(set, others[0]);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        takes(over[1]);
+        struct epoll_event event;
+        CHECK(epoll_wait(set, &event, 1, 0) >= 0);
+        exit(0);
+    }
+    add(set, others[0], EPOLLOUT);
+    IS(write(over[0], "", 1), 1);
+    IS(ended(child), 0);
+    drop(set, others[0]);
 }
 
 // A removed registration ends with its removal, also where the socket lives on under another number.
@@ -196,7 +218,6 @@ int main(void) {
     with_a_set(same_data);
     with_a_set(changed_under_a_sleeper);
     with_a_set(ends_of_streams);
-    with_a_set(removed_and_closed);
     set = epoll_create1(0);
     wants_room(set);
     pass(over[0], set);
@@ -208,5 +229,7 @@ int main(void) {
     CHECK(child >= 0);
     if (child == 0) looks(over[1], set);
     is_looked_at(over[0], child);
+    is_removed_once();
+    with_a_set(removed_and_closed);
     say("what they came to");
 }
