@@ -151,9 +151,9 @@ static void is_removed_once(void) {
     int over[2];
     IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
     set = epoll_create1(0);
-    add(set, others[0], EPOLLIN);
-    IS(epolled(set, others[0], 0), 0);
-    drop(set, others[0]);
+    add(set, ends[0], EPOLLIN);
+    IS(epolled(set, ends[0], 0), 0);
+    drop(set, ends[0]);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -162,10 +162,10 @@ static void is_removed_once(void) {
         CHECK(epoll_wait(set, &event, 1, 0) >= 0);
         exit(0);
     }
-    add(set, others[0], EPOLLOUT);
+    add(set, ends[0], EPOLLOUT);
     IS(write(over[0], "", 1), 1);
     IS(ended(child), 0);
-    drop(set, others[0]);
+    drop(set, ends[0]);
 }
 
 // A removed registration ends with its removal, also where the socket lives on under another number.
@@ -218,10 +218,13 @@ int main(void) {
     with_a_set(same_data);
     with_a_set(changed_under_a_sleeper);
     with_a_set(ends_of_streams);
+    with_a_set(removed_and_closed);
     set = epoll_create1(0);
     wants_room(set);
     pass(over[0], set);
     is_looked_at(over[0], child);
+    // From the next fork on, both have the sockets too.
+    is_removed_once();
     set = epoll_create1(0);
     wants_room(set);
     IS(socketpair(AF_UNIX, SOCK_STREAM, 0, over), 0);
@@ -229,7 +232,5 @@ int main(void) {
     CHECK(child >= 0);
     if (child == 0) looks(over[1], set);
     is_looked_at(over[0], child);
-    is_removed_once();
-    with_a_set(removed_and_closed);
     say("what they came to");
 }

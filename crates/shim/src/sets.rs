@@ -703,12 +703,6 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
             inner.registrations.get(place as usize).map_or((0, false), |entry| (entry.generation, entry.listed));
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        if let Some(&other) = inner.by_data.get(&data)
-            && inner.registrations.get(other as usize).is_some_and(|entry| !entry.used)
-        {
-            // Its data is free.
-            late::tell_of(set, inner, other);
-        }
         let fresh =
             Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
