@@ -101,3 +101,14 @@ fn a_reset_after_a_clean_close_takes_nothing_away() {
         assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
     }
 }
+
+#[test]
+fn a_closed_set_has_nobody_in_it() {
+    let stand = stand("closed_sets", Some(FIFO));
+    let mut running = stand.start(stand.command(build::program("rules")).arg("closed_sets"));
+    running.wait_for("seen?");
+    assert!(!stand.status().contains("\"wake\": \"token\""), "{}", stand.status());
+    running.signal(libc::SIGUSR1);
+    let done = running.finish();
+    assert!(done.success(), "{done}");
+}

@@ -286,9 +286,14 @@ pub fn closed(fd: c_int, index: u32) {
         }
         return;
     }
-    let members: Vec<c_int> = set.inner.with(|inner| inner.by_fd.keys().copied().collect());
-    for member in members {
+    let slot = |inner: &Inner, place: u32| inner.registrations.get(place as usize).and_then(|entry| entry.slot);
+    let members: Vec<_> =
+        set.inner.with(|inner| inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect());
+    for (member, slot) in members {
         unlink(member, index);
+        if let Some(slot) = slot {
+            unregistered(member, slot);
+        }
     }
     set.inner.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
@@ -427,6 +432,12 @@ fn unlink(fd: c_int, set: u32) {
             }
         }
     });
+}
+
+/// A registration of `fd`, of this slot's socket, is gone.
+fn unregistered(fd: c_int, slot: u32) {
+    let elsewhere = fds::count(slot) > 1 || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
+    local_bits(slot, 0, if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT });
 }
 
 fn local_bits(slot: u32, set: u8, clear: u8) {
@@ -634,8 +645,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 inner.by_fd.remove(&fd);
                 drop_registration(set, inner, registration);
                 if let Some(slot) = slot {
-                    let elsewhere = fds::count(slot) > 1 || BY_FD.with(|map| map.as_ref().is_some_and(|map| map.contains_key(&fd)));
-                    local_bits(slot, 0, if elsewhere { local::HOT } else { local::REGISTERED | local::WRITES | local::HOT });
+                    unregistered(fd, slot);
                 }
                 match removed {
                     Err(errno) if in_kernel => Outcome::Failed(errno),

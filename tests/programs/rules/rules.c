@@ -325,13 +325,30 @@ static void clean_then_reset(void) {
     peer_ends();
 }
 
+// --- closed_sets: one socket in one epoll set after the other: removed from it, or the set is closed as it is.
+
+static void closed_sets(void) {
+    int ends[2], set[4];
+    pair_here(ends);
+    for (int i = 0; i < 4; i++) {
+        set[i] = epoll_create1(0);
+        IS(epoll_add(set[i], ends[0], EPOLLIN), 0);
+        put_all(ends[1], "x", 1);
+        IS(epolled(set[i], ends[0], PATIENCE), EPOLLIN);
+        get_all(ends[0], &(char){0}, 1);
+        if (i < 2) IS(epoll_ctl(set[i], EPOLL_CTL_DEL, ends[0], NULL), 0);
+        else close(set[i]);
+    }
+    wait_to_be_seen();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } ALL[] = {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
-    {"clean_then_reset", clean_then_reset},
+    {"clean_then_reset", clean_then_reset}, {"closed_sets", closed_sets},
 };
 
 int main(int argc, char **argv) {
