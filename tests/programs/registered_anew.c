@@ -57,6 +57,9 @@ static void seen_from_outside(void) {
     IS(epolled(set, ends[0], 0), 0);
     for (int i = 0; i < 3; i++) {
         IS(epoll_mod(set, ends[0], EPOLLOUT), 0);
+        // (Behind another that is special.)
+        struct pollfd both[2] = {{.fd = others[0], .events = POLLIN}, {.fd = set, .events = POLLIN}};
+        IS(poll(both, 2, 0), 1);
         IS(polled(set, POLLIN, 0), POLLIN);
         IS(epoll_mod(set, ends[0], EPOLLIN), 0);
         IS(polled(set, POLLIN, 0), 0);

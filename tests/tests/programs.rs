@@ -69,6 +69,7 @@ programs! {
     exec_keeps
     exit_without_close
     fork_fails
+    forks_beside_busy_sets
     full_connection
     half_close
     idle_connections
@@ -104,6 +105,7 @@ programs! {
     reset_then_end
     send_timeout
     set_changed_by_child
+    sets_of_the_spawned
     sets_that_change
     several_sets
     shells

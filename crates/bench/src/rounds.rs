@@ -39,6 +39,9 @@ impl Taken {
     }
 }
 
+/// Rounds of the measures that are taken more often, for one of the others'.
+const OFTEN: usize = 3;
+
 /// All samples of one measure.
 #[derive(Serialize)]
 pub struct Series {
@@ -52,13 +55,18 @@ pub struct Series {
     pub failures: Vec<String>,
 }
 
-/// Runs all rounds.
+/// Runs all rounds; what [`Measure::more_often`] says is taken in [`OFTEN`] rounds for each of the others'.
 pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
     let series = |m: &&Measure| Series { id: m.id, taken: vec![], discarded: vec![], failures: vec![] };
     let mut all: Vec<Series> = measures.iter().map(series).collect();
     let mut limit = bench.limit()?;
+    let often = if measures.iter().any(|measure| measure.more_often()) { OFTEN } else { 1 };
+    let rounds = rounds * often;
     for round in 1..=rounds {
         for (measure, series) in measures.iter().zip(&mut all) {
+            if round % often != 1 % often && !measure.more_often() {
+                continue;
+            }
             progress(&format!("round {round} of {rounds}: {}", measure.id));
             for _ in 0..ATTEMPTS {
                 if series.failures.len() >= FAILURES {

@@ -12,7 +12,7 @@ mod late;
 mod shared;
 mod wait;
 
-pub use late::{lend, tell_all};
+pub use late::{lend, lend_inherited, tell_all};
 pub use shared::recover;
 pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
 
@@ -601,6 +601,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     let Some(set) = set_at(index) else { return Outcome::Libc };
     // SAFETY: the caller's promise.
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
+    late::give_way();
     if let Some(done) = late::control(set, operation, fd, wanted) {
         return done;
     }
@@ -608,6 +609,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     match (operation, wanted, known) {
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
         (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
+            if !is_still(set, inner, fd, registration) {
+                return Outcome::Libc;
+            }
             let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
@@ -634,8 +638,11 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             Outcome::Done(0)
         }),
         (libc::EPOLL_CTL_DEL, _, Some(registration)) => {
-            unlink(fd, index);
             set.inner.with(|inner| {
+                if !is_still(set, inner, fd, registration) {
+                    return Outcome::Libc;
+                }
+                unlink(fd, index);
                 let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
                 let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
                 let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -671,6 +678,12 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
         }
         _ => Outcome::Libc,
     }
+}
+
+/// Is this still `fd`'s registration, with everything told? Another thread may have removed it, or be about to.
+fn is_still(set: &Set, inner: &mut Inner, fd: c_int, registration: u32) -> bool {
+    late::tell_of(set, inner, registration);
+    inner.by_fd.get(&fd) == Some(&registration)
 }
 
 fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data: u64) -> Outcome<c_int> {
@@ -711,6 +724,9 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
         });
         let (generation, listed) =
             inner.registrations.get(place as usize).map_or((0, false), |entry| (entry.generation, entry.listed));
+        if let Some(&noted) = inner.by_fd.get(&fd) {
+            late::tell_of(set, inner, noted);
+        }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
         let fresh =
@@ -720,7 +736,13 @@ fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data:
         }
         name(inner, place, data);
         let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.kernel_data(place));
-        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told) {
+        let mut added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+        if added == Err(libc::ENOSPC) && !inner.late.is_empty() {
+            // The user's limit of watches, and some of them are removed.
+            late::tell(set, inner);
+            added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+        }
+        if let Err(errno) = added {
             forget_data(inner, place);
             if let Some(entry) = inner.registrations.get_mut(place as usize) {
                 entry.used = false;
@@ -907,6 +929,7 @@ static LOCKED: AtomicU32 = AtomicU32::new(0);
 
 /// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
 pub fn lock_all() {
+    late::forking(true);
     loop {
         if BY_FD.try_acquire() {
             let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
@@ -916,6 +939,7 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
+                late::forking(false);
                 return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             }
             release_first(taken);
@@ -939,6 +963,7 @@ fn release_first(sets: usize) {
 
 /// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel: from here on both sides are woken through it.
 pub fn forget_parent() {
+    late::forked();
     let Some(attachment) = runtime::attachment() else { return };
     for set in all_sets() {
         set.sleepers.store(0, Ordering::Relaxed);
@@ -982,7 +1007,7 @@ pub fn rejoined() {
 
 /// Before an exec: the new program knows nothing of tags, nor what is masked.
 pub fn untag() {
-    tell_all();
+    late::executing();
     each_disguised(|set, epfd, _, entry| {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
         shared::told(set, entry);
@@ -991,6 +1016,7 @@ pub fn untag() {
 
 /// The exec did not happen.
 pub fn tag_again() {
+    late::not_executed();
     each_disguised(retell);
 }
 

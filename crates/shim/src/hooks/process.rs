@@ -112,6 +112,9 @@ pub(super) unsafe extern "C" fn clone(
         _ => {
             if flags & libc::CLONE_VM != 0 {
                 own::lend();
+                if flags & libc::CLONE_FILES == 0 && !bypass_process() {
+                    keeping_errno(crate::sets::lend_inherited);
+                }
             }
             // SAFETY: the program's own arguments.
             unsafe { next::clone(function, stack, flags, argument, parent_tid, tls, child_tid) }
@@ -349,7 +352,10 @@ unsafe extern "C" fn posix_spawnp(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
     if !bypass_process() {
-        keeping_errno(|| ops::io::offer(fd));
+        keeping_errno(|| {
+            ops::io::offer(fd);
+            crate::sets::lend(fd);
+        });
     }
     // SAFETY: the program's own arguments.
     unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, new) }

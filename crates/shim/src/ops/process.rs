@@ -209,7 +209,7 @@ pub unsafe fn spawning(path: *const c_char, envp: *const *const c_char) {
     if unsafe { keeps_shim(path, -1, envp) } {
         mark_inherited();
     } else {
-        sets::tell_all();
+        sets::lend_inherited();
         hand_over_inherited();
     }
 }
@@ -221,7 +221,7 @@ pub fn vforking() {
 
 /// Remembers of every connection that an exec would leave open that another program may have it.
 fn mark_inherited() {
-    sets::tell_all();
+    sets::lend_inherited();
     for (fd, entry) in surviving() {
         if entry == Entry::Accepted {
             fds::replace(fd, entry, Entry::Heir);
@@ -321,9 +321,8 @@ fn is_dynamic(file: c_int) -> bool {
 pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
-        if let Some(set) = sets::number_of(fd) {
-            sets::lend(set);
-        } else if let Some(endpoint) = runtime::known(fd) {
+        sets::lend(fd);
+        if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
             endpoint.slot().set(flag::SPAWNED, true);

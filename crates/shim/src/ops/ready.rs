@@ -86,7 +86,8 @@ pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: 
     }
     // SAFETY: the caller's promise.
     let wanted = unsafe { core::slice::from_raw_parts_mut(fds, n) };
-    if !wanted.iter().any(|entry| special(entry.fd).is_some()) {
+    // All of them are looked at: the kernel is told what it was not told of each set.
+    if wanted.iter().filter(|entry| special(entry.fd).is_some()).count() == 0 {
         return Outcome::Libc;
     }
     // SAFETY: the caller's promise about `mask`.

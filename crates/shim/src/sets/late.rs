@@ -13,12 +13,18 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::ledger::{Stage, flag};
+use ginnel_region::sys;
 use libc::c_int;
 
 /// Whoever asks for one of these must be told by the kernel from this call on.
 const AT_ONCE: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
+
+/// Threads that are about to fork: others let them have the locks first.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// Threads that are in an exec: the kernel is told of everything at once.
+static EXECUTING: AtomicU32 = AtomicU32::new(0);
 
 /// What the kernel has: (events, data).
 pub type Told = (u32, u64);
@@ -32,7 +38,8 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
     };
     set.inner.with(|inner| {
         let place = *inner.by_fd.get(&fd)?;
-        let quiet = !inner.nested && !set.shared.load(Ordering::Relaxed) && set.sleepers.load(Ordering::Acquire) == 0;
+        let quiet = EXECUTING.load(Ordering::SeqCst) == 0
+            && !inner.nested && !set.shared.load(Ordering::Relaxed) && set.sleepers.load(Ordering::Acquire) == 0;
         let entry = inner.registrations.get_mut(place as usize)?;
         if entry.used == (operation == libc::EPOLL_CTL_ADD) {
             // An error, which is the kernel's to tell: it must know as much.
@@ -101,9 +108,9 @@ pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
     let fd = entry.fd;
     if entry.used {
         let (events, data) = (entry.interest(), entry.kernel_data(place));
-        if told != (events, data) && kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, events, data) == Err(libc::ENOENT) {
-            // Somebody removed it past the hooks.
-            entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data).is_ok();
+        if told != (events, data) {
+            // Where that fails, it was removed or closed past the hooks; the number may be another's.
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, events, data);
         }
         return;
     }
@@ -132,9 +139,9 @@ pub fn tell_set(index: u32) {
     }
 }
 
-/// Set `index` is sent to another process.
-pub fn lend(index: u32) {
-    if let Some(set) = set_at(index) {
+/// `fd`, where it is a set, is given to another process.
+pub fn lend(fd: c_int) {
+    if let Some(set) = super::number_of(fd).and_then(set_at) {
         set.inner.with(|inner| {
             tell(set, inner);
             set.shared.store(true, Ordering::Relaxed);
@@ -142,7 +149,53 @@ pub fn lend(index: u32) {
     }
 }
 
-/// Tells the kernel everything: whoever has the sets from now on knows nothing of what is noted here.
+/// A program is started: it has the sets that an exec leaves open.
+pub fn lend_inherited() {
+    for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Epoll(_))) {
+        if sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0) {
+            lend(fd);
+        }
+    }
+}
+
+/// Before a thread takes all locks to fork, and after.
+pub fn forking(begins: bool) {
+    if begins {
+        FORKING.fetch_add(1, Ordering::SeqCst);
+    } else {
+        FORKING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// In a fork child: the other threads are not here.
+pub fn forked() {
+    FORKING.store(0, Ordering::SeqCst);
+    EXECUTING.store(0, Ordering::SeqCst);
+}
+
+/// Before work on a set that holds no lock: a fork, which must have all of them at once, comes first. Not for ever: a signal handler may have interrupted that very thread.
+#[inline]
+pub fn give_way() {
+    for _ in 0..1000 {
+        if FORKING.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        sys::yield_now();
+    }
+}
+
+/// An exec begins: tells the kernel everything, and that at once from here on. The new program knows nothing of what is noted here.
+pub fn executing() {
+    EXECUTING.fetch_add(1, Ordering::SeqCst);
+    tell_all();
+}
+
+/// The exec did not happen.
+pub fn not_executed() {
+    EXECUTING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Tells the kernel everything.
 pub fn tell_all() {
     for set in all_sets() {
         set.inner.with(|inner| tell(set, inner));

@@ -72,6 +72,7 @@ unsafe fn until_ready(
 ) -> Result<usize, i32> {
     let mut asked = false;
     loop {
+        late::give_way();
         // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
         if set.size.load(Ordering::Acquire) == 0 && !at_once {
             // SAFETY: the caller's promise.
