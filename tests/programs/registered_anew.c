@@ -76,6 +76,16 @@ static void seen_from_outside(void) {
     drop(set, ends[0]);
 }
 
+// Bytes that came after a wait in vain.
+static void seen_after_a_wait(void) {
+    add(set, ends[0], EPOLLIN);
+    IS(epolled(set, ends[0], 5), 0);
+    put_all(ends[1], "n", 1);
+    IS(polled(set, POLLIN, 0), POLLIN);
+    takes(ends[0]);
+    IS(polled(set, POLLIN, 0), 0);
+}
+
 static void moves_between_sets(void) {
     int second = epoll_create1(0);
     for (int i = 0; i < 20; i++) {
@@ -217,6 +227,7 @@ int main(void) {
     with_a_set(errors_are_the_kernels);
     with_a_set(steps_of_an_event_loop);
     with_a_set(seen_from_outside);
+    with_a_set(seen_after_a_wait);
     with_a_set(moves_between_sets);
     with_a_set(same_data);
     with_a_set(changed_under_a_sleeper);

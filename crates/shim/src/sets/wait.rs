@@ -463,6 +463,10 @@ fn ready(set: &Set) -> bool {
     shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
     set.inner.with(|inner| {
+        if let Some(attachment) = runtime::attachment() {
+            // A channel that was armed in a wait, and told of bytes since.
+            rang(inner, attachment);
+        }
         unmask_hot(set, inner);
         if !inner.stash.is_empty() {
             return true;
