@@ -86,6 +86,7 @@ programs! {
     most_entries
     nested_sets
     no_descriptor_left
+    no_more_threads
     numbers_reused
     on_standard_streams
     one_place

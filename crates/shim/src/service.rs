@@ -13,6 +13,8 @@ use libc::c_int;
 use syscalls::Sysno;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
+/// The last attempt to start it failed.
+static FAILED: AtomicBool = AtomicBool::new(false);
 static EPOLL: AtomicI32 = AtomicI32::new(-1);
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static FIFO: AtomicI32 = AtomicI32::new(-1);
@@ -128,6 +130,10 @@ pub fn attend(endpoint: Endpoint<'static>) {
     } else if stage == Stage::Settling && start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
         ring();
     }
+    if FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
+        // Nobody would answer the other end while the program does something else.
+        ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+    }
 }
 
 /// Another process has sockets of this one's too, and may carry them, and end: starts the thread where it could not know of that by any call of this process's.
@@ -229,6 +235,12 @@ pub fn attend_absence(attachment: &'static Attachment) {
     }
 }
 
+/// Could the thread not be started, and still cannot? Then nothing is to be begun that it would have to see to.
+#[inline]
+pub fn is_missing(attachment: &'static Attachment) -> bool {
+    FAILED.load(Ordering::Relaxed) && !start(attachment)
+}
+
 /// Starts the thread, once. `false` where it cannot be.
 fn start(attachment: &'static Attachment) -> bool {
     if RUNNING.load(Ordering::Acquire) {
@@ -245,6 +257,7 @@ fn start(attachment: &'static Attachment) -> bool {
     if !ok {
         RUNNING.store(false, Ordering::Release);
     }
+    FAILED.store(!ok, Ordering::Relaxed);
     attachment.ledger.process(attachment.me()).set(ProcessFlags::Serves, ok);
     ok
 }
@@ -375,11 +388,9 @@ pub fn pause() {
     while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
 }
 
-/// After [`pause`]: the thread runs again, if it did.
-pub fn resume(attachment: &'static Attachment) {
-    if PAUSES.fetch_sub(1, Ordering::AcqRel) == 1 && PAUSED.swap(false, Ordering::AcqRel) {
-        start(attachment);
-    }
+/// After [`pause`]: the thread runs again, if it did. `false` where it did, and cannot.
+pub fn resume(attachment: &'static Attachment) -> bool {
+    PAUSES.fetch_sub(1, Ordering::AcqRel) != 1 || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
 }
 
 fn waiter(attachment: &Attachment) -> Option<Waiter> {
@@ -637,7 +648,7 @@ pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
     PAUSES.store(0, Ordering::Relaxed);
     PAUSED.store(false, Ordering::Relaxed);
-    for guard in GUARDS.iter().chain([&WORKING, &STILL]) {
+    for guard in GUARDS.iter().chain([&WORKING, &STILL, &FAILED]) {
         guard.store(false, Ordering::Relaxed);
     }
     for word in &WATCHED {

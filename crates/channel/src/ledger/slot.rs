@@ -87,13 +87,15 @@ pub enum Reason {
     Unplugged = 19,
     /// The process was to join a segment of `ginneld`, and could not.
     NotServed = 20,
+    /// The shim could not start its thread.
+    NoThread = 21,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 21] = [
+        const ALL: [Reason; 22] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -115,6 +117,7 @@ impl Reason {
             Reason::PathCut,
             Reason::Unplugged,
             Reason::NotServed,
+            Reason::NoThread,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -143,6 +146,7 @@ impl fmt::Display for Reason {
             Self::Detached => "detached",
             Self::PathCut => "the network path is cut",
             Self::Unplugged => "the segment's device was unplugged",
+            Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }

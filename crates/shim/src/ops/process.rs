@@ -382,7 +382,10 @@ pub fn alone<T>(call: impl FnOnce() -> T) -> T {
     service::pause();
     let result = call();
     let saved = next::errno();
-    service::resume(attachment);
+    if !service::resume(attachment) {
+        // After unshare(CLONE_NEWPID) the kernel starts no thread for the process: nobody would see to its connections while it does something else.
+        hand_over_all(Reason::NoThread);
+    }
     next::set_errno(saved);
     result
 }
