@@ -637,29 +637,27 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             stir(set, inner);
             Outcome::Done(0)
         }),
-        (libc::EPOLL_CTL_DEL, _, Some(registration)) => {
-            set.inner.with(|inner| {
-                if !is_still(set, inner, fd, registration) {
-                    return Outcome::Libc;
-                }
-                unlink(fd, index);
-                let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
-                let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
-                let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
-                if let Some(entry) = inner.registrations.get_mut(registration as usize) {
-                    shared::told(set, entry);
-                }
-                inner.by_fd.remove(&fd);
-                drop_registration(set, inner, registration);
-                if let Some(slot) = slot {
-                    unregistered(fd, slot);
-                }
-                match removed {
-                    Err(errno) if in_kernel => Outcome::Failed(errno),
-                    _ => Outcome::Done(0),
-                }
-            })
-        }
+        (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.inner.with(|inner| {
+            if !is_still(set, inner, fd, registration) {
+                return Outcome::Libc;
+            }
+            unlink(fd, index);
+            let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
+            let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+            let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+            if let Some(entry) = inner.registrations.get_mut(registration as usize) {
+                shared::told(set, entry);
+            }
+            inner.by_fd.remove(&fd);
+            drop_registration(set, inner, registration);
+            if let Some(slot) = slot {
+                unregistered(fd, slot);
+            }
+            match removed {
+                Err(errno) if in_kernel => Outcome::Failed(errno),
+                _ => Outcome::Done(0),
+            }
+        }),
         (libc::EPOLL_CTL_DEL, ..) => {
             set.inner.with(|inner| {
                 let before = inner.children.len();

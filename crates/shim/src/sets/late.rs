@@ -39,7 +39,9 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
     set.inner.with(|inner| {
         let place = *inner.by_fd.get(&fd)?;
         let quiet = EXECUTING.load(Ordering::SeqCst) == 0
-            && !inner.nested && !set.shared.load(Ordering::Relaxed) && set.sleepers.load(Ordering::Acquire) == 0;
+            && !inner.nested
+            && !set.shared.load(Ordering::Relaxed)
+            && set.sleepers.load(Ordering::Acquire) == 0;
         let entry = inner.registrations.get_mut(place as usize)?;
         if entry.used == (operation == libc::EPOLL_CTL_ADD) {
             // An error, which is the kernel's to tell: it must know as much.
