@@ -1,0 +1,205 @@
+//! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
+
+use super::{
+    BY_FD, Inner, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of, make_hot,
+    name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+};
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use libc::{c_int, epoll_event};
+use std::collections::HashMap;
+
+/// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
+///
+/// # Safety
+/// `event` is null or points to an event.
+pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> Outcome<c_int> {
+    let Some(set) = set_at(index) else { return Outcome::Libc };
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
+    late::give_way();
+    if let Some(done) = late::control(set, operation, fd, wanted) {
+        return done;
+    }
+    let known = set.inner.with(|inner| inner.by_fd.get(&fd).copied());
+    match (operation, wanted, known) {
+        (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
+        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
+            if !is_still(set, inner, fd, registration) {
+                return Outcome::Libc;
+            }
+            let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
+            let events = if entry.plain { events } else { events & !shared::MARKS };
+            if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
+                return Outcome::Failed(libc::EINVAL);
+            }
+            let before = entry.data;
+            name(inner, registration, data);
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
+            if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.kernel_data(registration)) {
+                name(inner, registration, before);
+                return Outcome::Failed(errno);
+            }
+            entry.mask(set, false);
+            (entry.loud, entry.late) = (false, None);
+            (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
+            entry.in_kernel = true;
+            shared::told(set, entry);
+            if let Some(slot) = entry.slot {
+                local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
+            }
+            make_hot(inner, registration);
+            stir(set, inner);
+            Outcome::Done(0)
+        }),
+        (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.inner.with(|inner| {
+            if !is_still(set, inner, fd, registration) {
+                return Outcome::Libc;
+            }
+            unlink(fd, index);
+            let in_kernel = inner.registrations.get(registration as usize).is_some_and(|entry| entry.in_kernel);
+            let slot = inner.registrations.get(registration as usize).and_then(|entry| entry.slot);
+            let removed = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+            if let Some(entry) = inner.registrations.get_mut(registration as usize) {
+                shared::told(set, entry);
+            }
+            inner.by_fd.remove(&fd);
+            drop_registration(set, inner, registration);
+            if let Some(slot) = slot {
+                unregistered(fd, slot);
+            }
+            match removed {
+                Err(errno) if in_kernel => Outcome::Failed(errno),
+                _ => Outcome::Done(0),
+            }
+        }),
+        (libc::EPOLL_CTL_DEL, ..) => {
+            set.inner.with(|inner| {
+                let before = inner.children.len();
+                inner.children.retain(|(child, ..)| *child != fd);
+                set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
+            });
+            Outcome::Libc
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {
+            set.inner.with(|inner| {
+                for child in inner.children.iter_mut().filter(|(child, ..)| *child == fd) {
+                    (child.1, child.2) = (events, data);
+                }
+            });
+            Outcome::Libc
+        }
+        _ => Outcome::Libc,
+    }
+}
+
+/// Is this still `fd`'s registration, with everything told? Another thread may have removed it, or be about to.
+fn is_still(set: &Set, inner: &mut Inner, fd: c_int, registration: u32) -> bool {
+    late::tell_of(set, inner, registration);
+    inner.by_fd.get(&fd) == Some(&registration)
+}
+
+pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events: u32, data: u64) -> Outcome<c_int> {
+    if fds::get(fd) == Entry::Unknown {
+        recover(fd);
+    }
+    let entry = runtime::classify(fd);
+    if let Entry::Epoll(inner_set) = entry {
+        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data) {
+            return Outcome::Failed(errno);
+        }
+        if let Some(child) = set_at(inner_set) {
+            // Whoever sleeps on it is to arm anew, with tokens.
+            child.inner.with(|inner| {
+                nest(inner);
+                stir(child, inner);
+            });
+        }
+        set.size.fetch_add(1, Ordering::AcqRel);
+        set.inner.with(|inner| {
+            inner.children.push((fd, events, data));
+            stir(set, inner);
+        });
+        return Outcome::Done(0);
+    }
+    // Elsewhere it may be removed, and the kernel does not know.
+    late::tell_of_descriptor(fd);
+    let plain = !entry.is_tcp();
+    let events = if plain { events } else { events & !shared::MARKS };
+    let slot = match entry {
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
+        _ => None,
+    };
+    let outcome = set.inner.with(|inner| {
+        let place = inner.free.pop().unwrap_or_else(|| {
+            inner.registrations.push(Registration::default());
+            u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
+        });
+        let (generation, listed) =
+            inner.registrations.get(place as usize).map_or((0, false), |entry| (entry.generation, entry.listed));
+        if let Some(&noted) = inner.by_fd.get(&fd) {
+            late::tell_of(set, inner, noted);
+        }
+        // The number's registration of before, if the kernel agrees that it is gone.
+        let before = inner.by_fd.get(&fd).copied();
+        let fresh =
+            Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            *entry = Registration { tagged: true, ..fresh };
+        }
+        name(inner, place, data);
+        let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.kernel_data(place));
+        let mut added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+        if added == Err(libc::ENOSPC) && !inner.late.is_empty() {
+            // The user's limit of watches, and some of them are removed.
+            late::tell(set, inner);
+            added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
+        }
+        if let Err(errno) = added {
+            forget_data(inner, place);
+            if let Some(entry) = inner.registrations.get_mut(place as usize) {
+                entry.used = false;
+            }
+            inner.free.push(place);
+            return Err(errno);
+        }
+        if let Some(before) = before {
+            drop_registration(set, inner, before);
+        }
+        inner.by_fd.insert(fd, place);
+        if let Some(entry) = inner.registrations.get_mut(place as usize) {
+            shared::told(set, entry);
+        }
+        if !plain {
+            set.size.fetch_add(1, Ordering::AcqRel);
+        }
+        make_hot(inner, place);
+        stir(set, inner);
+        Ok(place)
+    });
+    if plain {
+        return outcome.map_or_else(Outcome::Failed, |_| Outcome::Done(0));
+    }
+    match outcome {
+        Err(errno) => Outcome::Failed(errno),
+        Ok(place) => {
+            let places = BY_FD.with(|map| {
+                let places = map.get_or_insert_with(HashMap::new).entry(fd).or_default();
+                places.push((index, place));
+                places.len()
+            });
+            if let Some(slot) = slot {
+                let before = local_of(slot);
+                let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
+                local_bits(slot, local::REGISTERED | writes, 0);
+                if places > 1 || before & local::REGISTERED != 0 {
+                    share(slot);
+                }
+            }
+            Outcome::Done(0)
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
+
+use super::{BY_FD, Inner, Place, Registration, SETS, Set, kernel_control, local, local_of, make_hot, set_at, shared, wait};
+use crate::fds::{self, Entry};
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use ginnel_channel::ledger::{Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::BITS;
+use ginnel_ring::park::Want;
+
+/// Something changed that a sleeper of this set must see: lets it look again.
+pub(super) fn stir(set: &Set, inner: &mut Inner) {
+    let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
+    let epfd = set.fd.load(Ordering::Relaxed);
+    if sleeps
+        && set.size.load(Ordering::Acquire) != 0
+        && let Some(attachment) = runtime::attachment()
+    {
+        wait::make_waiter(attachment, epfd, inner);
+    }
+    if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
+        waiter.poke();
+    }
+    // Whoever sleeps on a set from outside, or in another process, or on one that came from there, is reached through the kernel alone.
+    if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
+        for index in inner.hot.clone() {
+            let entry = inner.registrations.get_mut(index as usize);
+            if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel) {
+                // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
+                let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
+                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
+                entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                entry.late = None;
+                shared::told(set, entry);
+            }
+        }
+    }
+}
+
+/// How a registration's channel is to wake this set.
+pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
+    let shared = inner.nested || endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
+    match (inner.waiter, u16::try_from(index)) {
+        (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
+        _ => Want::Token,
+    }
+}
+
+/// A receive found the ring empty (EAGAIN, or a short read): whoever waits for more must be woken. True: there is more already, look again.
+#[inline]
+pub fn emptied(endpoint: Endpoint<'static>) -> bool {
+    let slot = endpoint.slot();
+    if slot.stage() != Stage::Active {
+        return false;
+    }
+    let index = endpoint.index();
+    let local = local_of(index);
+    if local & (local::REGISTERED | local::HOT) == local::REGISTERED | local::HOT && !slot.has(flag::SHARED) {
+        return false;
+    }
+    if local & local::REGISTERED == 0 && slot.holder_count() < 2 {
+        return false;
+    }
+    emptied_slowly(endpoint, index)
+}
+
+#[cold]
+fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
+    if !endpoint.rx_in_ring() {
+        return false;
+    }
+    let shared = endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
+    if !shared && endpoint.will_be_woken() {
+        // Another thread sleeps on the set, or the set was left armed.
+        return false;
+    }
+    if shared && endpoint.arm_data(Want::Token).is_none() {
+        heat(endpoint, index);
+        return true;
+    }
+    heat(endpoint, index);
+    false
+}
+
+/// Every (set, registration) of a slot, whatever descriptor of it was registered.
+fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
+    if fds::count(slot) == 1 {
+        return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd()).cloned())).unwrap_or_default();
+    }
+    let mut found = Vec::new();
+    for (index, place) in SETS.iter().enumerate() {
+        // SAFETY: sets are never freed.
+        let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
+        if set.size.load(Ordering::Acquire) != 0 {
+            set.inner.with(|inner| {
+                let of_slot = |entry: &Registration| {
+                    entry.used
+                        && (entry.slot == Some(slot)
+                            || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+                };
+                for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
+                    found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));
+                }
+            });
+        }
+    }
+    found
+}
+
+/// Has every registration of the slot looked at in the next wait.
+fn heat(endpoint: Endpoint<'static>, slot: u32) {
+    for (index, registration) in places_of(endpoint, slot) {
+        if let Some(set) = set_at(index) {
+            set.inner.with(|inner| {
+                make_hot(inner, registration);
+                stir(set, inner);
+            });
+        }
+    }
+}
+
+/// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
+pub fn filled(endpoint: Endpoint<'static>) -> bool {
+    let index = endpoint.index();
+    if local_of(index) & local::WRITES == 0 {
+        return false;
+    }
+    for (index, registration) in places_of(endpoint, index) {
+        let Some(set) = set_at(index) else { continue };
+        set.inner.with(|inner| {
+            let epfd = set.fd.load(Ordering::Relaxed);
+            if let Some(entry) = inner.registrations.get_mut(registration as usize)
+                && entry.used
+                && entry.wants(libc::EPOLLOUT)
+                && !entry.masked
+                && !entry.disabled
+            {
+                entry.hide(set, epfd, registration);
+            }
+            make_hot(inner, registration);
+            stir(set, inner);
+        });
+    }
+    false
+}

@@ -1,0 +1,117 @@
+//! Sets and what becomes of their process: fork, exec, leaving the segment.
+
+use super::{BY_FD, Registration, Set, all_sets, kernel_control, late, make_hot, retell, shared, tell_all};
+use crate::runtime;
+use core::sync::atomic::{AtomicU32, Ordering};
+use ginnel_region::sys;
+use libc::c_int;
+
+/// How many sets [`lock_all`] has locked.
+static LOCKED: AtomicU32 = AtomicU32::new(0);
+
+/// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
+pub fn lock_all() {
+    late::forking(true);
+    loop {
+        if BY_FD.try_acquire() {
+            let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
+            // SAFETY: under the locks.
+            let told = || all_sets().all(|set| unsafe { &*set.inner.value.get() }.late.is_empty());
+            if taken == all_sets().count() && told() {
+                for set in all_sets() {
+                    set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
+                }
+                late::forking(false);
+                return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+            }
+            release_first(taken);
+        }
+        tell_all();
+        sys::yield_now();
+    }
+}
+
+/// After fork, on both sides.
+pub fn unlock_all() {
+    release_first(LOCKED.load(Ordering::Relaxed) as usize);
+}
+
+fn release_first(sets: usize) {
+    for set in all_sets().take(sets) {
+        set.inner.release();
+    }
+    BY_FD.release();
+}
+
+/// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel: from here on both sides are woken through it.
+pub fn forget_parent() {
+    late::forked();
+    let Some(attachment) = runtime::attachment() else { return };
+    for set in all_sets() {
+        set.sleepers.store(0, Ordering::Relaxed);
+        set.inner.with(|inner| {
+            if let Some(waiter) = inner.waiter.take() {
+                attachment.disown(waiter.fifo());
+            }
+            // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
+            inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
+            for index in 0..inner.registrations.len() {
+                make_hot(inner, u32::try_from(index).unwrap_or(0));
+            }
+        });
+    }
+}
+
+/// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
+pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
+    for set in all_sets() {
+        set.inner.with(|inner| {
+            late::tell(set, inner);
+            if let Some(waiter) = inner.waiter.take() {
+                inner.waiter_lost = true;
+                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+                waiter.retire(attachment);
+            }
+        });
+    }
+}
+
+/// The process has joined a segment again: sets that had a waiter may have one there.
+pub fn rejoined() {
+    for set in all_sets() {
+        set.inner.with(|inner| {
+            if core::mem::take(&mut inner.waiter_lost) {
+                inner.waiter_tried = false;
+            }
+        });
+    }
+}
+
+/// Before an exec: the new program knows nothing of tags, nor what is masked.
+pub fn untag() {
+    late::executing();
+    each_disguised(|set, epfd, _, entry| {
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
+        shared::told(set, entry);
+    });
+}
+
+/// The exec did not happen.
+pub fn tag_again() {
+    late::not_executed();
+    each_disguised(retell);
+}
+
+/// Calls `work` with (set, its descriptor, number, registration) for all of which the kernel has other words than the program's.
+fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
+    for set in all_sets() {
+        let epfd = set.fd.load(Ordering::Relaxed);
+        set.inner.with(|inner| {
+            for (index, entry) in inner.registrations.iter_mut().enumerate() {
+                if entry.used && entry.in_kernel && (entry.tagged || entry.masked) {
+                    work(set, epfd, u32::try_from(index).unwrap_or(0), entry);
+                }
+            }
+        });
+    }
+}
