@@ -874,6 +874,13 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
                     events &= !IN;
                 }
                 entry.seen = key;
+            } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
+                // All that is ready comes in one event: after a shot, the rest would come to nobody.
+                let key = key(endpoint);
+                if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                    events |= entry.events & IN;
+                }
+                entry.seen = key;
             }
         }
         let empty = events & !(libc::EPOLLET as u32) == 0;
