@@ -157,6 +157,16 @@ impl<'a> Endpoint<'a> {
         }
     }
 
+    /// Takes and gives back the locks that this thread left by `siglongjmp`: another may be waiting for them, and cannot know.
+    pub fn take_back_left(self) {
+        if self.slot().tx.lock.was_left_here(self.ticket()) {
+            drop(self.send_lock());
+        }
+        if self.slot().rx.lock.was_left_here(self.ticket()) {
+            drop(self.receive_lock());
+        }
+    }
+
     /// Frees locks of this end whose holders are dead.
     pub fn heal(self) {
         let ledger = &self.attachment.ledger;

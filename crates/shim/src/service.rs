@@ -112,8 +112,19 @@ fn rest() {
 /// Runs `work` while the thread is not using a descriptor of `slot`.
 pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
     let guard = GUARDS.get(slot as usize % GUARDS.len());
+    let mut round = 0u32;
     while guard.is_some_and(|guard| guard.swap(true, Ordering::Acquire)) {
         core::hint::spin_loop();
+        round = round.wrapping_add(1);
+        if round.is_multiple_of(1024) {
+            // The thread may wait for a lock that this one took and left by `siglongjmp`, of this slot or one with the same guard.
+            for index in own_slots().filter(|index| *index as usize % GUARDS.len() == slot as usize % GUARDS.len()) {
+                if let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) {
+                    endpoint.take_back_left();
+                }
+            }
+            sys::yield_now();
+        }
     }
     let result = work();
     if let Some(guard) = guard {

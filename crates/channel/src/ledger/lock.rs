@@ -65,6 +65,13 @@ impl Lock {
         seen != 0 && is_dead(ledger, seen)
     }
 
+    /// Did this very thread take it, in a frame that is gone? Cheap where it is free.
+    #[must_use]
+    pub fn was_left_here(&self, me: u32) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        seen != 0 && holder(seen) == u64::from(me) + 1 && left::was_left(seen >> TICKET)
+    }
+
     #[cold]
     fn lock_contended(&self, ledger: &Ledger, me: u32) -> Held<'_> {
         let mut round = 0u32;
