@@ -25,9 +25,10 @@ demo: deps-demo
 	$(CARGO) build --release --workspace
 	$(TARGET)/release/ginnel-demo $(DEMO_ARGS)
 
-# The build comes first: the tests run the release binary and the library beside it.
+# The build comes first: the tests run the release binary and the library beside it. The models are compiled with loom's atomics instead, apart from the rest.
 test: deps-test
 	$(CARGO) build --release --workspace
+	RUSTFLAGS="--cfg loom" $(CARGO) test --package ginnel-ring --test loom --release --target-dir $(TARGET)/loom
 	$(CARGO) test --workspace --release --no-fail-fast $(TEST_ARGS)
 
 bench: deps-bench
