@@ -63,10 +63,8 @@ pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyho
     let often = if measures.iter().any(|measure| measure.more_often()) { OFTEN } else { 1 };
     let rounds = rounds * often;
     for round in 1..=rounds {
-        for (measure, series) in measures.iter().zip(&mut all) {
-            if round % often != 1 % often && !measure.more_often() {
-                continue;
-            }
+        let of_all = (round - 1) % often == 0;
+        for (measure, series) in measures.iter().zip(&mut all).filter(|(measure, _)| of_all || measure.more_often()) {
             progress(&format!("round {round} of {rounds}: {}", measure.id));
             for _ in 0..ATTEMPTS {
                 if series.failures.len() >= FAILURES {

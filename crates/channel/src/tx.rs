@@ -4,7 +4,7 @@ use crate::catchup;
 use crate::finish;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Held, Lock, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use, sys};
@@ -159,22 +159,21 @@ impl<'a> Endpoint<'a> {
 
     /// Takes and gives back the locks that this thread left by `siglongjmp`: another may be waiting for them, and cannot know.
     pub fn take_back_left(self) {
-        if self.slot().tx.lock.was_left_here(self.ticket()) {
-            drop(self.send_lock());
-        }
-        if self.slot().rx.lock.was_left_here(self.ticket()) {
-            drop(self.receive_lock());
-        }
+        self.free_locks(|lock| lock.was_left_here(self.ticket()));
     }
 
     /// Frees locks of this end whose holders are dead.
     pub fn heal(self) {
-        let ledger = &self.attachment.ledger;
-        if self.slot().tx.lock.is_orphan(ledger) {
-            let _ = self.send_lock();
+        self.free_locks(|lock| lock.is_orphan(&self.attachment.ledger));
+    }
+
+    /// Takes, makes whole and gives back the `left` ones of this end's two locks.
+    fn free_locks(self, left: impl Fn(&Lock) -> bool) {
+        if left(&self.slot().tx.lock) {
+            drop(self.send_lock());
         }
-        if self.slot().rx.lock.is_orphan(ledger) {
-            let _ = self.receive_lock();
+        if left(&self.slot().rx.lock) {
+            drop(self.receive_lock());
         }
     }
 

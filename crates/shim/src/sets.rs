@@ -16,7 +16,7 @@ mod shared;
 mod wait;
 
 pub use change::control;
-pub use late::{lend, lend_inherited, tell_all};
+pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
@@ -355,7 +355,7 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
 /// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
 pub fn disconnecting(fd: c_int, slot: u32) {
     late::tell_of_descriptor(fd);
-    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    let places = places_of(fd);
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
@@ -426,6 +426,11 @@ fn resolve(inner: &Inner, data: u64) -> Option<u32> {
         .map(|_| index)
 }
 
+/// The places of `fd`.
+fn places_of(fd: c_int) -> Vec<Place> {
+    BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default()
+}
+
 /// Takes (set) off the places of `fd`.
 fn unlink(fd: c_int, set: u32) {
     BY_FD.with(|map| {
@@ -471,7 +476,7 @@ pub fn fresh(slot: u32) {
 
 /// `fd` became an endpoint: registrations that it had before are the endpoint's.
 pub fn adopted(fd: c_int, slot: u32) {
-    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    let places = places_of(fd);
     for (index, registration) in &places {
         let Some(set) = set_at(*index) else { continue };
         set.inner.with(|inner| {
@@ -608,10 +613,8 @@ pub fn number_of(fd: c_int) -> Option<u32> {
     }
 }
 
-/// The number of `fd`'s set, if it is one that may hold carried sockets, for a look at it from outside: the kernel knows all of it then.
+/// The number of `fd`'s set, if it is one that may hold carried sockets.
 #[must_use]
 pub fn index_of(fd: c_int) -> Option<u32> {
-    number_of(fd)
-        .filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
-        .inspect(|&index| late::tell_set(index))
+    number_of(fd).filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
 }

@@ -86,8 +86,7 @@ pub unsafe fn poll(fds: *mut pollfd, n: usize, timeout: Option<timespec>, mask: 
     }
     // SAFETY: the caller's promise.
     let wanted = unsafe { core::slice::from_raw_parts_mut(fds, n) };
-    // All of them are looked at: the kernel is told what it was not told of each set.
-    if wanted.iter().filter(|entry| special(entry.fd).is_some()).count() == 0 {
+    if !wanted.iter().any(|entry| special(entry.fd).is_some()) {
         return Outcome::Libc;
     }
     // SAFETY: the caller's promise about `mask`.
@@ -158,6 +157,9 @@ fn shared_memory(endpoint: Endpoint<'_>, events: i16) -> i16 {
 fn look(wanted: &mut [pollfd], asked: &mut Few<pollfd>) -> Result<usize, i32> {
     asked.clear();
     asked.extend(wanted.iter().map(|entry| pollfd { fd: entry.fd, events: entry.events, revents: 0 }));
+    for set in wanted.iter().filter_map(|entry| sets::index_of(entry.fd)) {
+        sets::tell_set(set);
+    }
     let now = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `asked` is ours; the kernel may write the remaining time into our copy.
     unsafe { sys::raw(syscalls::Sysno::ppoll, [asked.as_mut_ptr() as usize, asked.len(), &raw const now as usize, 0, 8, 0]) }?;

@@ -44,7 +44,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 return Outcome::Failed(errno);
             }
             entry.mask(set, false);
-            (entry.loud, entry.late) = (false, None);
+            entry.loud = false;
             (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             shared::told(set, entry);

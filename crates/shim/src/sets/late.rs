@@ -8,7 +8,7 @@
 //! What the kernel does not have is always told at once: so an addition fails here as it does there, and there is nothing that a late word could lack.
 
 use super::{
-    BY_FD, Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, set_at, unlink,
+    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, places_of, set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -58,6 +58,7 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
         match change {
             None => {
                 entry.used = false;
+                // Its only registration: see `may_wait`.
                 local_bits(slot, 0, local::REGISTERED | local::WRITES | local::HOT);
             }
             Some((events, _)) => {
@@ -126,7 +127,7 @@ pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
 
 /// Tells the kernel what it has not been told of `fd`, in whatever set.
 pub fn tell_of_descriptor(fd: c_int) {
-    let places = BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default();
+    let places = places_of(fd);
     for (index, place) in places {
         if let Some(set) = set_at(index) {
             set.inner.with(|inner| tell_of(set, inner, place));
@@ -160,13 +161,14 @@ pub fn lend_inherited() {
     }
 }
 
-/// Before a thread takes all locks to fork, and after.
-pub fn forking(begins: bool) {
-    if begins {
-        FORKING.fetch_add(1, Ordering::SeqCst);
-    } else {
-        FORKING.fetch_sub(1, Ordering::SeqCst);
-    }
+/// A thread is about to take all locks, to fork.
+pub fn forking() {
+    FORKING.fetch_add(1, Ordering::SeqCst);
+}
+
+/// It has them.
+pub fn may_fork() {
+    FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// In a fork child: the other threads are not here.
@@ -194,7 +196,8 @@ pub fn executing() {
 
 /// The exec did not happen.
 pub fn not_executed() {
-    EXECUTING.fetch_sub(1, Ordering::SeqCst);
+    // It may have begun before there was a segment, and so without a word.
+    let _ = EXECUTING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
 }
 
 /// Tells the kernel everything.

@@ -1,6 +1,6 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
-use super::{BY_FD, Inner, Place, Registration, SETS, Set, kernel_control, local, local_of, make_hot, set_at, shared, wait};
+use super::{Inner, Place, Registration, SETS, Set, kernel_control, local, local_of, make_hot, places_of, set_at, shared, wait};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -31,7 +31,6 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
                 entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
-                entry.late = None;
                 shared::told(set, entry);
             }
         }
@@ -84,9 +83,9 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
 }
 
 /// Every (set, registration) of a slot, whatever descriptor of it was registered.
-fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
+fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
     if fds::count(slot) == 1 {
-        return BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&endpoint.fd()).cloned())).unwrap_or_default();
+        return places_of(endpoint.fd());
     }
     let mut found = Vec::new();
     for (index, place) in SETS.iter().enumerate() {
@@ -110,7 +109,7 @@ fn places_of(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
 
 /// Has every registration of the slot looked at in the next wait.
 fn heat(endpoint: Endpoint<'static>, slot: u32) {
-    for (index, registration) in places_of(endpoint, slot) {
+    for (index, registration) in places_of_slot(endpoint, slot) {
         if let Some(set) = set_at(index) {
             set.inner.with(|inner| {
                 make_hot(inner, registration);
@@ -126,7 +125,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
     if local_of(index) & local::WRITES == 0 {
         return false;
     }
-    for (index, registration) in places_of(endpoint, index) {
+    for (index, registration) in places_of_slot(endpoint, index) {
         let Some(set) = set_at(index) else { continue };
         set.inner.with(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);

@@ -11,7 +11,7 @@ static LOCKED: AtomicU32 = AtomicU32::new(0);
 
 /// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
 pub fn lock_all() {
-    late::forking(true);
+    late::forking();
     loop {
         if BY_FD.try_acquire() {
             let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
@@ -21,7 +21,7 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
-                late::forking(false);
+                late::may_fork();
                 return LOCKED.store(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             }
             release_first(taken);
