@@ -74,6 +74,7 @@ programs! {
     half_close
     idle_connections
     killed_peer
+    large_rings
     leaves_many
     limits_memory
     linger_zero_resets

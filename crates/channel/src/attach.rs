@@ -114,7 +114,7 @@ impl Settings {
                 number("GINNEL_SPIN").filter(|&n| n > 1).unwrap_or(30) * 1000
             },
             ring,
-            ring_max: power(number("GINNEL_RING_MAX").unwrap_or(1 << 20)).max(ring),
+            ring_max: power(number("GINNEL_RING_MAX").unwrap_or(4 << 20)).max(ring),
             chaos: text("GINNEL_CHAOS").and_then(|value| {
                 let (seed, period) = value.split_once(':').unwrap_or((&value, "16"));
                 Some((seed.parse().ok()?, period.parse::<u64>().ok()?.max(1)))

@@ -311,6 +311,7 @@ impl<'a> Endpoint<'a> {
             &tx.resend_to,
             &tx.owed,
             &tx.full,
+            &tx.thought,
             &tx.tries,
         ] {
             word.store(0, Relaxed);

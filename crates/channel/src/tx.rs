@@ -17,6 +17,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 const PIECE: u64 = 32 << 10;
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
+/// Rings up to this size are anybody's. Larger ones pass through the third cache instead of from one core's second to the other's, which is up to three times as fast where the
+/// cores share it; many of them would only push each other out of it.
+const ORDINARY: u64 = 1 << 20;
+/// How many larger ones the programs of one ledger may have.
+const LARGE_RINGS: usize = 2;
+/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: what its pages cost is little beside that.
+const LARGE_AFTER: u64 = 128 << 20;
 /// How long a writer waits for the reader to give back what it has not read, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
 
@@ -732,15 +739,24 @@ impl<'a> Endpoint<'a> {
         if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
             return Ok(false);
         }
+        let larger = (size * 4).min(if size < ORDINARY { ORDINARY } else { u64::MAX }).min(settings.ring_max);
+        let tail = tx.tail.load(Relaxed);
+        if larger > ORDINARY {
+            if tail.wrapping_sub(tx.thought.load(Relaxed)) < LARGE_AFTER {
+                return Ok(false);
+            }
+            tx.thought.store(tail, Relaxed);
+            if self.large_rings() >= LARGE_RINGS {
+                return Ok(false);
+            }
+        }
         self.free_old_ring();
-        let larger = (size * 4).min(settings.ring_max);
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
         let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
         let Ok(extent) = segment.claim(pages, owner) else {
             tx.full.store(0, Relaxed);
             return Ok(false);
         };
-        let tail = tx.tail.load(Relaxed);
         tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
         tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
         tx.old_size.store(size, Relaxed);
@@ -752,6 +768,12 @@ impl<'a> Endpoint<'a> {
         direction.set_ring(grown + 1, tail, extent.offset(), larger);
         direction.grown().store(grown + 1, Release);
         Ok(true)
+    }
+
+    /// How many connections write to rings beyond [`ORDINARY`].
+    fn large_rings(self) -> usize {
+        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY;
+        self.attachment.ledger.slots().filter(large).count()
     }
 
     /// Gives the ring before the last growth back, once the reader has left it.

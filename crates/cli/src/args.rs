@@ -37,7 +37,7 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it [default: 30]
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 3]
   GINNEL_RING      first size of a ring, bytes [default: 32768]
-  GINNEL_RING_MAX  largest size of a ring, bytes [default: 1048576]
+  GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
   GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends

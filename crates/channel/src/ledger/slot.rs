@@ -266,7 +266,9 @@ pub struct Send {
     pub down: AtomicU64,
     /// Ring offset from which the last downgrade re-sends.
     pub resend_start: AtomicU64,
-    _pad: [AtomicU64; 4],
+    /// Ring offset at which a large ring was last thought of.
+    pub thought: AtomicU64,
+    _pad: [AtomicU64; 3],
 }
 
 /// The reader's private state, under its lock.
