@@ -352,6 +352,22 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     }
 }
 
+/// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.
+pub fn returned(fd: c_int, slot: u32) {
+    if !registered(slot) {
+        return;
+    }
+    for set in all_sets().filter(|set| set.size.load(Ordering::Acquire) != 0) {
+        set.inner.with(|inner| {
+            let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
+            let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
+            if inner.by_fd.insert(fd, place).is_none() {
+                BY_FD.with(|map| map.get_or_insert_with(HashMap::new).entry(fd).or_default().push((set.number, place)));
+            }
+        });
+    }
+}
+
 /// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
 pub fn disconnecting(fd: c_int, slot: u32) {
     late::tell_of_descriptor(fd);

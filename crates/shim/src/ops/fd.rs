@@ -173,7 +173,10 @@ pub fn duplicated(old: c_int, new: c_int) {
     let _change = fds::change();
     stale(new);
     match entry {
-        Entry::Endpoint(slot) | Entry::Inherited(slot) => fds::refer(slot, new),
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            fds::refer(slot, new);
+            sets::returned(new, slot);
+        }
         Entry::Epoll(set) => sets::duplicated(set),
         Entry::Own => return,
         _ => {}
