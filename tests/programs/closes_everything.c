@@ -1,9 +1,16 @@
 // closefrom and close_range over everything: the other end sees the end of file, and connections made afterwards work.
 #include "check.h"
+#include <sys/stat.h>
 
 static void peer(int fd) { IS(recv(fd, (char[1]){0}, 1, 0), 0); }
 
 int main(void) {
+    // Whoever looks for open numbers finds those that were opened here.
+    for (int fd = 1000; fd < 20000; fd++) {
+        struct stat stat;
+        FAILS(fcntl(fd, F_GETFD), EBADF);
+        FAILS(fstat(fd, &stat), EBADF);
+    }
     for (int i = 0; i < 3; i++) {
         int fd = with_peer(peer), ends[2];
         FAILS(close_range(9, 3, 0), EINVAL);

@@ -216,6 +216,12 @@ table! {
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     fn fcntl(fd: c_int, command: c_int; argument: *mut c_void) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong; argument: *mut c_void) -> c_int;
+    fn fstat(fd: c_int, result: *mut c_void) -> c_int
+        // SAFETY: the caller's promise.
+        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
+    fn fstat64(fd: c_int, result: *mut c_void) -> c_int
+        // SAFETY: the caller's promise.
+        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
     fn open(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
     fn open64(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
     fn openat(at: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;

@@ -97,7 +97,7 @@ fn flags_changed(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
-    let result = unsafe { next::fcntl(fd, command, argument) };
+    let result = ops::fd::hide(fd).or(|| unsafe { next::fcntl(fd, command, argument) });
     if result < 0 {
         return result;
     }
@@ -120,6 +120,18 @@ pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut 
         }
         _ => result,
     }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fstat(fd: c_int, result: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    ops::fd::hide(fd).or(|| unsafe { next::fstat(fd, result) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fstat64(fd: c_int, result: *mut c_void) -> c_int {
+    // SAFETY: the program's own arguments.
+    ops::fd::hide(fd).or(|| unsafe { next::fstat64(fd, result) })
 }
 
 /// `asm-generic/fcntl.h`; signals are then sent to someone in particular.

@@ -188,6 +188,12 @@ pub fn duplicated(old: c_int, new: c_int) {
     }
 }
 
+/// A program that asks which numbers are open does not find the shim's own among them.
+#[inline]
+pub fn hide(fd: c_int) -> Outcome<c_int> {
+    if fds::get(fd) == Entry::Own { Outcome::Failed(libc::EBADF) } else { Outcome::Libc }
+}
+
 /// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now? `asynchronous`: O_ASYNC is set.
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     if let Some(endpoint) = runtime::known(fd) {
