@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
 use ginnel_channel::attach::default_directory;
+use ginnel_channel::kernel;
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub fn top(args: &Top) -> Result<()> {
 
 fn live(pictures: &mut Pictures, interval: Duration, count: Option<u64>) -> Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT] {
+    // SIGHUP ends it at once: there is no terminal any more that would have to be given back.
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).context("signals")?;
     }
     let screen = Screen::take()?;
@@ -68,7 +70,12 @@ fn wait(interval: Duration, ended: &AtomicBool) -> Result<bool> {
         if left.is_zero() {
             return Ok(false);
         }
-        if !event::poll(left.min(TICK))? {
+        let ms = i32::try_from(left.min(TICK).as_millis()).unwrap_or(0).max(1);
+        if kernel::poll(libc::STDIN_FILENO, libc::POLLIN, ms) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
+            // The terminal is gone. (crossterm would read its end of file again and again, and hear of no signal either.)
+            return Ok(true);
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         match event::read()? {
