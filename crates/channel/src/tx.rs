@@ -739,7 +739,8 @@ impl<'a> Endpoint<'a> {
         if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
             return Ok(false);
         }
-        let larger = (size * 4).min(if size < ORDINARY { ORDINARY } else { u64::MAX }).min(settings.ring_max);
+        let most = if size < ORDINARY { settings.ring_max.min(ORDINARY) } else { settings.ring_max };
+        let larger = (size * 4).min(most);
         let tail = tx.tail.load(Relaxed);
         if larger > ORDINARY {
             if tail.wrapping_sub(tx.thought.load(Relaxed)) < LARGE_AFTER {

@@ -44,7 +44,6 @@ impl Place {
 
 /// What a command said and how it ended.
 #[derive(Debug)]
-#[allow(dead_code, reason = "not every test uses all of it")]
 pub struct Said {
     pub code: Option<i32>,
     pub out: String,
