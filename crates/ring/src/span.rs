@@ -1,5 +1,6 @@
 //! Positions, free space and the copies.
 
+use crate::copy::copy;
 use ginnel_region::{Corrupt, Untrusted};
 
 /// Where a ring's bytes lie in this process, and how many: a power of two.
@@ -50,9 +51,9 @@ impl Span {
         let (at, first) = self.piece(position, len as u64);
         // SAFETY: `piece` stays inside the ring; source and ring cannot overlap: the program does not know the ring.
         unsafe {
-            std::ptr::copy_nonoverlapping(from, at, first);
+            copy(from, at, first);
             if first < len {
-                std::ptr::copy_nonoverlapping(from.add(first), self.base, len - first);
+                copy(from.add(first), self.base, len - first);
             }
         }
     }
@@ -67,9 +68,9 @@ impl Span {
         let (at, first) = self.piece(position, len as u64);
         // SAFETY: as for `copy_in`. A peer that writes at the same time makes the bytes garbage, which is its own stream.
         unsafe {
-            std::ptr::copy_nonoverlapping(at, to, first);
+            copy(at, to, first);
             if first < len {
-                std::ptr::copy_nonoverlapping(self.base, to.add(first), len - first);
+                copy(self.base, to.add(first), len - first);
             }
         }
     }
