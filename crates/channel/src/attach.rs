@@ -7,6 +7,7 @@ use crate::bells::Bells;
 use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
+use crate::policy::{Policy, program_names};
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::Deref;
@@ -59,8 +60,8 @@ pub struct Settings {
     pub after: u32,
     /// Use tokens even where FIFOs could be had.
     pub tokens: bool,
-    /// How long to spin before sleeping, nanoseconds.
-    pub spin_ns: u64,
+    /// How long to spin before sleeping, nanoseconds; `None`: see [`Attachment::spin_ns`].
+    pub spin_ns: Option<u64>,
     /// First size of a ring, bytes.
     pub ring: u64,
     /// Largest size of a ring, bytes.
@@ -71,6 +72,8 @@ pub struct Settings {
     pub deaf: u64,
     /// Say on standard error what happens.
     pub verbose: bool,
+    /// What of it may be carried.
+    pub policy: Policy,
 }
 
 /// The directory for a user's files: `GINNEL_DIR`, else in `/dev/shm`, else in `XDG_RUNTIME_DIR`, else in `/tmp`.
@@ -108,11 +111,7 @@ impl Settings {
             config,
             after: u32::try_from(number("GINNEL_AFTER").unwrap_or(3)).unwrap_or(u32::MAX),
             tokens: number("GINNEL_TOKENS").is_some_and(|value| value != 0),
-            spin_ns: if number("GINNEL_SPIN") == Some(0) {
-                0
-            } else {
-                number("GINNEL_SPIN").filter(|&n| n > 1).unwrap_or(30) * 1000
-            },
+            spin_ns: number("GINNEL_SPIN").filter(|&n| n != 1).map(|micros| micros.saturating_mul(1000)),
             ring,
             ring_max: power(number("GINNEL_RING_MAX").unwrap_or(4 << 20)).max(ring),
             chaos: text("GINNEL_CHAOS").and_then(|value| {
@@ -121,6 +120,11 @@ impl Settings {
             }),
             deaf: number("GINNEL_DEAF").unwrap_or(0),
             verbose: number("GINNEL_VERBOSE").is_some_and(|value| value != 0),
+            // `ginnel run` has checked it. What cannot be understood all the same may have meant to deny something.
+            policy: std::env::var_os("GINNEL_POLICY").map_or_else(Policy::default, |rules| {
+                let rules = rules.to_str().and_then(|rules| Policy::parse(rules).ok());
+                rules.map_or_else(Policy::nothing, |policy| policy.of_program(&program_names()))
+            }),
             directory,
         }
     }
@@ -271,6 +275,13 @@ impl Attachment {
         process.service.store(self.service_page(), Ordering::Relaxed);
         process.set(ProcessFlags::Away, !here);
         process.joined.store(if here { self.key } else { 0 }, Ordering::SeqCst);
+    }
+
+    /// How long to spin before sleeping, nanoseconds: about what it costs to be woken. Between machines that is an interrupt of a virtual processor which may itself
+    /// be asleep, so as long as KVM and its guests poll before they let a processor sleep (Linux, `halt_poll_ns` and `guest_halt_poll_ns`).
+    #[must_use]
+    pub fn spin_ns(&self) -> u64 {
+        self.settings.spin_ns.unwrap_or(if self.place.is_some() { 200_000 } else { 30_000 })
     }
 
     /// How this process stands to its segment.
@@ -546,22 +557,27 @@ fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
 }
 
 fn make_directory(directory: &Path) -> Result<(), Unattached> {
-    let unattached = |errno| Unattached::new(directory, &Error::System { doing: "make directory", errno });
-    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| unattached(libc::EINVAL))?;
+    let failed = |doing, errno| Unattached::new(directory, &Error::System { doing, errno });
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| failed("make directory", libc::EINVAL))?;
     match sys::mkdir(&path, 0o700) {
         Ok(()) | Err(libc::EEXIST) => Ok(()),
-        Err(errno) => Err(unattached(errno)),
+        Err(errno) => Err(failed("make directory", errno)),
     }?;
     // In a world-writable directory somebody else may have been there first. Root may be told to use another user's.
     let told = std::env::var_os("GINNEL_DIR").is_some();
     let follow = if told { 0 } else { libc::O_NOFOLLOW };
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | follow, 0).map_err(unattached)?;
-    let stat = sys::fstat(fd).map_err(unattached);
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | follow, 0);
+    let fd = fd.map_err(|errno| failed("open directory", errno))?;
+    let stat = sys::fstat(fd);
     sys::close(fd);
+    let stat = stat.map_err(|errno| failed("look at directory", errno))?;
     // SAFETY: no arguments, cannot fail.
     let me = unsafe { libc::geteuid() };
-    if stat?.st_uid != me && !(me == 0 && told) {
-        return Err(unattached(libc::EPERM));
+    if stat.st_uid != me && !(me == 0 && told) {
+        let owner = stat.st_uid;
+        let message =
+            format!("{} belongs to user {owner}: set GINNEL_DIR to a directory of this user's ({me})", directory.display());
+        return Err(Unattached { reason: Reason::NoSegment, message });
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`join`], [`bells`] | a segment of `ginneld` for a process of the host, and wake-ups by way of the daemon |
 //! | [`attach`] | a process's hold on ledger and segment |
+//! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
@@ -38,6 +39,7 @@ pub mod leave;
 pub mod ledger;
 pub mod path;
 pub mod place;
+pub mod policy;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;

@@ -114,6 +114,9 @@ impl<'a> Endpoint<'a> {
             return slot.make_plain(Reason::SelfConnected);
         }
         slot.set_tuple(&tuple);
+        if self.attachment.settings.policy.denies(&tuple) {
+            return slot.make_plain(Reason::Denied);
+        }
         if slot.nonce.load(Relaxed) == 0 {
             slot.nonce.store(sys::random_u64(), Relaxed);
         }

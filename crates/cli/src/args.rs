@@ -4,6 +4,7 @@ use crate::name::SegmentName;
 use crate::size::{Mode, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Carries the TCP connections of unmodified programs on one host through shared memory.
 ///
@@ -34,14 +35,22 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_SEGMENT   the segment, as --segment sets it [default: in a virtual machine the one
                    that its host shares, such as /dev/ginnel0; else default]
   GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
-  GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it [default: 30]
+  GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it
+                   [default: 30; in a segment shared with other machines 200]
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 3]
   GINNEL_RING      first size of a ring, bytes [default: 32768]
   GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
+  GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
   GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends
   GINNEL_SHIM      the library to preload, where it is not found beside ginnel
+
+Rules of a policy, one to a line; the first that holds decides, and what none holds for is carried:
+  deny port 5432                           either end's port
+  allow address 10.0.0.0/8 program nginx   the other end's address; this program's file
+  deny                                     everything else
+One end's deny is enough. `ginnel status` says denied.
 
 Exit status: that of PROGRAM, or 125 if ginnel itself failed, 126 if PROGRAM was found and cannot
 be started, 127 if it was not found.";
@@ -91,6 +100,10 @@ pub struct Run {
     /// ginneld's segment, and so is the path of its host.sock; else it is a file, made if there is none
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
+    /// Rules about which connections may be carried, after those of /etc/ginnel/policy [default: ginnel/policy in
+    /// $XDG_CONFIG_HOME or ~/.config, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// Say on standard error what happens
     #[arg(long, short)]
     pub verbose: bool,
@@ -153,7 +166,7 @@ pub struct Doctor {
     pub vm: bool,
     /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
     #[arg(long, value_name = "FILE")]
-    pub config: Option<std::path::PathBuf>,
+    pub config: Option<PathBuf>,
 }
 
 /// `ginnel top`
@@ -265,7 +278,7 @@ pub struct VmArgs {
     pub bus: Option<String>,
     /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
     #[arg(long, value_name = "FILE")]
-    pub config: Option<std::path::PathBuf>,
+    pub config: Option<PathBuf>,
 }
 
 /// `ginnel generate`
@@ -279,7 +292,7 @@ pub struct Generate {
     pub shell: clap_complete::Shell,
     /// Write one manual page for each command into this directory, rather than the main one to standard output
     #[arg(long, value_name = "DIRECTORY")]
-    pub into: Option<std::path::PathBuf>,
+    pub into: Option<PathBuf>,
 }
 
 /// What can be generated.

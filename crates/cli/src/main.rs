@@ -26,6 +26,7 @@ mod elf;
 mod exec;
 mod generate;
 mod name;
+mod policy;
 mod report;
 mod run;
 mod segment;

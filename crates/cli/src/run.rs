@@ -2,7 +2,7 @@
 
 use crate::args::Run;
 use crate::elf::{self, Unreachable};
-use crate::{exec, served};
+use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
 use ginnel_channel::join::is_socket;
@@ -77,6 +77,7 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     let mut changes: Vec<(&str, OsString)> = Vec::new();
     if preload {
         changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?));
+        changes.push(("ASAN_OPTIONS", sanitizers_options(std::env::var_os("ASAN_OPTIONS"))));
     }
     if let Some(segment) = &args.segment {
         let path = segment.path(&default_directory());
@@ -109,6 +110,9 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
         changes.push(("GINNEL_SEGMENT", device.into()));
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
+    }
+    if let Some(rules) = policy::rules(args.policy.as_deref())? {
+        changes.push((policy::VARIABLE, rules));
     }
     if args.verbose {
         changes.push(("GINNEL_VERBOSE", "1".into()));
@@ -156,6 +160,22 @@ fn with_shim(before: Option<OsString>, shim: &Path) -> Result<OsString> {
     Ok(list)
 }
 
+/// A program built with an address sanitizer does not start where a preloaded library comes before the sanitizer's own, lest that go unnoticed (compiler-rt,
+/// `asan_linux.cpp`), unless it is told to. The shim's calls go on to those of the sanitizer, so it may start.
+fn sanitizers_options(before: Option<OsString>) -> OsString {
+    const OPTION: &str = "verify_asan_link_order";
+    let before = before.unwrap_or_default();
+    if before.to_string_lossy().contains(OPTION) {
+        return before;
+    }
+    let mut options = before;
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push(format!("{OPTION}=0"));
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +187,14 @@ mod tests {
         assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
         assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");
         assert!(with_shim(None, Path::new("/with space/shim.so")).is_err());
+    }
+
+    #[test]
+    fn sanitizers_are_told_once_and_the_users_word_stands() {
+        let with = |before: &str| sanitizers_options(Some(before.into()));
+        assert_eq!(sanitizers_options(None), "verify_asan_link_order=0");
+        assert_eq!(with("detect_leaks=0"), "detect_leaks=0:verify_asan_link_order=0");
+        assert_eq!(with("verify_asan_link_order=1"), "verify_asan_link_order=1");
     }
 
     #[test]

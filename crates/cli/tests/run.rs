@@ -45,6 +45,32 @@ fn settings_reach_the_program() {
 }
 
 #[test]
+fn a_policy_reaches_the_program_and_a_wrong_one_is_named() {
+    let place = Place::new();
+    let own = place.path("config/ginnel/policy");
+    std::fs::create_dir_all(own.parent().expect("a folder")).expect("made");
+    std::fs::write(&own, "deny port 22 # administration").expect("write");
+    let other = place.path("other");
+    let named = ["--policy", other.to_str().expect("UTF-8"), "env"];
+    std::fs::write(&other, "deny address 10.0.0.0/8\n").expect("write");
+    let variable =
+        |said: &Said| said.out.split("GINNEL_POLICY=").nth(1).map(|rest| rest.lines().next().unwrap_or_default().to_owned());
+    assert_eq!(variable(&run(&place, &["env"])).as_deref(), Some("deny port 22 # administration"));
+    assert_eq!(variable(&run(&place, &named)).as_deref(), Some("deny address 10.0.0.0/8"));
+    let given = Said::of(command(&place, &["env"]).env("GINNEL_POLICY", "allow").output().expect("starts"));
+    assert_eq!(variable(&given).as_deref(), Some("allow"));
+    std::fs::write(&other, "allow port 1\nforbid port 5432\n").expect("write");
+    let said = run(&place, &named);
+    assert_eq!(said.code, Some(125));
+    assert!(said.err.contains("forbid port 5432") && said.err.contains(&other.display().to_string()), "{said:?}");
+    std::fs::remove_file(&other).expect("removed");
+    let said = run(&place, &named);
+    assert!(said.code == Some(125) && said.err.contains(&other.display().to_string()), "{said:?}");
+    std::fs::remove_file(&own).expect("removed");
+    assert_eq!(variable(&run(&place, &["env"])), None);
+}
+
+#[test]
 fn a_segment_given_by_a_relative_path_is_the_same_in_every_directory() {
     let place = Place::new();
     let said = Said::of(command(&place, &["--segment", "./seg", "env"]).current_dir(place.directory()).output().expect("starts"));

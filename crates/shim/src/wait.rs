@@ -233,7 +233,7 @@ pub fn ticks() -> u64 {
 
 /// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
 pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
-    let limit = attachment.settings.spin_ns;
+    let limit = attachment.spin_ns();
     if limit == 0 || !habit.worth_it() || crowded() {
         return false;
     }
@@ -258,7 +258,7 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     let begin = sys::monotonic_ns();
     let mut now = begin;
     let mut round = 0u32;
-    while now < begin + limit {
+    while now < begin.saturating_add(limit) {
         for _ in 0..20 {
             if ready() {
                 habit.learn(true);

@@ -89,13 +89,15 @@ pub enum Reason {
     NotServed = 20,
     /// The shim could not start its thread.
     NoThread = 21,
+    /// The user's policy keeps it on TCP.
+    Denied = 22,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 22] = [
+        const ALL: [Reason; 23] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -118,6 +120,7 @@ impl Reason {
             Reason::Unplugged,
             Reason::NotServed,
             Reason::NoThread,
+            Reason::Denied,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -147,6 +150,7 @@ impl fmt::Display for Reason {
             Self::PathCut => "the network path is cut",
             Self::Unplugged => "the segment's device was unplugged",
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
+            Self::Denied => "the policy of this end keeps it on TCP",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }

@@ -26,7 +26,7 @@ impl Place {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(ours)) {
             command.env_remove(name);
         }
-        command.env("GINNEL_DIR", self.0.path());
+        command.env("GINNEL_DIR", self.0.path()).env("XDG_CONFIG_HOME", self.path("config"));
         command
     }
 
