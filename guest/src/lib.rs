@@ -9,6 +9,8 @@
 //! | [`machine`] | a running guest: boot, run commands, reset, kill |
 //! | [`agent`] | the channel by which commands go into a guest; its other end is `src/bin/init.rs`, the guest's first process |
 //! | [`network`] | an Ethernet switch between guests |
+//! | [`bridge`] | a bridge of the host's kernel between guests, in place of the switch |
+//! | [`namespace`] | network namespaces, and tap devices in them |
 //! | [`host`] | the host in that network: a namespace of its own, in which programs are started |
 //! | [`daemon`] | `ginneld`, in a directory of its own |
 //!
@@ -24,11 +26,13 @@
 //! ```
 
 pub mod agent;
+pub mod bridge;
 pub mod daemon;
 pub mod host;
 pub mod initramfs;
 pub mod kernel;
 pub mod machine;
+pub mod namespace;
 pub mod network;
 pub mod package;
 

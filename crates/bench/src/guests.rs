@@ -5,8 +5,9 @@ use crate::child::{TimedOut, Values, parse};
 use crate::ginnel::Report;
 use crate::plan::{Carrier, Work};
 use crate::programs::Programs;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ginnel_guest::agent::Output;
+use ginnel_guest::bridge::Bridge;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
@@ -16,6 +17,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SERVER: &str = "10.77.0.1";
+/// The same machine by the bridge of the host's kernel.
+const SERVER_BY_TAP: &str = "10.78.0.1";
 const SEGMENT: &str = "[segment.bench]\nsize = \"256M\"\nslots = 2\nvectors = 3\n";
 /// How long a small command may take in a machine.
 const SHORT: Duration = Duration::from_secs(30);
@@ -36,6 +39,8 @@ pub struct Guests {
     machines: [Guest; 2],
     _daemon: Daemon,
     _switch: Switch,
+    /// Why there is none: without root, or without tap devices.
+    bridge: Result<Bridge>,
     kernel: Kernel,
     port: Cell<u16>,
 }
@@ -48,14 +53,19 @@ impl Guests {
         let kernel = Kernel::fetch().context("Debian's kernel for virtual machines")?;
         let daemon = Daemon::start(directory, SEGMENT, false)?;
         let switch = Switch::new(directory)?;
+        let mut bridge = Bridge::new(2);
         let file = |name: &str| -> Result<_> { Ok((format!("{PLACE}/{name}"), 0o755, std::fs::read(programs.path(name))?)) };
         let files: Vec<_> = ["pingpong", "stream", "idle", "getter"].into_iter().map(file).collect::<Result<_>>()?;
         let spec = |slot: u16| -> Result<Spec> {
+            let mut options = daemon.vm_args("bench", slot)?;
+            if let Ok(bridge) = &bridge {
+                options.extend(bridge.options(usize::from(slot) - 1));
+            }
             Ok(Spec {
                 programs: ginnel_guest::initramfs::find("memcached").iter().map(|_| "memcached".to_owned()).collect(),
                 netdev: Some(switch.netdev("net")),
                 address: Some(format!("10.77.0.{slot}/24")),
-                options: daemon.vm_args("bench", slot)?,
+                options,
                 files: files.clone(),
                 driver: true,
                 ..Spec::new(&format!("bench{slot}"))
@@ -63,7 +73,11 @@ impl Guests {
         };
         let booted = Guest::boot_all(&kernel, directory, &[spec(1)?, spec(2)?])?;
         let machines = <[Guest; 2]>::try_from(booted).ok().context("two machines were to boot")?;
-        Ok(Self { machines, _daemon: daemon, _switch: switch, kernel, port: Cell::new(7000) })
+        for (machine, slot) in machines.iter().zip(1..) {
+            let begin = format!("ip link set eth1 up && ip addr add 10.78.0.{slot}/24 dev eth1");
+            bridge = bridge.and_then(|bridge| machine.run(&begin, SHORT)?.good().map(|_| bridge));
+        }
+        Ok(Self { machines, _daemon: daemon, _switch: switch, bridge, kernel, port: Cell::new(7000) })
     }
 
     /// For the reader.
@@ -87,12 +101,17 @@ impl Guests {
         patience: Duration,
     ) -> Result<(Vec<Values>, Option<Report>)> {
         let _driver = (carrier == Carrier::GinnelSysfs).then(|| Unbound::new(&self.machines)).transpose()?;
+        let address = match (carrier, &self.bridge) {
+            (Carrier::Tap, Err(why)) => bail!("no bridge between the machines: {why:#}"),
+            (Carrier::Tap, Ok(_)) => SERVER_BY_TAP,
+            _ => SERVER,
+        };
         let port = self.port.replace(self.port.get() + 1);
         let before = if carrier.is_ginnel() { "ginnel run -- " } else { "" };
         let line = |role: &str| {
             let command = match (work, role) {
-                (Work::Getter, "server") => format!("memcached -l {SERVER} -p {port} -U 0 -t 1 -m 64 -u root"),
-                _ => format!("{PLACE}/{program} {role} --addr {SERVER}:{port} {}", options.join(" ")),
+                (Work::Getter, "server") => format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root"),
+                _ => format!("{PLACE}/{program} {role} --addr {address}:{port} {}", options.join(" ")),
             };
             format!("rm -f {REPORT}; export GINNEL_REPORT={REPORT}; exec {before}{command}")
         };

@@ -17,8 +17,10 @@ pub enum Carrier {
     GinnelTokens,
     /// Ginnel between the two network namespaces of [`Carrier::Veth`].
     GinnelVeth,
-    /// TCP between two virtual machines, over virtio-net.
+    /// TCP between two virtual machines, over virtio-net and a switch in a process of the host.
     Virtio,
+    /// The same by a bridge of the host's kernel and tap devices.
+    Tap,
     /// Ginnel between the two machines, by the driver.
     GinnelGuests,
     /// Ginnel between the two machines without the driver: by sysfs, with tokens.
@@ -38,7 +40,7 @@ impl Carrier {
 
     /// Whether the programs run in two virtual machines.
     pub fn is_guests(self) -> bool {
-        matches!(self, Self::Virtio | Self::GinnelGuests | Self::GinnelSysfs)
+        matches!(self, Self::Virtio | Self::Tap | Self::GinnelGuests | Self::GinnelSysfs)
     }
 }
 
@@ -104,7 +106,7 @@ impl Carrier {
     }
 }
 
-use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tcp, Unix, Veth, Virtio};
+use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
 use Work::{Getter, Idle, OneCore, Paused, PingPong, Stream};
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
@@ -145,6 +147,7 @@ pub const MEASURES: &[Measure] = &[
     measure("guests/paused", GinnelGuests, Paused("blocking")),
     measure("sysfs/paused", GinnelSysfs, Paused("blocking")),
     measure("virtio/stream-64k", Virtio, Stream(65536)),
+    measure("tap/stream-64k", Tap, Stream(65536)),
     measure("guests/stream-64k", GinnelGuests, Stream(65536)),
     measure("virtio/memcached", Virtio, Getter),
     measure("guests/memcached", GinnelGuests, Getter),
@@ -278,6 +281,7 @@ pub const FIGURES: &[Figure] = &[
     figure(FAR, "guests/paused", to("virtio/paused"), AtMost(0.4)),
     figure(FAR, "sysfs/paused", to("virtio/paused"), AtMost(1.0)),
     figure(FAR_BULK, "guests/stream-64k", to("virtio/stream-64k"), AtLeast(5.0)),
+    figure(FAR_BULK, "guests/stream-64k", to("tap/stream-64k"), AtLeast(5.0)),
     figure(FAR_CACHE, "guests/memcached", to("virtio/memcached"), AtMost(0.4)),
     figure(FAR_QUIET, "guests/idle", Above("virtio/idle"), AtMost(0.5)),
 ];

@@ -1,0 +1,46 @@
+//! Guests on a bridge of the host's kernel: QEMU's `-netdev tap`, the usual way between machines of one host, here without the kernel's `vhost-net`. Needs root and `/dev/net/tun`.
+
+use crate::call;
+use crate::namespace::Namespace;
+use anyhow::{Result, ensure};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// A bridge with a tap device for each guest, in a network namespace of its own. Removed when it is dropped.
+pub struct Bridge {
+    _namespace: Namespace,
+    taps: Vec<File>,
+}
+
+impl Bridge {
+    /// Makes it, for so many guests.
+    ///
+    /// # Errors
+    /// Where namespace or devices cannot be made.
+    pub fn new(guests: usize) -> Result<Self> {
+        let namespace = Namespace::new()?;
+        call(&mut namespace.command("ip link add bridge type bridge && ip link set bridge up"))?;
+        let mut taps = Vec::new();
+        for guest in 0..guests {
+            // With headers that say what is to be segmented and summed: as QEMU itself would open it.
+            let tap = namespace.tap(&format!("tap{guest}"), libc::IFF_VNET_HDR)?;
+            call(&mut namespace.command(&format!("ip link set tap{guest} master bridge && ip link set tap{guest} up")))?;
+            // QEMU inherits it.
+            // SAFETY: touches no memory.
+            ensure!(unsafe { libc::fcntl(tap.as_raw_fd(), libc::F_SETFD, 0) } == 0, "fcntl: {}", std::io::Error::last_os_error());
+            taps.push(tap);
+        }
+        Ok(Self { _namespace: namespace, taps })
+    }
+
+    /// QEMU's options for one of the guests, the first being 0. In the guest it is the card after the first.
+    ///
+    /// # Panics
+    /// Where there is no such guest.
+    #[must_use]
+    pub fn options(&self, guest: usize) -> Vec<String> {
+        let fd = self.taps[guest].as_raw_fd();
+        let card = format!("virtio-net-pci,netdev=tap,mac=52:54:00:68:00:{:02x}", guest + 1);
+        ["-netdev", &format!("tap,id=tap,fd={fd}"), "-device", &card].map(str::to_owned).to_vec()
+    }
+}
