@@ -35,10 +35,14 @@ pub struct Args {
 
     /// Boot no virtual machines
     #[arg(long)]
-    pub no_guests: bool,
+    no_guests: bool,
+
+    /// Only the servers run under `ginnel run`: what it costs to be ready for clients that are not. No virtual machines
+    #[arg(long)]
+    pub server_only: bool,
 
     /// Measure plain TCP alone
-    #[arg(long)]
+    #[arg(long, conflicts_with = "server_only")]
     pub plain_only: bool,
 
     /// Where the results go
@@ -55,6 +59,11 @@ impl Args {
     /// Length of one measurement, in seconds.
     pub fn seconds(&self) -> u32 {
         if self.quick { 1 } else { self.seconds }
+    }
+
+    /// Whether virtual machines are wanted.
+    pub fn guests(&self) -> bool {
+        !self.no_guests && !self.server_only
     }
 }
 

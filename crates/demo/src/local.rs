@@ -63,10 +63,11 @@ impl Server for Listening<'_> {
         let dir = bench.workdir.subdir("client")?;
         let seconds = bench.args.seconds();
         let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
-        let mut command = [self.local.place.enter(Side::Client), self.local.cpus.client(), through(bench, track.carrier)].concat();
+        let carrier = if bench.args.server_only { Carrier::Plain } else { track.carrier };
+        let mut command = [self.local.place.enter(Side::Client), self.local.cpus.client(), through(bench, carrier)].concat();
         command.push(found.client.clone());
         command.extend(found.program.client(&load)?);
-        let env = match track.carrier {
+        let env = match carrier {
             Carrier::Plain => Vec::new(),
             Carrier::Ginnel => vec![(share::REPORT_VARIABLE, track.report.display().to_string())],
         };

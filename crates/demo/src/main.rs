@@ -88,9 +88,9 @@ fn demo(args: &Args) -> Result<bool> {
     say!("{}; {}", place.describe(), cpus.describe());
 
     let programs = programs::selected(&args.only);
-    let settings: usize = programs.iter().map(|program| program.settings().len()).sum();
+    let settings: usize = programs.iter().map(|program| program.settings_of(args.server_only).count()).sum();
     let steps = settings * args.rounds() * carriers.len();
-    let progress = Progress::new(if args.no_guests { steps } else { 2 * steps });
+    let progress = Progress::new(if args.guests() { 2 * steps } else { steps });
     let local = Local { place: &place, cpus: &cpus };
     let bench = Bench { args, ginnel: ginnel.as_ref(), carriers, ground: &local, workdir: &workdir, progress: &progress };
 
@@ -99,7 +99,7 @@ fn demo(args: &Args) -> Result<bool> {
         rows.extend(pair::run(&bench, program.as_ref())?);
     }
     let mut about_guests = None;
-    if !args.no_guests {
+    if args.guests() {
         progress.now("two virtual machines: booting");
         match Guests::boot(&programs, &workdir) {
             Ok(guests) => {
@@ -123,7 +123,7 @@ fn demo(args: &Args) -> Result<bool> {
     if let Some(about) = about_guests {
         say!("{about}");
     }
-    for line in report::remarks(&results, ginnel.is_some()) {
+    for line in report::remarks(&results, ginnel.is_some() && !args.server_only) {
         say!("{line}");
     }
     report::write_json(&results, &args.json)?;

@@ -110,14 +110,14 @@ pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
         Ok(tools) => tools,
         Err(error) => {
             bench.progress.note(&format!("{}: {error:#}", program.name()));
-            bench.progress.skip(program.settings().len() * bench.args.rounds() * bench.carriers.len());
+            bench.progress.skip(program.settings_of(bench.args.server_only).count() * bench.args.rounds() * bench.carriers.len());
             let failed = |setting| row(bench, program, setting, &[], Some(format!("{error:#}")));
-            return Ok(program.settings().iter().map(failed).collect());
+            return Ok(program.settings_of(bench.args.server_only).map(failed).collect());
         }
     };
     let found = Found { program, server, client };
     let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
-    program.settings().iter().map(|setting| measure(bench, &found, setting, &mut servers)).collect()
+    program.settings_of(bench.args.server_only).map(|setting| measure(bench, &found, setting, &mut servers)).collect()
 }
 
 /// Measures one setting: every carrier in every round, in changing order.

@@ -38,6 +38,10 @@ pub trait Program {
     fn client_tool(&self) -> Tool;
     /// The loads.
     fn settings(&self) -> &'static [Setting];
+    /// More loads, where only the server runs under Ginnel.
+    fn settings_of_server_only(&self) -> &'static [Setting] {
+        &[]
+    }
     /// Writes what the server needs into its directory, and returns the arguments it is started with.
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>>;
     /// Writes what the load needs, and returns the arguments it is started with.
@@ -47,6 +51,14 @@ pub trait Program {
     /// Whether the load is a number of requests and not a time, so that its speed must be known beforehand.
     fn counts_requests(&self) -> bool {
         false
+    }
+}
+
+impl dyn Program + '_ {
+    /// The loads that are wanted.
+    pub fn settings_of(&self, server_only: bool) -> impl Iterator<Item = &'static Setting> {
+        let more = if server_only { self.settings_of_server_only() } else { &[] };
+        self.settings().iter().chain(more)
     }
 }
 

@@ -35,6 +35,10 @@ impl Program for Nginx {
         ]
     }
 
+    fn settings_of_server_only(&self) -> &'static [Setting] {
+        &[Setting { label: "64 connections, each for one request", arguments: &["-c", "64", "-H", "Connection: close"] }]
+    }
+
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
         let dir = listen.dir.display().to_string();
         let pages = listen.dir.join("pages");
