@@ -4,18 +4,19 @@
 #   make test          every test
 #   make bench         the speed targets of the design, as one table
 #   make bench-guests  those between two virtual machines
+#   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
 #
-# DEMO_ARGS and TEST_ARGS are handed on: make demo DEMO_ARGS=--quick
+# DEMO_ARGS, TEST_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
 
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench bench-guests lint clean deps-demo deps-test deps-bench
+.PHONY: help build demo test bench bench-guests conformance lint clean deps-demo deps-test deps-bench deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench: deps-%:
+deps-demo deps-test deps-bench deps-conformance: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -39,6 +40,11 @@ bench: deps-bench
 bench-guests: deps-test
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests
+
+# About an hour the first time; what was fetched and built stays in the target folder.
+conformance: deps-conformance
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release -p ginnel-tests --bin conformance -- --page docs/compatibility.md $(CONFORMANCE_ARGS)
 
 lint:
 	$(CARGO) fmt --all --check

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that the demo, the tests or the bench need, and nothing that is there already.
+# Installs the Debian or Ubuntu packages that the demo, the tests, the bench or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench]      (no argument: all of them)
+#   scripts/install-deps.sh [demo|test|bench|conformance]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|all) ;;
-    *) echo "usage: $0 [demo|test|bench]" >&2; exit 2 ;;
+    demo|test|bench|conformance|all) ;;
+    *) echo "usage: $0 [demo|test|bench|conformance]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -23,15 +23,21 @@ servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=)
 tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
+suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
+        default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
+        nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
 
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
+    conformance)
+        wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
+        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
-        optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell) ;;
+        optional=(libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell) ;;
 esac
 
 installed() {  # package=probe
@@ -152,11 +158,14 @@ fi
 for package in "${install[@]}"; do
     case $package in
         nginx-light) service=nginx ;;
-        redis-server|memcached) service=$package ;;
+        redis-server|memcached|postgresql|haproxy) service=$package ;;
+        mariadb-server) service=mariadb ;;
+        openssh-server) service="ssh ssh.socket" ;;
         *) continue ;;
     esac
     if command -v systemctl >/dev/null; then
-        systemctl --quiet disable "$service" </dev/null >/dev/null 2>&1 ||
+        # shellcheck disable=SC2086 # one or two names
+        systemctl --quiet disable $service </dev/null >/dev/null 2>&1 ||
             echo "could not disable the service $service; it may start at the next boot" >&2
     fi
 done

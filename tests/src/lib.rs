@@ -15,6 +15,7 @@
 //! looked at (`ginnel status`, a debugger's backtraces) before it, and what it started, is killed by process id.
 
 pub mod build;
+pub mod conformance;
 pub mod crash;
 pub mod json;
 pub mod netns;
@@ -24,7 +25,7 @@ mod stand;
 pub mod switching;
 mod watch;
 
-pub use stand::{Report, Stand, exit_on_panic};
+pub use stand::{Report, Stand, exit_on_interrupt, exit_on_panic};
 pub use watch::{Done, Running};
 
 use std::io::Write;

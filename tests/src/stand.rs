@@ -213,6 +213,20 @@ pub fn exit_on_panic() {
     }));
 }
 
+/// For programs: Ctrl-C removes all stands' directories and ends the program; what it started has its own way to end with it.
+///
+/// # Panics
+/// When the handler cannot be set.
+pub fn exit_on_interrupt() {
+    let handler = || {
+        for dir in lock(&DIRECTORIES).drain(..) {
+            remove(&dir);
+        }
+        std::process::exit(130);
+    };
+    ctrlc::set_handler(handler).expect("a handler can be set");
+}
+
 impl Drop for Stand {
     fn drop(&mut self) {
         lock(&DIRECTORIES).retain(|dir| *dir != self.dir);

@@ -193,11 +193,18 @@ fn no_permission() {
     fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o755)).expect("own directory");
     let own = place.dir().join("nobody");
     fs::create_dir(&own).expect("own directory");
-    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("own directory");
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("root may");
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let segment = text(&segment).to_owned();
-    let cases: [&[(&str, &str)]; 2] = [&[("GINNEL_DIR", text(&dir))], &[("GINNEL_DIR", text(&own)), ("GINNEL_SEGMENT", &segment)]];
-    for case in cases {
+    let readable = place.dir().join("readable");
+    fs::create_dir(&readable).expect("own directory");
+    fs::set_permissions(&readable, fs::Permissions::from_mode(0o755)).expect("own directory");
+    let cases: [(&[(&str, &str)], &str); 3] = [
+        (&[("GINNEL_DIR", text(&dir))], "open directory"),
+        (&[("GINNEL_DIR", text(&readable))], "belongs to user 0: set GINNEL_DIR"),
+        (&[("GINNEL_DIR", text(&own)), ("GINNEL_SEGMENT", &segment)], &segment),
+    ];
+    for (case, word) in cases {
         for verbose in [false, true] {
             let report = own.join("report");
             let mut settings = case.to_vec();
@@ -208,7 +215,8 @@ fn no_permission() {
             let stand = Stand::shimmed("nobody", &settings).limit(Duration::from_secs(60));
             let done = stand.run(&mut stand.command_behind(&nobody, &program));
             assert!(done.success(), "{case:?}: {done}");
-            assert_eq!(done.stderr.contains("ginnel"), verbose, "{case:?}: {done}");
+            assert_eq!(done.stderr.contains("ginnel") && done.stderr.contains(word), verbose, "{case:?}: {done}");
+            assert!(verbose || done.stderr.is_empty(), "{case:?}: {done}");
             let reported = fs::read_to_string(&report).unwrap_or_default();
             assert_eq!(ginnel_tests::json::sum(&reported, "ring_in"), 0, "{case:?}: {reported}");
         }

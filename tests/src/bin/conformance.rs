@@ -1,0 +1,97 @@
+//! `make conformance`: other people's test suites, plainly and under the shim, as a table and as `docs/compatibility.md`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use ginnel_tests::conformance::{ALL, Outcome, SERVERS, compare, page};
+
+/// Runs other people's test suites plainly and under the shim, and compares them test by test.
+#[derive(Parser)]
+struct Args {
+    /// Only these suites, by name; the page keeps what earlier runs said of the others
+    #[arg(long, value_delimiter = ',', value_name = "SUITES")]
+    only: Vec<String>,
+    /// Only parts whose name contains this; nothing is written down then
+    #[arg(long, value_name = "TEXT")]
+    part: Option<String>,
+    /// Writes the page here
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    ginnel_tests::exit_on_panic();
+    ginnel_tests::exit_on_interrupt();
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all that was asked for ran, and nothing was worse.
+fn run(args: &Args) -> Result<bool> {
+    for name in &args.only {
+        let names = ALL.map(|(name, ..)| name);
+        ensure!(names.contains(&name.as_str()), "no suite {name:?}; there are: {}", names.join(", "));
+    }
+    let base = ginnel_tests::build::release_dir().with_file_name("conformance");
+    let mut good = true;
+    let mut rows = Vec::new();
+    for (name, source, prepare) in ALL {
+        let dir = base.join(name.to_lowercase().replace(' ', "-"));
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        let record = dir.join("outcome.json");
+        if args.only.is_empty() || args.only.iter().any(|only| only == name) {
+            eprintln!("{name}: fetched and built where it is not yet there");
+            if args.part.is_none() {
+                let _ = fs::remove_file(&record);
+            }
+            let outcome = prepare(&dir).and_then(|mut suite| {
+                suite.parts.retain(|part| args.part.as_ref().is_none_or(|text| part.name.contains(text)));
+                ensure!(!suite.parts.is_empty(), "it has no such part");
+                compare(&suite, &|line| eprintln!("{name}: {line}"))
+            });
+            match outcome {
+                Ok(outcome) if args.part.is_some() => {
+                    good &= is_good(name, &outcome);
+                    println!("{}", page::table(&[(name, source, Some(outcome))]));
+                    continue;
+                }
+                Ok(outcome) => {
+                    good &= is_good(name, &outcome);
+                    fs::write(&record, serde_json::to_string_pretty(&outcome)?).with_context(|| record.display().to_string())?;
+                }
+                Err(error) => {
+                    good = false;
+                    eprintln!("{name}: left out: {error:#}");
+                }
+            }
+        }
+        rows.push((name, source, read(&record)));
+    }
+    if args.part.is_none() {
+        println!("{}", page::table(&rows));
+        if let Some(path) = &args.page {
+            fs::write(path, page::page(&rows)).with_context(|| path.display().to_string())?;
+            println!("written: {}", path.display());
+        }
+    }
+    Ok(good)
+}
+
+/// Nothing is worse; and of our own scripts everything works, where their programs are.
+fn is_good(name: &str, outcome: &Outcome) -> bool {
+    outcome.worse == 0 && (name != SERVERS || outcome.failed == 0)
+}
+
+/// What the last run of a suite brought.
+fn read(record: &Path) -> Option<Outcome> {
+    serde_json::from_str(&fs::read_to_string(record).ok()?).ok()
+}

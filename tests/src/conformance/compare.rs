@@ -1,0 +1,254 @@
+//! A suite both ways, and which of its tests end otherwise.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::reader::{Verdict, Verdicts};
+use super::{Part, RESULTS, Suite};
+use crate::{Stand, build, is_root};
+
+/// The user (nobody) and group (nogroup) as whom suites run where the caller is root: several of them refuse to run as root,
+/// and most programs do not.
+pub(super) const NOBODY: u32 = 65534;
+
+/// How often a part is run again, both ways, where tests ended otherwise.
+const AGAIN: usize = 3;
+
+/// One more test of each part: that its program ends, and well.
+const END: &str = "(exit status)";
+
+/// How a test fared with the shim, beside without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Equally well.
+    Same,
+    /// It ended well more often.
+    Better,
+    /// It ended well less often.
+    Worse,
+}
+
+/// A test that did not end the same way every time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TestRecord {
+    /// Part and name.
+    pub name: String,
+    /// Runs, each way.
+    pub runs: usize,
+    /// How many of them it passed without the shim.
+    pub plain: usize,
+    /// How many of them it passed with it.
+    pub ours: usize,
+}
+
+/// What came of a suite.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Version and builder.
+    pub version: String,
+    /// What was left out, and why.
+    pub remarks: Vec<String>,
+    /// Tests, each counted once.
+    pub tests: usize,
+    /// Those that passed without the shim.
+    pub passed: usize,
+    /// Those that failed without it.
+    pub failed: usize,
+    /// Those that fared better with it.
+    pub better: usize,
+    /// Those that fared worse.
+    pub worse: usize,
+    /// All that did not end the same way in every run.
+    pub unsteady: Vec<TestRecord>,
+    /// The share of bytes that went through rings, 0 to 1; `None` where no socket moved a byte.
+    pub share: Option<f64>,
+    /// Bytes received through rings, in all runs.
+    pub ring_bytes: u64,
+    /// Seconds that the first runs took without the shim.
+    pub plain_seconds: f64,
+    /// The same with it.
+    pub our_seconds: f64,
+}
+
+/// Is told what happens.
+pub type Progress<'a> = &'a dyn Fn(&str);
+
+/// One run of one part.
+struct Run {
+    verdicts: Verdicts,
+    seconds: f64,
+    success: bool,
+    text: String,
+}
+
+/// Bytes through rings and in all.
+#[derive(Default)]
+struct Bytes {
+    ring_in: u64,
+    ring: u64,
+    all: u64,
+}
+
+/// Runs every part without and with the shim; parts with differing tests again, to tell what differs from what fails at times.
+///
+/// # Errors
+/// When a part tells no results even without the shim, or a folder cannot be made.
+///
+/// # Panics
+/// When a stand cannot be made.
+pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
+    let mut outcome = Outcome {
+        version: suite.version.clone(),
+        remarks: suite.remarks.clone(),
+        tests: 0,
+        passed: 0,
+        failed: 0,
+        better: 0,
+        worse: 0,
+        unsteady: Vec::new(),
+        share: None,
+        ring_bytes: 0,
+        plain_seconds: 0.0,
+        our_seconds: 0.0,
+    };
+    let mut bytes = Bytes::default();
+    for part in &suite.parts {
+        let plain = run(part, false, &mut bytes)?;
+        if plain.verdicts.is_empty() && plain.success {
+            progress(&format!("{}: no tests", part.name));
+            continue;
+        }
+        ensure!(!plain.verdicts.is_empty(), "{} tells no results, without the shim: {}", part.name, plain.text);
+        let ours = run(part, true, &mut bytes)?;
+        outcome.plain_seconds += plain.seconds;
+        outcome.our_seconds += ours.seconds;
+        progress(&format!(
+            "{}: {} tests, {:.0} s plainly, {:.0} s with Ginnel",
+            part.name,
+            plain.verdicts.len(),
+            plain.seconds,
+            ours.seconds
+        ));
+        let names: BTreeMap<&String, ()> = plain.verdicts.keys().chain(ours.verdicts.keys()).map(|name| (name, ())).collect();
+        outcome.tests += names.len();
+        let ended = |wanted| names.keys().filter(|name| verdict(&plain.verdicts, name) == wanted).count();
+        outcome.passed += ended(Verdict::Passed);
+        outcome.failed += ended(Verdict::Failed);
+        let differ: Vec<String> =
+            names.into_keys().filter(|name| verdict(&plain.verdicts, name) != verdict(&ours.verdicts, name)).cloned().collect();
+        if differ.is_empty() {
+            continue;
+        }
+        let mut runs = vec![(plain, ours)];
+        for round in 1..=AGAIN {
+            progress(&format!("{}: {} ended otherwise; again, {round} of {AGAIN}: {}", part.name, differ.len(), differ.join(", ")));
+            runs.push((run(part, false, &mut bytes)?, run(part, true, &mut bytes)?));
+        }
+        for name in &differ {
+            match standing(&runs, name) {
+                Standing::Same => {}
+                Standing::Better => outcome.better += 1,
+                Standing::Worse => {
+                    outcome.worse += 1;
+                    let failed = runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed);
+                    progress(&format!(
+                        "{}: {name} is WORSE; what the run printed:\n{}",
+                        part.name,
+                        failed.map_or("", |(_, ours)| &ours.text)
+                    ));
+                }
+            }
+            let passed = |pick: fn(&(Run, Run)) -> &Run| {
+                runs.iter().filter(|run| verdict(&pick(run).verdicts, name) == Verdict::Passed).count()
+            };
+            outcome.unsteady.push(TestRecord {
+                name: format!("{}: {name}", part.name),
+                runs: runs.len(),
+                plain: passed(|run| &run.0),
+                ours: passed(|run| &run.1),
+            });
+        }
+    }
+    outcome.ring_bytes = bytes.ring_in;
+    #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^53")]
+    let share = bytes.ring as f64 / bytes.all as f64;
+    outcome.share = (bytes.all > 0).then_some(share);
+    Ok(outcome)
+}
+
+/// No result is a failure: the program ended before it came to it.
+fn verdict(verdicts: &Verdicts, name: &str) -> Verdict {
+    verdicts.get(name).copied().unwrap_or(Verdict::Failed)
+}
+
+/// Judged by the runs that came after the first, which was chosen because it differed.
+fn standing(runs: &[(Run, Run)], name: &str) -> Standing {
+    let count = |verdicts: fn(&(Run, Run)) -> &Verdicts, wanted| {
+        runs.iter().skip(1).filter(|run| verdict(verdicts(run), name) == wanted).count()
+    };
+    let plain = |wanted| count(|run| &run.0.verdicts, wanted);
+    let ours = |wanted| count(|run| &run.1.verdicts, wanted);
+    match (ours(Verdict::Failed), ours(Verdict::Skipped)).cmp(&(plain(Verdict::Failed), plain(Verdict::Skipped))) {
+        std::cmp::Ordering::Less => Standing::Better,
+        std::cmp::Ordering::Equal => Standing::Same,
+        std::cmp::Ordering::Greater => Standing::Worse,
+    }
+}
+
+fn run(part: &Part, shimmed: bool, bytes: &mut Bytes) -> Result<Run> {
+    let plain = Stand::plain("conformance").limit(part.limit);
+    let results = plain.dir().join("results");
+    // On disk: some need hundreds of megabytes.
+    let temporary = tempfile::Builder::new().prefix("ginnel-conformance-").tempdir().context("a folder")?;
+    let temporary = temporary.path();
+    // Where another user may read it, wherever the build lies.
+    let shim = plain.dir().join("libginnel_shim.so");
+    std::fs::copy(build::shim(), &shim).with_context(|| shim.display().to_string())?;
+    let shim = shim.to_string_lossy();
+    let ours = shimmed.then(|| Stand::shimmed("conformance", &[("LD_PRELOAD", &shim)]).limit(part.limit));
+    let stand = ours.as_ref().unwrap_or(&plain);
+    std::fs::create_dir(&results).with_context(|| results.display().to_string())?;
+    std::fs::set_permissions(plain.dir(), std::fs::Permissions::from_mode(0o755))?;
+    let mut wrapper = Vec::new();
+    if is_root() {
+        for dir in [&results, temporary, stand.dir()] {
+            chown(dir, Some(NOBODY), Some(NOBODY)).with_context(|| dir.display().to_string())?;
+        }
+        // A network of its own, so that no service's port is in the way; and a host name, which one suite sets.
+        wrapper.extend(["unshare", "--net", "--uts", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+        wrapper.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig", "TERM"]);
+    } else {
+        wrapper.extend(["setpriv", "--pdeathsig", "TERM"]);
+    }
+    let (program, args) = part.command.split_first().context("a part has a command")?;
+    let results_name = results.to_string_lossy();
+    let mut command = stand.command_behind(&wrapper, program);
+    command.args(args.iter().map(|arg| arg.replace(RESULTS, &results_name)));
+    command.current_dir(part.dir.as_deref().unwrap_or(temporary));
+    command.env("HOME", temporary).env("TMPDIR", temporary).env("LC_ALL", "C.UTF-8").env_remove("CI");
+    let since = Instant::now();
+    let (success, told, text) = match stand.try_run(&mut command) {
+        Ok(done) => (done.success(), done.stdout.clone(), done.to_string()),
+        // What it had told before it was stuck counts.
+        Err(seen) => (false, seen.clone(), seen),
+    };
+    let seconds = since.elapsed().as_secs_f64();
+    // Files that were cut short when a program was killed are no results.
+    let (mut verdicts, text) = match part.reader.read(&told, &results) {
+        Ok(verdicts) => (verdicts, text),
+        Err(error) => (Verdicts::new(), format!("{error:#}\n{text}")),
+    };
+    if !verdicts.is_empty() {
+        verdicts.insert(END.to_owned(), if success { Verdict::Passed } else { Verdict::Failed });
+    }
+    let report = stand.report();
+    let ring = report.sum("ring_in") + report.sum("ring_out");
+    bytes.ring_in += report.ring_bytes();
+    bytes.ring += ring;
+    bytes.all += ring + report.sum("tcp_in") + report.sum("tcp_out");
+    Ok(Run { verdicts, seconds, success, text })
+}

@@ -1,0 +1,34 @@
+//! The tests of Go's `net`. A Go program makes its own system calls, out of reach of a preloaded library: its connections
+//! stay on TCP, and nothing may break.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Part, Reader, Suite, fetch};
+
+/// One part.
+///
+/// # Errors
+/// When there is no Go, or it does not build its tests.
+pub fn prepare(base: &Path) -> Result<Suite> {
+    let program = base.join("built/net.test");
+    fetch::once(&base.join("built"), || {
+        fetch::said(
+            fetch::command("go", &["test", "-c", "-o", "net.test", "net"], &base.join("built")).env("GOCACHE", base.join("cache")),
+        )?;
+        Ok(())
+    })?;
+    let root = fetch::said(&mut fetch::command("go", &["env", "GOROOT"], base))?;
+    let version = fetch::said(&mut fetch::command("go", &["env", "GOVERSION"], base))?;
+    let part = Part {
+        name: "net".to_owned(),
+        // Short: without the tests that ask the Internet.
+        command: [&program.to_string_lossy(), "-test.v", "-test.short"].map(str::to_owned).to_vec(),
+        dir: Some(Path::new(root.trim()).join("src/net")),
+        limit: Duration::from_secs(300),
+        reader: Reader::Go,
+    };
+    Ok(Suite { version: version.trim().to_owned(), remarks: Vec::new(), parts: vec![part] })
+}

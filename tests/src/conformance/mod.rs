@@ -1,0 +1,73 @@
+//! Other people's test suites, plainly and under the shim, test by test.
+//!
+//! A [`Suite`] is prepared once (fetched by name from Debian or a language's registry, built under `target/conformance`) and
+//! consists of [`Part`]s: programs that run tests and say how each ended, in a form that [`reader`] understands. [`compare`]
+//! runs the parts both ways, in a network namespace of their own and as a user without rights where that is possible;
+//! [`page`] writes down what came of it. `make conformance` does all of it, `tests/tests/conformance.rs` a short selection.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+mod compare;
+mod cpython;
+mod fetch;
+mod go;
+mod libuv;
+mod memcached;
+mod netty;
+pub mod page;
+mod reader;
+mod servers;
+mod tokio;
+
+pub use compare::{Outcome, Progress, TestRecord, compare};
+pub use cpython::sockets as cpython_sockets;
+pub use reader::Reader;
+
+/// Stands for the folder, in an argument of a part, in which it leaves its results.
+pub const RESULTS: &str = "{results}";
+
+/// A suite that is ready to run.
+#[derive(Debug)]
+pub struct Suite {
+    /// Its version, and whose build it is.
+    pub version: String,
+    /// What was left out, and why.
+    pub remarks: Vec<String>,
+    /// What runs, in turn.
+    pub parts: Vec<Part>,
+}
+
+/// One program that runs tests.
+#[derive(Debug)]
+pub struct Part {
+    /// What it tests; with it begin the names of its tests.
+    pub name: String,
+    /// The program and its arguments; [`RESULTS`] in them is replaced.
+    pub command: Vec<String>,
+    /// Where it runs: the folder, or one of its own that is empty.
+    pub dir: Option<PathBuf>,
+    /// After what time it is taken for stuck, looked at and killed.
+    pub limit: Duration,
+    /// How it says what came of its tests.
+    pub reader: Reader,
+}
+
+/// How a suite is made ready: `base` is its own folder, which may hold what an earlier run left.
+pub type Prepare = fn(base: &Path) -> Result<Suite>;
+
+/// The name of the suite of our own scripts.
+pub const SERVERS: &str = "servers";
+
+/// All suites: name, where it comes from, how it is made ready.
+pub const ALL: [(&str, &str, Prepare); 7] = [
+    ("CPython", "Debian's libpython3.11-testsuite, Debian's interpreter", cpython::prepare),
+    ("memcached", "t/ of Debian's source package", memcached::prepare),
+    ("libuv", "Debian's source package", libuv::prepare),
+    ("tokio", "the crate's own tests", tokio::prepare),
+    ("netty", "netty-testsuite from Maven Central, its NIO and blocking transports", netty::prepare),
+    ("Go net", "the standard library's net; it makes its own system calls and stays on TCP", go::prepare),
+    (SERVERS, "real servers with their own clients, under load, results checked (tests/servers)", servers::prepare),
+];

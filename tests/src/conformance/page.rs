@@ -1,0 +1,66 @@
+//! `docs/compatibility.md`: what came of all suites, for people who want to know whether their program will run.
+
+use std::fmt::Write as _;
+
+use super::Outcome;
+
+/// Suites by name, where they come from, and what came of them.
+pub type Row<'a> = (&'a str, &'a str, Option<Outcome>);
+
+/// The table alone, as Markdown.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| suite | version | tests | same | better | worse | bytes through rings | seconds, plainly | with Ginnel |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for (name, _, outcome) in rows {
+        let Some(outcome) = outcome else {
+            let _ = writeln!(text, "| {name} | | not run | | | | | | |");
+            continue;
+        };
+        let Outcome { version, tests, better, worse, share, plain_seconds, our_seconds, .. } = outcome;
+        let share = share.map_or("none moved".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        let same = tests - better - worse;
+        let _ = writeln!(
+            text,
+            "| {name} | {version} | {tests} | {same} | {better} | {worse} | {share} | {plain_seconds:.0} | {our_seconds:.0} |"
+        );
+    }
+    text
+}
+
+/// The whole page.
+#[must_use]
+pub fn page(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "# Compatibility\n\n\
+         Other people's test suites, run plainly and with every socket accelerated over loopback, compared test by test.\n\
+         This page is written by `make conformance`; `make conformance CONFORMANCE_ARGS='--only libuv'` repeats one row.\n\n",
+    );
+    text += &table(rows);
+    text += "\n\"Same\": it ended the same way, well or not. Parts in which a test ended otherwise are run three times more, both ways; \
+             \"worse\" is a test that in these three ended well less often with Ginnel, \"better\" one that did so more often. A missing result is a failure. \
+             The suites run as an ordinary user in a network namespace with nothing but loopback in it, every connection a candidate from its first \
+             byte (`GINNEL_AFTER=0`; the default waits for some exchanges). Bytes through rings: of all that the programs moved over sockets \
+             that they made through the C library.\n";
+    for (name, source, outcome) in rows {
+        let Some(outcome) = outcome else { continue };
+        let _ = write!(
+            text,
+            "\n## {name}\n\nFrom: {source}. {} of {} tests pass without Ginnel here.\n",
+            outcome.passed, outcome.tests
+        );
+        for remark in &outcome.remarks {
+            let _ = writeln!(text, "{remark}");
+        }
+        if outcome.unsteady.is_empty() {
+            text += "Every test ended the same way, both ways.\n";
+            continue;
+        }
+        text += "\nTests that did not end the same way in every run:\n\n| test | runs each way | passed plainly | passed with Ginnel |\n|---|---:|---:|---:|\n";
+        for test in &outcome.unsteady {
+            let _ = writeln!(text, "| {} | {} | {} | {} |", test.name.replace('|', "\\|"), test.runs, test.plain, test.ours);
+        }
+    }
+    text
+}
