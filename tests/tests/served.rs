@@ -59,6 +59,22 @@ fn run(stand: &Stand, name: &str) -> Done {
     done
 }
 
+/// The other end's service thread hears of a hand-over at once, whatever it and its program were doing when the connection moved: else a program without the library is started before its
+/// socket is given back to it, and reads a wake-up's byte. Seen in one of seven such runs where the machine is busy.
+#[test]
+fn hand_overs_are_heard_in_a_busy_machine() {
+    let daemon = Daemon::start("");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..6 {
+                    run(&stand(&daemon.socket(), &[("GINNEL_SPIN", "0")]), "vfork_keeps");
+                }
+            });
+        }
+    });
+}
+
 /// Threads, fork, exec, epoll, death: all of them, spinning and asleep at once.
 #[test]
 fn programs_hold_in_a_served_segment() {

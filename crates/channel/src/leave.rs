@@ -37,12 +37,20 @@ impl Endpoint<'_> {
         self.channel().was_left(1 - self.slot().side())
     }
 
-    /// Says in the channel by whom this end's service thread is woken.
-    pub fn show_service(self) {
-        let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
+    /// Says in the channel by whom this end's service thread is woken. False where somebody is in the middle of a send: it is to be said once more, or nobody wakes it.
+    #[must_use]
+    pub fn show_service(self) -> bool {
+        let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return false };
         if matches!(self.slot().stage(), Stage::Settling | Stage::Active) {
             self.channel().service(self.slot().side()).store(u64::from(self.attachment.service_page()), Relaxed);
         }
+        true
+    }
+
+    /// Has it been said, if there is anything to say?
+    #[must_use]
+    pub fn shows_service(self) -> bool {
+        self.attachment.service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
     }
 
     /// Before the program's `connect` to no address: the kernel resets the connection, and the other end is to know that it is meant. The socket lives on, perhaps under other

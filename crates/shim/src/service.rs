@@ -26,7 +26,7 @@ static THREAD: AtomicU32 = AtomicU32::new(0);
 static PAUSES: AtomicU32 = AtomicU32::new(0);
 /// The thread is to run again after them.
 static PAUSED: AtomicBool = AtomicBool::new(false);
-/// How many sockets are settling: the thread then looks often.
+/// Is anything under way that only another look brings to its end: a socket that settles, one whose channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
 static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
@@ -138,12 +138,19 @@ pub fn attend(endpoint: Endpoint<'static>) {
     let stage = endpoint.slot().stage();
     if stage == Stage::Active {
         watch(endpoint);
-    } else if stage == Stage::Settling && start(endpoint.attachment) && SETTLING.swap(1, Ordering::AcqRel) == 0 {
-        ring();
+    } else if stage == Stage::Settling && start(endpoint.attachment) {
+        look_often();
     }
     if FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
         // Nobody would answer the other end while the program does something else.
         ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+    }
+}
+
+/// Something is under way that only another look can bring to its end.
+fn look_often() {
+    if SETTLING.swap(1, Ordering::AcqRel) == 0 {
+        ring();
     }
 }
 
@@ -172,7 +179,9 @@ pub fn watch(endpoint: Endpoint<'static>) {
         // The socket was another slot's, before it was connected anew.
         control(libc::EPOLL_CTL_MOD, endpoint.fd(), events as u32, u64::from(index));
     }
-    endpoint.show_service();
+    if !endpoint.show_service() {
+        look_often();
+    }
 }
 
 /// A slot's last descriptor here is about to be closed.
@@ -539,9 +548,11 @@ fn all(attachment: &'static Attachment) -> Seen {
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {
             serve(index);
         }
-        seen.settling |= slot.stage() == Stage::Settling;
-        seen.leaving |= runtime::endpoint(-1, index)
-            .is_some_and(|endpoint| slot.stage() == Stage::Active && endpoint.wishes() || endpoint.is_leaving());
+        if let Some(endpoint) = runtime::endpoint(-1, index) {
+            let active = slot.stage() == Stage::Active;
+            seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();
+            seen.leaving |= active && endpoint.wishes() || endpoint.is_leaving();
+        }
         seen.shared |= slot.has(flag::SHARED) && slot.may_move();
     }
     seen
@@ -605,6 +616,10 @@ fn serve(index: u32) {
         }
         Stage::Active => {
             watch(endpoint);
+            if !endpoint.shows_service() {
+                // Looked at again soon where it cannot be said now, either.
+                let _ = endpoint.show_service();
+            }
             if endpoint.slot().has(flag::SHARED) {
                 endpoint.heal();
                 take_over(endpoint);
@@ -649,7 +664,7 @@ fn take_over(endpoint: Endpoint<'static>) {
     if page != mine && mine != 0 {
         let process = ginnel_channel::waiter::owner(&attachment.segment, page);
         if !process.is_some_and(|process| attachment.ledger.alive(process)) {
-            endpoint.show_service();
+            let _ = endpoint.show_service();
         }
     }
 }

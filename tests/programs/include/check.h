@@ -90,7 +90,15 @@ static inline void fill(uint8_t *to, size_t at, size_t n, int salt) {
 }
 
 static inline void same(const uint8_t *got, size_t at, size_t n, int salt) {
-    for (size_t i = 0; i < n; i++) CHECK(got[i] == pattern(at + i, salt));
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] == pattern(at + i, salt)) continue;
+        fprintf(stderr, "pid %d: byte %zu of the stream (%zu of %zu received) is %02x, not %02x; then", getpid(), at + i, i, n, got[i], pattern(at + i, salt));
+        for (size_t j = i + 1; j < n && j < i + 16; j++) fprintf(stderr, " %02x", got[j]);
+        fprintf(stderr, ", not");
+        for (size_t j = i + 1; j < n && j < i + 16; j++) fprintf(stderr, " %02x", pattern(at + j, salt));
+        fprintf(stderr, "\n");
+        CHECK(got[i] == pattern(at + i, salt));
+    }
 }
 
 static inline void put_all(int fd, const void *from, size_t n) {
