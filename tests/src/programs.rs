@@ -24,7 +24,7 @@ const DEAF: &str = "deaf";
 const END_WITHIN_SWITCHES: [&str; 2] = ["killed_peer", "pass_to_unshimmed"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
-const NEED_NO_ROOM: [&str; 17] = [
+const NEED_NO_ROOM: [&str; 18] = [
     "edge_once",
     "edge_short_reads",
     "edge_short_writes",
@@ -39,6 +39,7 @@ const NEED_NO_ROOM: [&str; 17] = [
     "preforked_server",
     "processes_share",
     "send_timeout",
+    "signal_storm",
     "signals_interrupt",
     "splice_late",
     "threads_share",

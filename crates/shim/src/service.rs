@@ -578,7 +578,7 @@ impl Paths {
             *self = Self { began: now, ..Self::default() };
         }
         let mut asks = ASKS;
-        for index in own_slots_from(self.next) {
+        for index in fds::slots(self.next) {
             if asks == 0 {
                 self.next = index;
                 return now + ASKS_PAUSE * 1_000_000;
@@ -638,11 +638,7 @@ fn serve(index: u32) {
 
 /// The slots of this process's connections.
 pub fn own_slots() -> impl Iterator<Item = u32> {
-    own_slots_from(0)
-}
-
-fn own_slots_from(first: u32) -> impl Iterator<Item = u32> {
-    (first..SLOTS).filter(|&index| fds::count(index) != 0)
+    fds::slots(0)
 }
 
 /// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.
