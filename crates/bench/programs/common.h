@@ -41,6 +41,7 @@ struct options {
     int connections;
     int nodelay;
     int64_t bytes;      // bytes to stream; 0: for `seconds` instead
+    const char *mark;   // file to make when the sleep begins that is measured; 0: none
 };
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
@@ -85,7 +86,7 @@ static struct options options_of(int argc, char **argv) {
         {"addr", 1, 0, 'a'},  {"mode", 1, 0, 'm'},     {"size", 1, 0, 's'},    {"seconds", 1, 0, 't'},
         {"count", 1, 0, 'n'}, {"warmup", 1, 0, 'w'},   {"pause-us", 1, 0, 'p'}, {"cpu", 1, 0, 'c'},
         {"batch", 1, 0, 'b'}, {"bytes", 1, 0, 'B'},    {"connections", 1, 0, 'C'}, {"nodelay", 1, 0, 'd'},
-        {"peer-cpu", 1, 0, 'P'}, {0}};
+        {"peer-cpu", 1, 0, 'P'}, {"mark", 1, 0, 'M'},  {0}};
     static const char *const modes[] = {"blocking", "epoll", "epoll-edge", "spin"};
     if (argc < 2) die("usage: %s server|client [options]", argv[0]);
     o.role = argv[1];
@@ -96,6 +97,7 @@ static struct options options_of(int argc, char **argv) {
                 if (o.mode == SPIN) die("unknown mode %s", optarg);
             break;
         case 's': o.size = strtoul(optarg, 0, 10); break;
+        case 'M': o.mark = optarg; break;
         case 't': o.seconds = strtod(optarg, 0); break;
         case 'n': o.count = atol(optarg); break;
         case 'w': o.warmup = atol(optarg); break;

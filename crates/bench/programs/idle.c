@@ -17,6 +17,7 @@ static void idle(void) {
     struct epoll_event event;
     uint64_t spurious = 0;
     pause_us(LINGER_MS * 1000);
+    if (o.mark && close(open(o.mark, O_CREAT | O_WRONLY, 0600)) < 0) die("%s", o.mark);
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     uint64_t cpu = cpu_ns(), begin = now_ns(), end = begin + (uint64_t)(o.seconds * 1e9);

@@ -26,11 +26,13 @@ const SHORT: Duration = Duration::from_secs(30);
 const REPORT: &str = "/tmp/report";
 /// Where the workload programs are in a machine.
 const PLACE: &str = "/root";
-/// After so long the programs of [`Work::Idle`] sleep.
-const IDLE_FROM: Duration = Duration::from_secs(10);
-/// For so long they are watched then.
+/// A program of [`Work::Idle`] makes this file in its machine when its sleep begins.
+const MARK: &str = "/tmp/mark";
+/// So long after both have, they are watched …
+const IDLE_FROM: Duration = Duration::from_secs(1);
+/// … for so long.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// Seconds that they sleep, beyond the six of their own: an emulated machine may need a while to set up.
+/// Seconds that they sleep: one may begin later than the other.
 pub const IDLE_SECONDS: u64 = 12;
 
 /// Two running machines. They are killed when this is dropped.
@@ -111,12 +113,19 @@ impl Guests {
         let line = |role: &str| {
             let command = match (work, role) {
                 (Work::Getter, "server") => format!("memcached -l {address} -p {port} -U 0 -t 1 -m 64 -u root"),
+                (Work::Idle, _) => format!("{PLACE}/{program} {role} --addr {address}:{port} {} --mark {MARK}", options.join(" ")),
                 _ => format!("{PLACE}/{program} {role} --addr {address}:{port} {}", options.join(" ")),
             };
-            format!("rm -f {REPORT}; export GINNEL_REPORT={REPORT}; exec {before}{command}")
+            format!("rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; exec {before}{command}")
         };
         let [server, client] = &self.machines;
-        let stop = format!("for p in $(pgrep -f ':{port} |-p {port} '); do [ $p = $$ ] || kill $p; done; true");
+        // It is gone, and has reported, before anything else is done.
+        let stop = format!(
+            "for p in $(pgrep -f ':{port} |-p {port} '); do
+                [ $p = $$ ] || kill $p
+                for i in $(seq 100); do [ -d /proc/$p ] && [ $p != $$ ] || break; sleep 0.1; done
+            done; true"
+        );
         let serving = server.start(&line("server"), patience)?;
         let listens = format!(
             "for i in $(seq 300); do grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1"
@@ -145,8 +154,12 @@ impl Guests {
         Ok((raw, report))
     }
 
-    /// What both machines cost the host while the programs in them sleep: the programs have set up by then, and sleep for long enough.
+    /// What both machines cost the host while the programs in them sleep.
     fn idle_cost(&self) -> Result<Values> {
+        for machine in &self.machines {
+            let asleep = format!("for i in $(seq 300); do [ -e {MARK} ] && exit 0; sleep 0.2; done; exit 1");
+            ensure!(machine.run(&asleep, SHORT * 3)?.status == 0, "the programs that are to sleep do not come to it");
+        }
         std::thread::sleep(IDLE_FROM);
         let (before, begun) = (self.ticks()?, Instant::now());
         std::thread::sleep(IDLE_FOR);
