@@ -54,6 +54,7 @@ programs! {
     close_while_polling
     clone_closes
     confines_itself
+    closed_while_taken_up
     closes_everything
     cork
     daemonizes
@@ -113,6 +114,7 @@ programs! {
     shells
     short_connections
     shutdown_wakes
+    signal_storm
     signals_interrupt
     signals_while_full
     sleeps_left

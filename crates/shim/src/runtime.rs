@@ -6,11 +6,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::attach::{Settings, Standing};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, finish, kernel, reclaim};
+use ginnel_channel::{Attachment, Slot, finish, kernel, reclaim};
 use ginnel_region::sys;
 use libc::c_int;
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
+/// How long another process may take to close what it takes for the last descriptor of a socket, nanoseconds.
+const PATIENCE: u64 = 2_000_000_000;
+
 static IO_URING: AtomicU32 = AtomicU32::new(0);
 
 /// Attaches this process, once.
@@ -158,22 +161,11 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         return None;
     }
     let cookie = kernel::cookie(fd).ok()?;
-    let me = attachment.me();
-    let Some((slot, new)) = attachment.ledger.find_or_claim(cookie, me).or_else(|| {
-        reclaim::reclaim_now_and_then(attachment);
-        attachment.ledger.find_or_claim(cookie, me)
-    }) else {
+    let Some((slot, new)) = take_up(attachment, cookie) else {
         fds::replace(fd, before, Entry::Plain);
         return None;
     };
     let index = attachment.ledger.index(slot);
-    if slot.holder_count() > 4 {
-        slot.purge(&attachment.ledger);
-    }
-    if !slot.hold(me) {
-        fds::replace(fd, before, Entry::Plain);
-        return None;
-    }
     if new {
         crate::sets::fresh(index);
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
@@ -210,6 +202,29 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         crate::service::attend(endpoint);
     }
     Some(endpoint)
+}
+
+/// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed.
+fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slot, bool)> {
+    let me = attachment.me();
+    let end = sys::monotonic_ns() + PATIENCE;
+    loop {
+        let (slot, new) = attachment.ledger.find_or_claim(cookie, me).or_else(|| {
+            reclaim::reclaim_now_and_then(attachment);
+            attachment.ledger.find_or_claim(cookie, me)
+        })?;
+        if slot.holder_count() > 4 {
+            slot.purge(&attachment.ledger);
+        }
+        if slot.take_up(me) {
+            return Some((slot, new));
+        }
+        // Another process is closing what it takes for the last descriptor: the slot is free in a moment.
+        if !slot.has(flag::ENDING) && slot.cookie.load(Ordering::Acquire) == cookie || sys::monotonic_ns() > end {
+            return None;
+        }
+        let _ = kernel::poll(-1, 0, 1);
+    }
 }
 
 /// A socket was duplicated before it had a slot.
@@ -279,6 +294,11 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
         if !endpoint.detach(Reason::HandedOver, 1_000_000_000) {
             return false;
         }
+    }
+    if !endpoint.slot().end(&endpoint.attachment.ledger) {
+        // Whoever was to have it has come meanwhile.
+        endpoint.leave_options();
+        return false;
     }
     endpoint.finish();
     true

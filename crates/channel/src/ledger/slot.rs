@@ -2,7 +2,7 @@
 
 use super::Lock;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// How far a socket has come towards a ring. Only grows, but for [`Stage::Candidate`] again after a detach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,6 +182,8 @@ pub mod flag {
     pub const CORKED: u32 = 1024;
     /// … and the kernel knows.
     pub const KERNEL_CORKED: u32 = 2048;
+    /// Its last descriptor is being closed: nobody takes it up any more.
+    pub const ENDING: u32 = 4096;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -480,10 +482,45 @@ impl Slot {
 
     /// Adds a holder; `false` where there is no room.
     pub fn hold(&self, process: u32) -> bool {
-        if self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1) {
+        if self.is_held_by(process) {
             return true;
         }
         self.holders.iter().any(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    /// Is this process among its holders?
+    pub fn is_held_by(&self, process: u32) -> bool {
+        self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1)
+    }
+
+    /// [`Self::hold`] by a process that has come to the socket by itself: false also where its last descriptor is being closed, as far as who closes it knew.
+    pub fn take_up(&self, process: u32) -> bool {
+        if self.is_held_by(process) {
+            return true;
+        }
+        let held = self.hold(process);
+        // One of the two sees the other: here, and in `end`.
+        fence(Ordering::SeqCst);
+        if self.has(flag::ENDING) {
+            self.let_go(process);
+            return false;
+        }
+        held
+    }
+
+    /// Nobody holds it any more: from here on nobody takes it up. False where somebody has.
+    pub fn end(&self, ledger: &super::Ledger) -> bool {
+        self.set(flag::ENDING, true);
+        fence(Ordering::SeqCst);
+        let held = |holder: &AtomicU32| {
+            let seen = holder.load(Ordering::Acquire);
+            seen != 0 && ledger.alive(seen - 1)
+        };
+        let ends = !self.holders.iter().any(held) && self.forking.load(Ordering::SeqCst) == 0;
+        if !ends {
+            self.set(flag::ENDING, false);
+        }
+        ends
     }
 
     /// Takes holders off that are dead.
