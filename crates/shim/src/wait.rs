@@ -63,13 +63,24 @@ pub struct Limit {
     still: Option<(u64, u64)>,
     /// The call has moved bytes already: a signal ends it, whatever its handler wants of calls that have not.
     pub partial: bool,
+    /// The program's signal mask, where signals are let in only by the call's sleeps ([`for_more`]).
+    mask: Option<libc::sigset_t>,
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        if let Some(mask) = &self.mask {
+            // SAFETY: a mask that the kernel gave.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, core::ptr::null_mut()) };
+        }
+    }
 }
 
 impl Limit {
     /// The limit that the socket option `name` sets, from the first sleep on.
     #[must_use]
     pub fn new(name: c_int) -> Self {
-        Self { name, end: None, still: None, partial: false }
+        Self { name, end: None, still: None, partial: false, mask: None }
     }
 
     /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call, nanoseconds.
@@ -491,12 +502,27 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
 /// How long a writer waits for a reader that takes nothing before it goes on over TCP, nanoseconds.
 const PATIENCE: u64 = 15_000_000;
 
-/// Waits a little for bytes behind those that a receive has looked at and leaves where they are.
+/// Waits a little for bytes behind those that a receive has looked at and leaves where they are. From the first such sleep of a call on no signal comes between two of them: it would
+/// end none, and so not the call.
 pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     let end = limit.end(endpoint.fd());
-    let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec);
-    match ppoll(&mut [], left.or(Some(A_WHILE))) {
+    let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec).unwrap_or(A_WHILE);
+    let mask = limit.mask.get_or_insert_with(|| {
+        // SAFETY: both masks are ours.
+        unsafe {
+            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+                libc::sigdelset(&raw mut all, fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+            before
+        }
+    });
+    // SAFETY: no descriptors; the limit and the mask are ours.
+    let slept = unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const left, core::ptr::from_ref(mask)) };
+    match if slept < 0 { Err(next::errno()) } else { Ok(()) } {
         Err(libc::EINTR) => Woken::Interrupted,
         _ if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
         _ => Woken::Again,
