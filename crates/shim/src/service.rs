@@ -50,8 +50,8 @@ const LEAVING_TICK: u64 = 5;
 const TOKEN_TICK: u64 = 100;
 /// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
 const SHARED_TICK: u64 = 200;
-/// How often otherwise, ms.
-const IDLE_TICK: u64 = 5000;
+/// How often otherwise, ms: sooner than anybody gives up who waits for it and whose wake-up did not reach it.
+const IDLE_TICK: u64 = 1000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
 /// How long it then waits before it tries to join again, at first and at most, nanoseconds.
@@ -163,6 +163,10 @@ pub fn expect() {
     }
 }
 
+fn is_watched(index: u32) -> bool {
+    WATCHED.get(index as usize / 64).is_none_or(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 == 1)
+}
+
 /// Watches the kernel's side of an active channel.
 pub fn watch(endpoint: Endpoint<'static>) {
     if !start(endpoint.attachment) {
@@ -171,7 +175,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
     let index = endpoint.index();
     let Some(word) = WATCHED.get(index as usize / 64) else { return };
     let bit = 1u64 << (index % 64);
-    if word.load(Ordering::Relaxed) & bit != 0 || word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+    if is_watched(index) || word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
         return;
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
@@ -540,22 +544,31 @@ struct Seen {
     leaving: bool,
 }
 
-/// Looks at every slot of this process.
+/// Looks at every slot of this process. Where nothing is due that costs no system call: most are idle.
 fn all(attachment: &'static Attachment) -> Seen {
     let mut seen = Seen::default();
     for index in own_slots() {
+        let Some(endpoint) = runtime::endpoint(-1, index) else { break };
         let slot = attachment.ledger.slot(index);
-        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+        if slot.stage() == Stage::Settling || slot.stage() == Stage::Active && is_due(endpoint) {
             serve(index);
         }
-        if let Some(endpoint) = runtime::endpoint(-1, index) {
-            let active = slot.stage() == Stage::Active;
-            seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();
-            seen.leaving |= active && endpoint.wishes() || endpoint.is_leaving();
-        }
+        let active = slot.stage() == Stage::Active;
+        seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();
+        seen.leaving |= active && endpoint.wishes() || endpoint.is_leaving();
         seen.shared |= slot.has(flag::SHARED) && slot.may_move();
     }
     seen
+}
+
+/// Would [`serve`] find anything to do for an active connection?
+fn is_due(endpoint: Endpoint<'_>) -> bool {
+    !is_watched(endpoint.index())
+        || !endpoint.shows_service()
+        || endpoint.slot().has(flag::SHARED)
+        || endpoint.asked_to_freeze()
+        || endpoint.wants_service()
+        || endpoint.is_leaving()
 }
 
 /// A round of looks at the paths of all connections, which may take several turns.
