@@ -47,12 +47,19 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn kill_serving(&self) -> Result<()> {
+    /// The process that serves.
+    ///
+    /// # Errors
+    /// Where it has not started.
+    pub fn pid(&self) -> Result<u32> {
         let log = self.log();
         let line = log.lines().rfind(|line| line.contains("event=started")).context("it has not started")?;
-        let pid = line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")?;
+        line.split(" pid=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).context("no pid in its log")
+    }
+
+    fn kill_serving(&self) -> Result<()> {
         // SAFETY: touches no memory; its number is its own as long as its keeper, our child, waits for it.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+        unsafe { libc::kill(libc::pid_t::try_from(self.pid()?)?, libc::SIGKILL) };
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
+use ginnel_guest::host::Host;
 use ginnel_guest::machine::{self, Guest};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -56,18 +57,21 @@ impl fmt::Display for Life {
     }
 }
 
+/// So many seconds something is watched.
+const IDLE: u64 = 4;
+
+/// The processor time that a process has used, in hundredths of a second.
+fn used(pid: u32) -> u64 {
+    // Fields 14 and 15; the name before them may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields: Vec<u64> = stat.rsplit(')').next().expect("a name").split(' ').map(|field| field.parse().unwrap_or(0)).collect();
+    fields[12] + fields[13]
+}
+
 fn life(guest: &Guest, port: u16) -> Life {
-    const IDLE: u64 = 4;
-    // Fields 14 and 15, in hundredths of a second; the name before them may hold anything.
-    let used = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", guest.pid())).expect("it runs");
-        let fields: Vec<u64> =
-            stat.rsplit(')').next().expect("a name").split(' ').map(|field| field.parse().unwrap_or(0)).collect();
-        fields[12] + fields[13]
-    };
-    let (before, rung) = (used(), interrupts(guest));
+    let (before, rung) = (used(guest.pid()), interrupts(guest));
     std::thread::sleep(Duration::from_secs(IDLE));
-    let (host, interrupts) = ((used() - before) / IDLE, (interrupts(guest) - rung) / IDLE);
+    let (host, interrupts) = ((used(guest.pid()) - before) / IDLE, (interrupts(guest) - rung) / IDLE);
 
     let began = Instant::now();
     guest.sh("dd if=/dev/zero bs=1M count=40 2>/dev/null | md5sum");
@@ -107,5 +111,58 @@ fn doorbells_without_end() {
     println!("doorbells rung: {} a second\nbefore: {before}\nduring: {during}\nafter: {after}", rung / SECONDS);
     // It arrived; and nothing of it was queued up for later.
     assert!(during.interrupts > before.interrupts + 500 && after.interrupts < 100, "{before}; {during}; {after}");
+    lab.assert_healthy();
+}
+
+/// What the host is like, for some seconds: what `ginneld` and a program of the segment take of a processor (percent of one), how many doorbells are passed on to the host's programs a
+/// second, and a round trip of two of them that sleep in between (median, µs).
+struct HostLife {
+    daemon: u64,
+    program: u64,
+    relayed: u64,
+    trip: u64,
+}
+
+impl fmt::Display for HostLife {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { daemon, program, relayed, trip } = self;
+        write!(f, "ginneld {daemon} %, a program {program} % of a processor, {relayed} relayed a second, {trip} µs round trip")
+    }
+}
+
+fn host_life(lab: &Lab, host: &Host, port: u16) -> HostLife {
+    let relayed = || lab.daemon.metric("ginneld_relayed_wakeups_total{segment=\"t\",kind=\"to_host\"}").unwrap_or(0);
+    let run = format!("GINNEL_SPIN=0 exec ginnel run --segment {} -- ./pingpong", lab.daemon.host_socket("t").display());
+    let serving = host.start(&format!("{run} serve {port}")).expect("started");
+    let asking = host.start(&format!("{run} ask 10.77.0.100 {port} 600 10")).expect("started");
+    std::thread::sleep(Duration::from_secs(1));
+    let daemon = lab.daemon.pid().expect("it serves");
+    let before = (used(daemon), used(serving.pid()), relayed());
+    std::thread::sleep(Duration::from_secs(IDLE));
+    let now = (used(daemon), used(serving.pid()), relayed());
+    let trip = asking.finish(PATIENCE).expect("well").trim().parse().expect("a number");
+    serving.finish(PATIENCE).expect("well");
+    HostLife { daemon: (now.0 - before.0) / IDLE, program: (now.1 - before.1) / IDLE, relayed: (now.2 - before.2) / IDLE, trip }
+}
+
+/// The same towards the host: the daemon passes on what it takes, and everything goes on working.
+#[test]
+fn doorbells_of_the_host_without_end() {
+    const SECONDS: u64 = 20;
+    let _alone = machine::alone();
+    let lab = Lab::boot(1, true, &[]);
+    let Some(host) = lab.host() else { return };
+    let before = host_life(&lab, &host, 6000);
+
+    let flood = lab.guests[0].start(&format!("./device flood /dev/ginnel0 0 {SECONDS}"), PATIENCE * 2).expect("started");
+    std::thread::sleep(Duration::from_secs(1));
+    let during = host_life(&lab, &host, 6001);
+    let rung: u64 = flood.finish().expect("an answer").good().expect("well").trim().parse().expect("a number");
+
+    std::thread::sleep(Duration::from_secs(1));
+    let after = host_life(&lab, &host, 6002);
+    println!("doorbells rung: {} a second\nbefore: {before}\nduring: {during}\nafter: {after}", rung / SECONDS);
+    // It arrived; and nothing of it was queued up for later.
+    assert!(during.relayed > before.relayed + 50 && after.relayed < 50, "{before}; {during}; {after}");
     lab.assert_healthy();
 }

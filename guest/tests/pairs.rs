@@ -44,6 +44,22 @@ fn netcat(lab: &Lab) {
     }
 }
 
+/// The first machine sleeps by doorbells, which the second, that has lost its driver, cannot ring: small messages with both asleep, and a stream each way.
+fn with_one_driver_alone(lab: &Lab) {
+    let (one, two) = (&lab.guests[0], &lab.guests[1]);
+    two.sh("cd /sys/class/ginnel/ginnel0/device && basename $(pwd -P) >/sys/bus/pci/drivers/ginnel/unbind");
+    let no_spin = "rm -f report; GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run --";
+    for (server, client, address, port) in [(one, two, "10.77.0.1", 6000), (two, one, "10.77.0.2", 6001)] {
+        let serving = server.start(&format!("{no_spin} ./pingpong serve {port}"), PATIENCE).expect("started");
+        client.sh(&format!("{no_spin} ./pingpong ask {address} {port} 100 5"));
+        serving.finish().expect("ended").good().expect("well");
+        for guest in [one, two] {
+            assert!(reported(guest, "ring_in") >= 64 * 80, "{}", guest.sh("cat report"));
+        }
+    }
+    netcat(lab);
+}
+
 #[test]
 fn netcat_between_two_guests_without_the_driver() {
     let _alone = machine::alone();
@@ -57,6 +73,7 @@ fn netcat_between_two_guests() {
     let _alone = machine::alone();
     let lab = Lab::boot(2, true, &["nc"]);
     netcat(&lab);
+    with_one_driver_alone(&lab);
     lab.assert_healthy();
 }
 
