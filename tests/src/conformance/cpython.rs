@@ -73,7 +73,7 @@ fn suite(base: &Path, modules: &[&str]) -> Result<Suite> {
             "-i",
             "*VSOCK*",
             "--timeout",
-            "120",
+            "300",
             "--junit-xml",
             &format!("{RESULTS}/results.xml"),
             module,
@@ -81,7 +81,7 @@ fn suite(base: &Path, modules: &[&str]) -> Result<Suite> {
         .map(str::to_owned)
         .to_vec(),
         dir: None,
-        limit: Duration::from_secs(600),
+        limit: Duration::from_secs(360),
         reader: Reader::Junit,
     });
     Ok(Suite { version: format!("3.11 (Debian {version})"), remarks: Vec::new(), parts: parts.collect() })

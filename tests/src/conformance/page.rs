@@ -53,6 +53,9 @@ pub fn page(rows: &[Row]) -> String {
         for remark in &outcome.remarks {
             let _ = writeln!(text, "{remark}");
         }
+        if !outcome.missing.is_empty() {
+            let _ = writeln!(text, "Not compared, as they told no results without Ginnel either: {}.", outcome.missing.join(", "));
+        }
         if outcome.unsteady.is_empty() {
             text += "Every test ended the same way, both ways.\n";
             continue;
