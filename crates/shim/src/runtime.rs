@@ -216,14 +216,17 @@ fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slo
         if slot.holder_count() > 4 {
             slot.purge(&attachment.ledger);
         }
-        if slot.take_up(me) {
-            return Some((slot, new));
+        let before = slot.is_held_by(me);
+        match slot.take_up(me) {
+            Some(held) if slot.cookie.load(Ordering::Acquire) == cookie => return held.then_some((slot, new)),
+            // It was freed meanwhile, and is another socket's.
+            Some(_) if !before => drop(slot.let_go(me)),
+            // Another process closes what it takes for the last descriptor: the slot is free in a moment, or the socket's for good.
+            _ => drop(kernel::poll(-1, 0, 1)),
         }
-        // Another process is closing what it takes for the last descriptor: the slot is free in a moment.
-        if !slot.has(flag::ENDING) && slot.cookie.load(Ordering::Acquire) == cookie || sys::monotonic_ns() > end {
+        if sys::monotonic_ns() > end {
             return None;
         }
-        let _ = kernel::poll(-1, 0, 1);
     }
 }
 

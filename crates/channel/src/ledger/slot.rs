@@ -493,19 +493,19 @@ impl Slot {
         self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1)
     }
 
-    /// [`Self::hold`] by a process that has come to the socket by itself: false also where its last descriptor is being closed, as far as who closes it knew.
-    pub fn take_up(&self, process: u32) -> bool {
+    /// [`Self::hold`] by a process that has come to the socket by itself. `None`: its last descriptor is being closed, as far as who closes it knew; look again.
+    pub fn take_up(&self, process: u32) -> Option<bool> {
         if self.is_held_by(process) {
-            return true;
+            return Some(true);
         }
         let held = self.hold(process);
         // One of the two sees the other: here, and in `end`.
         fence(Ordering::SeqCst);
         if self.has(flag::ENDING) {
             self.let_go(process);
-            return false;
+            return None;
         }
-        held
+        Some(held)
     }
 
     /// Nobody holds it any more: from here on nobody takes it up. False where somebody has.
