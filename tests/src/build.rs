@@ -68,6 +68,20 @@ pub fn static_program(name: &str) -> PathBuf {
     compile(name, &format!("{name}-static"), &["-static"])
 }
 
+/// The same as programs of Go are: known by a note, and making its system calls itself.
+#[must_use]
+pub fn like_go(name: &str) -> PathBuf {
+    compile(name, &format!("{name}-go"), &["-DLIKE_GO"])
+}
+
+/// The same with another C library, where there is a compiler for it (Debian: musl-tools). The kernel's headers are those of the system.
+#[must_use]
+pub fn musl_program(name: &str) -> Option<PathBuf> {
+    let known = std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| folder.join("musl-gcc").exists());
+    let machine = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    known.then(|| compile_by("musl-gcc", name, &format!("{name}-musl"), &["-idirafter", "/usr/include", "-idirafter", &machine]))
+}
+
 fn newest(dir: &Path) -> SystemTime {
     std::fs::read_dir(dir)
         .expect("tests/programs is there")
@@ -78,6 +92,10 @@ fn newest(dir: &Path) -> SystemTime {
 }
 
 fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
+    compile_by("cc", name, output, more)
+}
+
+fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let programs = tests_dir().join("programs");
@@ -97,7 +115,7 @@ fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
     }
     // Under another name first: a program that another test is running is never written to.
     let fresh = dir.join(format!("{output}.{}", std::process::id()));
-    let compiled = Command::new("cc")
+    let compiled = Command::new(compiler)
         .args(["-D_GNU_SOURCE", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-I"])
         .arg(programs.join("include"))
         .args(more)
@@ -106,7 +124,7 @@ fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
         .arg(&source)
         .arg("-lpthread")
         .output()
-        .expect("cc runs (Debian: gcc, libc6-dev)");
+        .unwrap_or_else(|error| panic!("{compiler} runs (Debian: gcc, libc6-dev): {error}"));
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
     std::fs::rename(&fresh, &done).expect("a file can be renamed");
     done

@@ -87,7 +87,8 @@ pub fn stand(name: &str, way: Option<&Way>) -> Stand {
 /// # Errors
 /// When it does not end in time: what was seen of it.
 pub fn run(stand: &Stand, name: &str) -> Result<Done, String> {
-    let _ = (build::program("echo_raw"), build::static_program("echo_raw"));
+    let echo = "echo_raw";
+    let _ = (build::program(echo), build::static_program(echo), build::like_go(echo), build::musl_program(echo));
     let program = build::program(name);
     let mut command = stand.command(&program);
     // Where it finds the other programs, if it starts any.

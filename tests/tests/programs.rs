@@ -70,6 +70,7 @@ programs! {
     exec_keeps
     exit_without_close
     fork_fails
+    foreign_children
     forks_beside_busy_sets
     full_connection
     half_close
@@ -122,7 +123,6 @@ programs! {
     splice_late
     splice_then_pass
     splice_through
-    static_child
     stdio
     threads_on_one_set
     threads_share

@@ -40,6 +40,7 @@ pub mod ledger;
 pub mod path;
 pub mod place;
 pub mod policy;
+pub mod program;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// The ledgers that may be written to: one's own; for root every user's, unless one directory is named.
 fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
-    let everybody = crate::exec::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
+    let everybody = ginnel_region::sys::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
     let all = if everybody { directories() } else { vec![default_directory()] };
     let mut found = Vec::new();
     for directory in all {

@@ -198,7 +198,7 @@ fn directory(path: &Path) -> Finding {
         }
         Err(error) => return Finding::wrong(check, format!("{shown}: {error}"), "name another with GINNEL_DIR"),
     };
-    let (me, mode) = (crate::exec::effective_ids().0, meta.permissions().mode() & 0o7777);
+    let (me, mode) = (ginnel_region::sys::effective_ids().0, meta.permissions().mode() & 0o7777);
     if !meta.is_dir() {
         Finding::wrong(check, format!("{shown} is no directory"), "remove it, or name another with GINNEL_DIR")
     } else if meta.uid() != me && me != 0 {

@@ -28,21 +28,6 @@ pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Effective user and group.
-pub fn effective_ids() -> (u32, u32) {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { (libc::geteuid(), libc::getegid()) }
-}
-
-/// Has the file capabilities (capabilities(7)) that it gives to whoever runs it?
-pub fn has_capabilities(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
-    // SAFETY: two terminated strings; with size 0 nothing is written.
-    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
-}
-
 /// May this process execute the file?
 pub fn is_executable(path: &Path) -> bool {
     let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {

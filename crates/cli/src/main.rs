@@ -22,7 +22,6 @@ mod address;
 mod args;
 mod detach;
 mod doctor;
-mod elf;
 mod exec;
 mod generate;
 mod name;

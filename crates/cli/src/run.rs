@@ -1,13 +1,13 @@
 //! `ginnel run`: becomes the program, with the shim preloaded.
 
 use crate::args::Run;
-use crate::elf::{self, Unreachable};
 use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
 use ginnel_channel::join::is_socket;
+use ginnel_channel::program::{self, Unreachable};
 use ginnel_region::device;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -28,17 +28,18 @@ pub fn run(args: &Run) -> i32 {
         return OWN;
     };
     let file = find(program);
-    let finding = file.as_deref().and_then(elf::look);
-    let musl = finding.as_ref().is_some_and(|finding| finding.why == Unreachable::Musl);
-    let environment = match environment(args, !musl) {
+    let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
+    let environment = match environment(args, !finding.is_some_and(|finding| finding.why.refuses())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
             return OWN;
         }
     };
-    if let Some(finding) = finding {
-        eprintln!("ginnel: {} {}: it stays on TCP", finding.file.display(), finding.why);
+    if let (Some(finding), Some(name)) = (finding, name) {
+        let decided = finding.interpreter().unwrap_or(&name);
+        eprintln!("ginnel: {} {}: it stays on TCP", decided.to_string_lossy(), finding.why);
     }
     let errno = exec::exec(&args.command, environment);
     let error = std::io::Error::from_raw_os_error(errno);

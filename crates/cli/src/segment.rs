@@ -71,7 +71,7 @@ fn make_directory(directory: &Path) -> Result<()> {
         }
     }
     let meta = fs::metadata(directory).with_context(|| shown.to_string())?;
-    let (me, _) = crate::exec::effective_ids();
+    let (me, _) = ginnel_region::sys::effective_ids();
     ensure!(meta.is_dir(), "{shown} is no directory; name another with GINNEL_DIR");
     ensure!(meta.uid() == me || me == 0, "{shown} belongs to user {}; name another directory with GINNEL_DIR", meta.uid());
     Ok(())

@@ -32,6 +32,6 @@ pub fn all() -> Vec<(String, PathBuf)> {
 /// In a directory that everybody can write to, anybody may have been there first.
 fn trusted(run_dir: &Path) -> bool {
     let open = run_dir.parent().and_then(|parent| parent.metadata().ok()).is_none_or(|meta| meta.mode() & 0o002 != 0);
-    let (me, _) = crate::exec::effective_ids();
+    let (me, _) = ginnel_region::sys::effective_ids();
     !open || run_dir.metadata().is_ok_and(|meta| meta.uid() == me || meta.uid() == 0)
 }

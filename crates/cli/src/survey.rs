@@ -45,7 +45,7 @@ pub struct Survey {
 impl Survey {
     /// Of a directory that may not be there.
     pub fn new(directory: PathBuf) -> Self {
-        let own = directory.metadata().is_ok_and(|meta| meta.uid() == crate::exec::effective_ids().0);
+        let own = directory.metadata().is_ok_and(|meta| meta.uid() == ginnel_region::sys::effective_ids().0);
         Self { directory, own, ledger: None, regions: HashMap::new(), attachments: HashMap::new(), elsewhere: BTreeSet::new() }
     }
 

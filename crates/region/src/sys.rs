@@ -386,6 +386,21 @@ pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
     unsafe { raw(Sysno::pread64, [fd as usize, buffer.as_mut_ptr() as usize, buffer.len(), offset as usize, 0, 0]) }
 }
 
+/// Has the file an extended attribute of that name (`fgetxattr(2)`)?
+#[must_use]
+pub fn has_attribute(fd: i32, name: &CStr) -> bool {
+    // SAFETY: a terminated string; with size 0 nothing is written.
+    unsafe { raw(Sysno::fgetxattr, [fd as usize, name.as_ptr() as usize, 0, 0, 0, 0]) }.is_ok_and(|len| len > 0)
+}
+
+/// Effective user and group.
+#[must_use]
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: no arguments, cannot fail.
+    let id = |number| unsafe { raw(number, [0; 6]) }.map_or(0, |id| id as u32);
+    (id(Sysno::geteuid), id(Sysno::getegid))
+}
+
 /// `write(2)`.
 ///
 /// # Errors

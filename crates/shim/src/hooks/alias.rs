@@ -1,5 +1,5 @@
 //! Other names under which the C library exports the same functions.
-use super::{fd, io, limits, make, process, ready, sock, stdio};
+use super::{exec, fd, io, limits, make, process, ready, sock, stdio};
 use libc::{FILE, c_char, c_int, c_void, fd_set, iovec, nfds_t, off64_t, pid_t, pollfd, rlimit64, sockaddr, socklen_t, timeval};
 
 /// Each alias is the named hook of the named module, with the same arguments.
@@ -41,5 +41,5 @@ aliases! {
     fn prlimit(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int = limits::prlimit64;
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = stdio::fdopen;
     fn _IO_fclose(file: *mut FILE) -> c_int = stdio::fclose;
-    fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = process::popen;
+    fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = exec::popen;
 }

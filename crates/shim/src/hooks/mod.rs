@@ -25,6 +25,8 @@
 compile_error!("the shim knows the calling conventions and the C library of x86-64 and aarch64 Linux with glibc only");
 
 mod alias;
+mod environment;
+mod exec;
 mod fd;
 mod io;
 mod limits;

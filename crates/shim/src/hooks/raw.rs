@@ -126,8 +126,8 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             libc::SYS_epoll_pwait => ready::epoll_pwait(int(a), pointer(b), int(c), int(d), pointer(e)).into(),
             libc::SYS_epoll_pwait2 => ready::epoll_pwait2(int(a), pointer(b), int(c), pointer(d), pointer(e)).into(),
 
-            libc::SYS_execve => super::process::execve(pointer(a), pointer(b), pointer(c)).into(),
-            libc::SYS_execveat => super::process::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
+            libc::SYS_execve => super::exec::execve(pointer(a), pointer(b), pointer(c)).into(),
+            libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
             libc::SYS_seccomp if int(a) != GET_ACTION && int(a) != GET_SIZES => {

@@ -3,8 +3,7 @@
 //! Stable Rust cannot define a variadic function. These only need a look at the arguments before the C library's function runs, so each
 //! is a few instructions that save every register that may hold an argument, call a Rust function with what was saved, restore
 //! them, and jump to the address that it gave.
-use super::process::{executing, executing_file};
-use super::{bypass, keeping_errno, set_errno};
+use super::{bypass, exec, keeping_errno, set_errno};
 use crate::next::address;
 use crate::ops;
 use core::arch::naked_asm;
@@ -35,11 +34,11 @@ macro_rules! forwarded {
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             extern "C" fn before(registers: *const *mut c_void, stack: *const *mut c_void) -> *mut c_void {
-                if !bypass() {
-                    // SAFETY: called only from the instructions below, on a call of the function of this name.
-                    keeping_errno(|| unsafe { $before(&Arguments { registers, stack }) });
+                // SAFETY: called only from the instructions below, on a call of the function of this name.
+                match unsafe { $before(&Arguments { registers, stack }) } {
+                    Next::Library => address::$name().unwrap_or(absent as *mut c_void),
+                    Next::Failed => failed as *mut c_void,
                 }
-                address::$name().unwrap_or(absent as *mut c_void)
             }
             #[cfg(target_arch = "x86_64")]
             naked_asm!(
@@ -132,45 +131,87 @@ extern "C" fn absent() -> c_int {
     -1
 }
 
+/// What follows a look at the arguments.
+enum Next {
+    /// The C library's function.
+    Library,
+    /// Nothing: the call has failed, and `errno` says why.
+    Failed,
+}
+
+extern "C" fn failed() -> c_int {
+    -1
+}
+
+/// Longer lists of arguments than this go to the C library as they are.
+const LIST_MAX: usize = 512;
+
+/// The arguments from the second on, as a list that ends with a null pointer, and the number of what follows it.
+///
+/// # Safety
+/// The arguments from the second on end with a null pointer.
+unsafe fn list(arguments: &Arguments) -> Option<([*const c_char; LIST_MAX], usize)> {
+    let mut list = [core::ptr::null(); LIST_MAX];
+    for (i, place) in list.iter_mut().enumerate() {
+        // SAFETY: not beyond the null pointer.
+        *place = unsafe { arguments.at(i + 1) }.cast::<c_char>().cast_const();
+        if place.is_null() {
+            return Some((list, i + 2));
+        }
+    }
+    None
+}
+
 /// # Safety
 /// `arguments` are those of an `execl`.
-unsafe fn program(arguments: &Arguments) {
-    // SAFETY: the first is the path.
-    unsafe { executing(arguments.at(0).cast::<c_char>(), -1, super::process::environment()) }
+unsafe fn program(arguments: &Arguments) -> Next {
+    // SAFETY: the first is the path, then the list.
+    unsafe {
+        let Some((list, _)) = list(arguments) else { return Next::Library };
+        exec::execv(arguments.at(0).cast(), list.as_ptr());
+    }
+    Next::Failed
 }
 
 /// # Safety
 /// `arguments` are those of an `execlp`.
-unsafe fn program_file(arguments: &Arguments) {
-    // SAFETY: the first is the file's name.
-    unsafe { executing_file(arguments.at(0).cast::<c_char>(), super::process::environment()) }
+unsafe fn program_file(arguments: &Arguments) -> Next {
+    // SAFETY: the first is the file's name, then the list.
+    unsafe {
+        let Some((list, _)) = list(arguments) else { return Next::Library };
+        exec::execvp(arguments.at(0).cast(), list.as_ptr());
+    }
+    Next::Failed
 }
 
 /// # Safety
 /// `arguments` are those of an `execle`.
-unsafe fn program_with_environment(arguments: &Arguments) {
-    let mut index = 1;
-    // SAFETY: the program's arguments end with a null pointer, and the environment follows it.
+unsafe fn program_with_environment(arguments: &Arguments) -> Next {
+    // SAFETY: the first is the path, then the list, and the environment follows.
     unsafe {
-        while !arguments.at(index).is_null() {
-            index += 1;
-        }
-        executing(arguments.at(0).cast::<c_char>(), -1, arguments.at(index + 1).cast::<*const c_char>());
+        let Some((list, after)) = list(arguments) else { return Next::Library };
+        exec::execve(arguments.at(0).cast(), list.as_ptr(), arguments.at(after).cast::<*const c_char>());
     }
+    Next::Failed
 }
 
 /// # Safety
 /// `arguments` are those of a `dprintf`.
-unsafe fn printing(arguments: &Arguments) {
-    // SAFETY: the first is the descriptor, an int in the low half of its register.
-    ops::io::hand_over(unsafe { arguments.at(0) }.addr() as c_int);
+unsafe fn printing(arguments: &Arguments) -> Next {
+    if !bypass() {
+        // SAFETY: the first is the descriptor, an int in the low half of its register.
+        let fd = unsafe { arguments.at(0) }.addr() as c_int;
+        keeping_errno(|| ops::io::hand_over(fd));
+    }
+    Next::Library
 }
 
 /// # Safety
 /// `arguments` are those of a `prctl`.
-unsafe fn controlling(arguments: &Arguments) {
+unsafe fn controlling(arguments: &Arguments) -> Next {
     // SAFETY: the first is what it is to do, an int in the low half of its register.
-    if unsafe { arguments.at(0) }.addr() as c_int == libc::PR_SET_SECCOMP {
-        ops::process::confined();
+    if !bypass() && unsafe { arguments.at(0) }.addr() as c_int == libc::PR_SET_SECCOMP {
+        keeping_errno(ops::process::confined);
     }
+    Next::Library
 }

@@ -50,6 +50,7 @@ extern "C" fn after(result: c_long) -> c_int {
     let (depth, parent) = DEPTH.get();
     ASIDE.fetch_sub(1, Ordering::Relaxed);
     DEPTH.set((depth.saturating_sub(1), parent));
+    super::environment::drop_copy();
     if result < 0 {
         // An errno, so it fits.
         set_errno(-result as c_int);

@@ -3,12 +3,12 @@
 //!
 //! The child itself must not: what it opens or closes on the way would be in its own table, and remembered in the memory of both. So the parent's service thread
 //! does it, by the parent's descriptors, while the child waits.
-use super::process::{keeps_shim, surviving};
+use super::process::{Program, surviving};
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use ginnel_channel::kernel;
 use ginnel_channel::ledger::flag;
-use libc::{c_char, c_int};
+use libc::c_int;
 use std::sync::atomic::Ordering;
 
 /// In such a child: `fd`, in its own table, will be open in another program.
@@ -31,13 +31,9 @@ pub fn kept(fd: c_int) {
     }
 }
 
-/// In such a child, before an exec of `path`, or of `fd` where `path` is null.
-///
-/// # Safety
-/// As for `execve`.
-pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_char) {
-    // SAFETY: the caller's promise.
-    if runtime::attachment().is_some() && !unsafe { keeps_shim(path, fd, envp) } {
+/// In such a child, before an exec of `program`.
+pub fn executing(program: Program) {
+    if runtime::attachment().is_some() && !program.keeps_shim() {
         surviving().for_each(|(fd, _)| kept(fd));
     }
 }

@@ -3,6 +3,7 @@ use crate::fds::{self, Entry};
 use crate::{membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
+use ginnel_channel::program::{self, Unreachable};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -163,12 +164,72 @@ pub fn fork_child() {
     }
 }
 
-/// Before an `exec*` of `path` (null for fexecve of `fd`) with environment `envp`: where the new program will not have the shim (static, setuid, LD_PRELOAD gone),
-/// sockets that survive the exec are handed over.
+/// What a program that is about to be executed will have of this library.
+#[derive(Clone, Copy, Default)]
+pub struct Program {
+    preloaded: bool,
+    found: Option<Unreachable>,
+}
+
+impl Program {
+    /// The program at `path` (null: the open file `fd`), executed with the environment `envp`.
+    ///
+    /// # Safety
+    /// As for `execve`, or for `fexecve`.
+    pub unsafe fn of(path: *const c_char, fd: c_int, envp: *const *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if unsafe { preload(envp) }.is_none() {
+            return Self::default();
+        }
+        // SAFETY: a terminated string by the caller's promise.
+        let finding = if path.is_null() { program::look_at(fd) } else { program::look(unsafe { CStr::from_ptr(path) }) };
+        Self { preloaded: true, found: finding.map(|finding| finding.why) }
+    }
+
+    /// Will the library be there, and see what the program does?
+    pub fn keeps_shim(self) -> bool {
+        self.preloaded && self.found.is_none()
+    }
+
+    /// Must the library not be named to it?
+    pub fn refuses_shim(self) -> bool {
+        self.found.is_some_and(Unreachable::refuses)
+    }
+}
+
+/// The preloads in an environment, if this library is among them: which variable it is, and what it says.
 ///
 /// # Safety
-/// As for `execve`.
-pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_char) {
+/// `envp` is null or a null-terminated array of strings.
+pub unsafe fn preload<'a>(envp: *const *const c_char) -> Option<(usize, &'a [u8])> {
+    if envp.is_null() {
+        return None;
+    }
+    let mut index = 0;
+    let mut found = None;
+    // SAFETY: the caller's promise; nothing behind the null pointer is read.
+    unsafe {
+        while let place = envp.add(index).read()
+            && !place.is_null()
+        {
+            if let Some(list) = CStr::from_ptr(place).to_bytes().strip_prefix(b"LD_PRELOAD=")
+                && is_named(list)
+            {
+                found = Some((index, list));
+            }
+            index += 1;
+        }
+    }
+    found
+}
+
+/// Does it name this library?
+pub fn is_named(list: &[u8]) -> bool {
+    list.windows(11).any(|part| part == b"ginnel_shim")
+}
+
+/// Before an `exec*` of `program`: where it will not have the shim (static, setuid, LD_PRELOAD gone), sockets that survive the exec are handed over.
+pub fn executing(program: Program) {
     if runtime::attachment().is_none() || !own::is_ours_by_number() {
         return;
     }
@@ -177,8 +238,7 @@ pub unsafe fn executing(path: *const c_char, fd: c_int, envp: *const *const c_ch
         attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, true);
     }
     sets::untag();
-    // SAFETY: the caller's promise.
-    if !unsafe { keeps_shim(path, fd, envp) } {
+    if !program.keeps_shim() {
         hand_over_inherited();
     }
     service::stand_still();
@@ -196,17 +256,12 @@ pub fn not_executed() {
     }
 }
 
-/// Before `posix_spawn`, `system`, `popen` of a program: likewise. `path` null: /bin/sh.
-///
-/// # Safety
-/// As for `posix_spawn`.
-pub unsafe fn spawning(path: *const c_char, envp: *const *const c_char) {
+/// Before `posix_spawn`, `system`, `popen` of a program: likewise.
+pub fn spawning(program: Program) {
     if runtime::attachment().is_none() {
         return;
     }
-    let path = if path.is_null() { c"/bin/sh".as_ptr() } else { path };
-    // SAFETY: the caller's promise.
-    if unsafe { keeps_shim(path, -1, envp) } {
+    if program.keeps_shim() {
         mark_inherited();
     } else {
         sets::lend_inherited();
@@ -254,67 +309,6 @@ fn hand_over_inherited() {
             _ => {}
         }
     }
-}
-
-/// Will the program have the shim: is it preloaded, and is the program dynamic and not privileged?
-///
-/// # Safety
-/// As for `execve`.
-pub(super) unsafe fn keeps_shim(path: *const c_char, fd: c_int, envp: *const *const c_char) -> bool {
-    let mut preloaded = false;
-    let mut place = envp;
-    // SAFETY: `envp` is null or a null-terminated array of strings.
-    unsafe {
-        while !place.is_null() && !(*place).is_null() {
-            let variable = CStr::from_ptr(*place).to_bytes();
-            preloaded |= variable.starts_with(b"LD_PRELOAD=") && variable.windows(11).any(|part| part == b"ginnel_shim");
-            place = place.add(1);
-        }
-    }
-    if !preloaded {
-        return false;
-    }
-    let (file, opened) = if path.is_null() {
-        (fd, false)
-    } else {
-        // SAFETY: a terminated string.
-        match sys::openat(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }, libc::O_RDONLY, 0) {
-            Ok(file) => (file, true),
-            // Unreadable, but perhaps executable: nothing is known of it.
-            Err(libc::EACCES) => return false,
-            // The exec will fail, or searches the path itself.
-            Err(_) => return true,
-        }
-    };
-    let dynamic = is_dynamic(file);
-    if opened {
-        sys::close(file);
-    }
-    dynamic
-}
-
-fn is_dynamic(file: c_int) -> bool {
-    const PT_INTERP: u32 = 3;
-    let Ok(stat) = sys::fstat(file) else { return false };
-    if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-        return false;
-    }
-    let mut head = [0u8; 4096];
-    // SAFETY: the buffer is writable for its length.
-    let got = unsafe { sys::raw(syscalls::Sysno::pread64, [file as usize, head.as_mut_ptr() as usize, head.len(), 0, 0, 0]) };
-    let head = head.get(..got.unwrap_or(0)).unwrap_or(&[]);
-    if head.starts_with(b"#!") {
-        // Interpreters that are not dynamic are rare.
-        return true;
-    }
-    let number = |at: usize, len: usize| {
-        head.get(at..at + len).map(|bytes| bytes.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)))
-    };
-    if !head.starts_with(b"\x7fELF\x02") {
-        return false;
-    }
-    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else { return false };
-    (0..count).any(|i| number((table + i * size) as usize, 4) == Some(u64::from(PT_INTERP)))
 }
 
 /// `fds` are about to be sent as SCM_RIGHTS over the unix socket `over`.

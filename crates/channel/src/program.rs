@@ -1,0 +1,456 @@
+//! Whether a program can have the preloaded library, from its file: ELF header, program headers and notes (elf(5)), the `#!` line of scripts (execve(2)),
+//! permission bits and file capabilities.
+//!
+//! Takes no memory from an allocator: it is asked in children of `vfork`, too. A file that changes meanwhile gives a wrong answer and does no harm.
+
+use ginnel_region::sys;
+use std::ffi::CStr;
+use std::fmt;
+
+/// Why a program cannot have the library, or need not be thought to have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreachable {
+    /// No dynamic linker is named in it.
+    Static,
+    /// Written in Go, which makes its system calls itself.
+    Go,
+    /// 32-bit where this is 64-bit, say.
+    OtherClass,
+    /// For another processor.
+    OtherMachine,
+    /// Linked with musl, which cannot load a library made for glibc.
+    Musl,
+    /// Set-user-id or set-group-id.
+    Setuid,
+    /// Has file capabilities.
+    Capabilities,
+    /// May not be read, or is neither an ELF file nor a script: nothing is known of it.
+    Unknown,
+}
+
+impl Unreachable {
+    /// Must the library not even be tried? musl's dynamic linker then refuses to start the program, and one for another kind of machine says on standard error
+    /// that it cannot.
+    #[must_use]
+    pub fn refuses(self) -> bool {
+        matches!(self, Self::Musl | Self::OtherClass | Self::OtherMachine)
+    }
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "is statically linked",
+            Self::Go => "is written in Go, which passes the C library by",
+            Self::OtherClass => "is a program of another word size than ginnel",
+            Self::OtherMachine => "is a program for another processor",
+            Self::Musl => "uses another C library (musl)",
+            Self::Setuid => "is set-user-id or set-group-id",
+            Self::Capabilities => "has file capabilities",
+            Self::Unknown => "cannot be looked at",
+        })
+    }
+}
+
+/// What was found about a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finding {
+    /// Why it stays on TCP.
+    pub why: Unreachable,
+    interpreter: Option<Name>,
+}
+
+impl Finding {
+    /// The file that decided, where that is not the program itself but the interpreter of a script.
+    #[must_use]
+    pub fn interpreter(&self) -> Option<&CStr> {
+        self.interpreter.as_ref().and_then(|name| CStr::from_bytes_until_nul(name).ok())
+    }
+}
+
+/// The name of a script's interpreter: the kernel reads that much of the file (`BINPRM_BUF_SIZE`, linux/binfmts.h), and the last byte stays zero.
+type Name = [u8; 256];
+
+/// Interpreters of interpreters that the kernel follows.
+const DEPTH: usize = 4;
+
+/// Looks whether the program at `path` can have the library: `None` if so, or if there is no such program.
+#[must_use]
+pub fn look(path: &CStr) -> Option<Finding> {
+    follow(named(path))
+}
+
+/// The same of an open file.
+#[must_use]
+pub fn look_at(fd: i32) -> Option<Finding> {
+    follow(inspect(&mut File::new(fd), false))
+}
+
+#[expect(clippy::large_enum_variant, reason = "on the stack, and nothing may be allocated")]
+enum Kind {
+    Reachable,
+    Unreachable(Unreachable),
+    Script(Name),
+}
+
+fn follow(mut kind: Kind) -> Option<Finding> {
+    let mut interpreter = None;
+    for _ in 0..=DEPTH {
+        match kind {
+            Kind::Reachable => return None,
+            Kind::Unreachable(why) => return Some(Finding { why, interpreter }),
+            Kind::Script(name) => {
+                kind = CStr::from_bytes_until_nul(&name).map_or(Kind::Reachable, named);
+                interpreter = Some(name);
+            }
+        }
+    }
+    None
+}
+
+fn named(path: &CStr) -> Kind {
+    // Not to wait for the other end of a FIFO, which nobody executes.
+    match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
+        Ok(fd) => {
+            let kind = inspect(&mut File::new(fd), is_linker(path));
+            sys::close(fd);
+            kind
+        }
+        // It may be executed all the same.
+        Err(libc::EACCES) => Kind::Unreachable(Unreachable::Unknown),
+        Err(_) => Kind::Reachable,
+    }
+}
+
+/// The dynamic linker itself can be called as a program, and names no other.
+fn is_linker(path: &CStr) -> bool {
+    let name = path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    [&b"ld-linux"[..], b"ld.so", b"ld64.so"].iter().any(|linker| name.starts_with(linker))
+}
+
+fn inspect(file: &mut File, linker: bool) -> Kind {
+    let Ok(status) = sys::fstat(file.fd) else { return Kind::Unreachable(Unreachable::Unknown) };
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        // It cannot be executed.
+        return Kind::Reachable;
+    }
+    if file.holds(0, b"#!") {
+        // Set-user-id bits of scripts are not honoured.
+        return script(file).map_or(Kind::Unreachable(Unreachable::Unknown), Kind::Script);
+    }
+    if !file.holds(0, b"\x7fELF") {
+        return Kind::Unreachable(Unreachable::Unknown);
+    }
+    // Also where it is static or Go: that is what can be said for sure.
+    match elf(file, linker) {
+        Some(why) => Kind::Unreachable(why),
+        None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
+    }
+}
+
+/// A file with the part of it that was read last.
+struct File {
+    fd: i32,
+    part: [u8; 1024],
+    at: u64,
+    len: usize,
+}
+
+impl File {
+    const fn new(fd: i32) -> Self {
+        Self { fd, part: [0; 1024], at: 0, len: 0 }
+    }
+
+    /// The `len` bytes at `at`, no more than a kilobyte; `None` where the file ends before, or cannot be read.
+    fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
+        let inside = |part: &Self| {
+            let start = usize::try_from(at.checked_sub(part.at)?).ok()?;
+            let end = start.checked_add(len)?;
+            (end <= part.len).then_some(start..end)
+        };
+        if inside(self).is_none() {
+            (self.at, self.len) = (at, 0);
+            self.len = sys::pread(self.fd, &mut self.part, at).unwrap_or(0);
+        }
+        let range = inside(self)?;
+        self.part.get(range)
+    }
+
+    /// A little-endian number of `len` bytes.
+    fn number(&mut self, at: u64, len: usize) -> Option<u64> {
+        Some(self.bytes(at, len)?.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
+    }
+
+    fn holds(&mut self, at: u64, what: &[u8]) -> bool {
+        self.bytes(at, what.len()) == Some(what)
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn script(file: &mut File) -> Option<Name> {
+    let mut name: Name = [0; 256];
+    let mut used = 0;
+    // The kernel, too, takes the end of the file, and of what it reads, for the end of the line.
+    for at in 2..name.len() as u64 {
+        let byte = file.number(at, 1).map_or(b'\n', |byte| u8::try_from(byte).unwrap_or(b'\n'));
+        match byte {
+            b' ' | b'\t' if used == 0 => {}
+            b' ' | b'\t' | b'\n' | 0 => break,
+            byte => {
+                *name.get_mut(used)? = byte;
+                used += 1;
+            }
+        }
+    }
+    (used > 0).then_some(name)
+}
+
+const CLASS_64: u64 = 2;
+const LITTLE: u64 = 1;
+const PT_INTERP: u64 = 3;
+const PT_NOTE: u64 = 4;
+/// Size of a program header of a 64-bit file.
+const HEADER: u64 = 56;
+/// The kernel takes no more than 64 KiB of program headers.
+const HEADERS_MAX: u64 = (64 << 10) / HEADER;
+/// Longest part of a program's file that is read for its notes.
+const NOTE_MAX: u64 = 64 << 10;
+
+/// `e_machine` of this program; 0: not known.
+const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
+    62
+} else if cfg!(target_arch = "aarch64") {
+    183
+} else {
+    0
+};
+
+fn elf(file: &mut File, linker: bool) -> Option<Unreachable> {
+    const CUT: Option<Unreachable> = Some(Unreachable::Unknown);
+    let (Some(class), Some(data), Some(machine)) = (file.number(4, 1), file.number(5, 1), file.number(18, 2)) else { return CUT };
+    if data != LITTLE || MACHINE != 0 && machine != MACHINE {
+        // 32-bit x86 runs on a 64-bit kernel: its word size is what the user knows it by.
+        return Some(if class == CLASS_64 { Unreachable::OtherMachine } else { Unreachable::OtherClass });
+    }
+    if class != CLASS_64 {
+        return Some(Unreachable::OtherClass);
+    }
+    let (Some(table), Some(size), Some(count)) = (file.number(32, 8), file.number(54, 2), file.number(56, 2)) else { return CUT };
+    if size != HEADER {
+        // No kernel takes it.
+        return CUT;
+    }
+    let mut interpreter = None;
+    for index in 0..count.min(HEADERS_MAX) {
+        let header = table.checked_add(index * HEADER)?;
+        let (Some(kind), Some(offset), Some(len)) =
+            (file.number(header, 4), file.number(header + 8, 8), file.number(header + 32, 8))
+        else {
+            return CUT;
+        };
+        match kind {
+            PT_NOTE if has_go_note(file, offset, len.min(NOTE_MAX)) => return Some(Unreachable::Go),
+            PT_INTERP if interpreter.is_none() => interpreter = Some((offset, len)),
+            _ => {}
+        }
+    }
+    match interpreter {
+        Some((offset, len)) => is_musl(file, offset, len).then_some(Unreachable::Musl),
+        None if linker => None,
+        None => Some(Unreachable::Static),
+    }
+}
+
+/// Is musl's the dynamic linker that is named there?
+fn is_musl(file: &mut File, offset: u64, len: u64) -> bool {
+    let len = usize::try_from(len.min(256)).unwrap_or(0);
+    file.bytes(offset, len).is_some_and(|name| name.windows(7).any(|part| part == b"ld-musl"))
+}
+
+/// Do the `len` bytes of notes at `offset` hold Go's build id (name "Go", type 4)?
+fn has_go_note(file: &mut File, offset: u64, len: u64) -> bool {
+    let end = offset.saturating_add(len);
+    let mut at = offset;
+    while at < end
+        && let (Some(name), Some(value), Some(kind)) = (file.number(at, 4), file.number(at + 4, 4), file.number(at + 8, 4))
+    {
+        if kind == 4 && file.holds(at + 12, b"Go\0") {
+            return true;
+        }
+        // Two 32-bit numbers and a little.
+        at = at.saturating_add(12 + name.next_multiple_of(4) + value.next_multiple_of(4));
+    }
+    false
+}
+
+/// Would it run with more rights than this process, so that the dynamic linker ignores preloads (ld.so(8), secure execution)?
+fn privileged(fd: i32, status: &libc::stat) -> Option<Unreachable> {
+    let (uid, gid) = sys::effective_ids();
+    let set = |bit: u32, theirs: u32, own: u32| status.st_mode & bit != 0 && theirs != own;
+    if set(libc::S_ISUID, status.st_uid, uid) || set(libc::S_ISGID, status.st_gid, gid) {
+        return Some(Unreachable::Setuid);
+    }
+    (uid != 0 && sys::has_attribute(fd, c"security.capability")).then_some(Unreachable::Capabilities)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    fn c(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).expect("no zero byte")
+    }
+
+    fn why(path: &Path) -> Option<Unreachable> {
+        look(&c(path)).map(|finding| finding.why)
+    }
+
+    /// Builds a C program; `None` where there is no compiler, or not this sort of library.
+    fn compile(dir: &Path, name: &str, flags: &[&str]) -> Option<PathBuf> {
+        let (source, program) = (dir.join("p.c"), dir.join(name));
+        std::fs::write(&source, "int main(void) { return 0; }\n").expect("source");
+        let done = Command::new("cc").args(flags).arg("-o").arg(&program).arg(&source).output().ok()?;
+        done.status.success().then_some(program)
+    }
+
+    #[test]
+    fn real_programs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(why(Path::new("/bin/sh")), None);
+        for (name, flags, expected) in [
+            ("dynamic", &[][..], None),
+            ("static", &["-static"][..], Some(Unreachable::Static)),
+            ("static-pie", &["-static-pie"][..], Some(Unreachable::Static)),
+            ("no-pie", &["-no-pie"][..], None),
+            ("narrow", &["-m32"][..], Some(Unreachable::OtherClass)),
+        ] {
+            match compile(dir.path(), name, flags) {
+                Some(program) => assert_eq!(why(&program), expected, "{name}"),
+                None => eprintln!("not tried, cc {flags:?} fails here"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_dynamic_linker_is_not_taken_for_a_static_program() {
+        let linkers = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+        for linker in linkers.map(Path::new) {
+            assert_eq!(why(linker), None, "{}", linker.display());
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_says_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(why(dir.path()), None);
+        assert_eq!(why(&dir.path().join("nothing")), None);
+        let fifo = dir.path().join("fifo");
+        sys::mkfifoat(libc::AT_FDCWD, &c(&fifo), 0o700).expect("a FIFO");
+        assert_eq!(why(&fifo), None, "and it is not waited for");
+    }
+
+    #[test]
+    fn scripts_are_their_interpreters() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let script = dir.path().join("script");
+        for line in ["#! /bin/sh -e\n", "#!/bin/sh", "#!\t/bin/sh\techo\n"] {
+            std::fs::write(&script, line).expect("script");
+            assert_eq!(why(&script), None, "{line:?}");
+        }
+        std::fs::write(&script, "#!\n").expect("script");
+        assert_eq!(why(&script), Some(Unreachable::Unknown));
+        if let Some(program) = compile(dir.path(), "interpreter", &["-static"]) {
+            std::fs::write(&script, format!("#!{}\n", program.display())).expect("script");
+            let outer = dir.path().join("outer");
+            std::fs::write(&outer, format!("#!{} x", script.display())).expect("script");
+            let found = look(&c(&outer)).expect("found");
+            assert_eq!((found.interpreter(), found.why), (Some(&*c(&program)), Unreachable::Static));
+        }
+        std::fs::write(&script, format!("#!{}\n", script.display())).expect("script");
+        assert_eq!(why(&script), None, "its own interpreter: the kernel will say so");
+    }
+
+    #[test]
+    fn set_group_id_is_seen() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let program = dir.path().join("program");
+        std::fs::copy("/bin/sh", &program).expect("copy");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("mode");
+        assert_eq!(why(&program), None, "set to whoever calls it anyway");
+        if std::os::unix::fs::chown(&program, Some(65534), Some(65534)).is_ok() {
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).expect("mode");
+            assert_eq!(why(&program), Some(Unreachable::Setuid));
+        }
+    }
+
+    /// The least file with the headers given: (type, bytes of the part).
+    fn made(class: u8, machine: u8, parts: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut file = vec![0u8; 64 + 56 * parts.len()];
+        file[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+        file[18] = machine;
+        file[32] = 64;
+        file[54] = 56;
+        file[56] = u8::try_from(parts.len()).expect("few");
+        for (i, (kind, bytes)) in parts.iter().enumerate() {
+            let at = 64 + 56 * i;
+            let offset = file.len() as u64;
+            file[at..at + 4].copy_from_slice(&kind.to_le_bytes());
+            file[at + 8..at + 16].copy_from_slice(&offset.to_le_bytes());
+            file[at + 32..at + 40].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+
+    #[test]
+    fn made_programs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("program");
+        let own = u8::try_from(MACHINE).expect("small");
+        let glibc: (u32, &[u8]) = (3, b"/lib64/ld-linux-x86-64.so.2\0");
+        let go: (u32, &[u8]) = (4, b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
+        let gnu: (u32, &[u8]) = (4, b"\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0abcd");
+        let both = [gnu.1, go.1].concat();
+        let many = vec![(1, &[0u8; 100][..]); 60];
+        for (file, expected) in [
+            (made(2, own, &[glibc, gnu]), None),
+            (made(2, own, &[gnu]), Some(Unreachable::Static)),
+            (made(2, own, &[glibc, gnu, go]), Some(Unreachable::Go)),
+            (made(2, own, &[glibc, (4, &both)]), Some(Unreachable::Go)),
+            (made(2, own, &[go]), Some(Unreachable::Go)),
+            (made(2, own, &[&many[..], &[glibc]].concat()), None),
+            (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
+            (made(2, 250, &[glibc]), Some(Unreachable::OtherMachine)),
+            (made(1, 3, &[glibc]), Some(Unreachable::OtherClass)),
+            (b"\x7fELF".to_vec(), Some(Unreachable::Unknown)),
+            (b"just text".to_vec(), Some(Unreachable::Unknown)),
+            (Vec::new(), Some(Unreachable::Unknown)),
+        ] {
+            std::fs::write(&path, &file).expect("write");
+            assert_eq!(why(&path), expected);
+        }
+    }
+
+    #[test]
+    fn cut_and_scrambled_programs_do_no_harm() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("program");
+        let whole =
+            made(2, u8::try_from(MACHINE).expect("small"), &[(4, b"\xff\xff\xff\xff\xff\xff\xff\xff\x04\0\0\0X"), (3, b"x")]);
+        for len in 0..whole.len() {
+            std::fs::write(&path, &whole[..len]).expect("write");
+            let _ = why(&path);
+        }
+        for at in 4..whole.len() {
+            let mut file = whole.clone();
+            file[at] = 0xff;
+            std::fs::write(&path, &file).expect("write");
+            let _ = why(&path);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The environment that a program starts with: the caller's, but without this library among the preloads where the program's own dynamic linker would refuse to
+//! start it with that (musl's does), or complain on standard error.
+//!
+//! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and a stack may be small.
+use crate::ops::process::{self, Program};
+use core::cell::Cell;
+use core::ptr;
+use ginnel_region::sys;
+use libc::c_char;
+
+/// The program's environment as it stands.
+pub(super) fn own() -> *const *const c_char {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: the C library's variable; reading the pointer is what `execv` does, too.
+    unsafe { (&raw const environ).read() }
+}
+
+thread_local! {
+    /// The copy that is in use. A child of `vfork` that has become another program leaves it to its parent.
+    static COPY: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
+}
+
+/// Gives `start` the environment that `program` is to have instead of `envp`.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+pub(super) unsafe fn for_program<T>(
+    program: Program,
+    envp: *const *const c_char,
+    start: impl FnOnce(*const *const c_char) -> T,
+) -> T {
+    if !program.refuses_shim() {
+        return start(envp);
+    }
+    // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
+    let without = unsafe { without_shim(envp) }.unwrap_or(envp);
+    let result = start(without);
+    drop_copy();
+    result
+}
+
+/// Gives back what the last one on this thread has left.
+pub(super) fn drop_copy() {
+    let (at, len) = COPY.replace((ptr::null_mut(), 0));
+    if !at.is_null() {
+        // SAFETY: `without_shim` mapped it, and nothing points there any more: who was given it has returned, or has other memory.
+        unsafe { sys::unmap(at, len) };
+    }
+}
+
+/// A copy of the array in which LD_PRELOAD does not name this library; its other strings are the caller's.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+unsafe fn without_shim(envp: *const *const c_char) -> Option<*const *const c_char> {
+    const NAME: &[u8] = b"LD_PRELOAD=";
+    // SAFETY: the caller's promise.
+    let (index, list) = unsafe { process::preload(envp) }?;
+    let mut count = 0;
+    // SAFETY: the array ends with a null pointer.
+    while !unsafe { envp.add(count).read() }.is_null() {
+        count += 1;
+    }
+    let pointers = (count + 1) * size_of::<*const c_char>();
+    // What is left of the list is no longer than it was.
+    let len = pointers + NAME.len() + list.len() + 1;
+    let at = sys::map_private(len).ok()?;
+    drop_copy();
+    COPY.set((at, len));
+    let array = at.cast::<*const c_char>();
+    // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
+    unsafe {
+        let text = at.add(pointers);
+        ptr::copy_nonoverlapping(envp, array, count + 1);
+        let room = core::slice::from_raw_parts_mut(text, len - pointers);
+        let mut used = 0;
+        let mut put = |bytes: &[u8]| {
+            if let Some(place) = room.get_mut(used..used + bytes.len()) {
+                place.copy_from_slice(bytes);
+                used += bytes.len();
+            }
+        };
+        put(NAME);
+        let others = list.split(|byte| matches!(byte, b' ' | b':')).filter(|other| !other.is_empty() && !process::is_named(other));
+        let mut any = false;
+        for other in others {
+            if any {
+                put(b":");
+            }
+            put(other);
+            any = true;
+        }
+        if any {
+            array.add(index).write(text.cast());
+        } else {
+            ptr::copy(array.add(index + 1), array.add(index), count - index);
+        }
+    }
+    Some(array)
+}

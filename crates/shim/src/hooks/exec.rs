@@ -1,0 +1,278 @@
+//! Programs: the `exec` family, `posix_spawn`, `system`, `popen`.
+use super::{bypass_process, environment, in_lent_memory, keeping_errno};
+use crate::next::{self, errno, set_errno};
+use crate::ops::{self, process::Program};
+use core::ffi::CStr;
+use core::ptr;
+use libc::{FILE, c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+/// What `system` and `popen` run.
+const SHELL: &CStr = c"/bin/sh";
+
+/// Before an exec of `program`. A child of `vfork`, say, only has the parent know.
+fn executing(program: Program) {
+    if !bypass_process() {
+        keeping_errno(|| ops::process::executing(program));
+    } else if in_lent_memory() {
+        keeping_errno(|| ops::lent::executing(program));
+    }
+}
+
+/// An exec of `program` with the environment `envp`: `exec` is called with the one that it is to have, and returns only where that failed.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+unsafe fn executes(program: Program, envp: *const *const c_char, exec: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+    executing(program);
+    // SAFETY: the caller's promise.
+    let result = unsafe { environment::for_program(program, envp, exec) };
+    if !bypass_process() {
+        keeping_errno(ops::process::not_executed);
+    }
+    result
+}
+
+/// The program at `path`.
+///
+/// # Safety
+/// As for `execve(2)`.
+unsafe fn at_path(path: *const c_char, envp: *const *const c_char) -> Program {
+    if path.is_null() {
+        return Program::default();
+    }
+    let saved = errno();
+    // SAFETY: the caller's promise.
+    let program = unsafe { Program::of(path, -1, envp) };
+    set_errno(saved);
+    program
+}
+
+/// The program that `file` is found to be in PATH.
+///
+/// # Safety
+/// As for `execvpe(3)`.
+unsafe fn in_path(file: *const c_char, envp: *const *const c_char) -> Program {
+    let mut program = Program::default();
+    // SAFETY: the caller's promise.
+    keeping_errno(|| unsafe { with_program(file, |path| program = at_path(path, envp)) });
+    program
+}
+
+/// Calls `run` with the path that `execvp` would find for `file`; not at all where there is none, for then nothing will run.
+///
+/// # Safety
+/// `file` is null or a C string.
+unsafe fn with_program(file: *const c_char, run: impl FnOnce(*const c_char)) {
+    if file.is_null() {
+        return;
+    }
+    // SAFETY: a C string by the caller's promise.
+    let name = unsafe { CStr::from_ptr(file) }.to_bytes_with_nul();
+    if name.contains(&b'/') {
+        return run(file);
+    }
+    // SAFETY: the name is a C string. The program promises not to change its environment while it looks for a program in it.
+    let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    // SAFETY: not null, so a C string; the default is the C library's (`confstr(_CS_PATH)`).
+    let path = if path.is_null() { c"/bin:/usr/bin" } else { unsafe { CStr::from_ptr(path) } };
+    let mut room = [0_u8; libc::PATH_MAX as usize];
+    for folder in path.to_bytes().split(|byte| *byte == b':') {
+        let joint: &[u8] = if folder.is_empty() { b"" } else { b"/" };
+        if let Some(path) = join(&mut room, &[folder, joint, name])
+            && is_program(path)
+        {
+            return run(path);
+        }
+    }
+}
+
+/// The parts, one after the other; the last ends with NUL. `None` where they do not fit.
+fn join(room: &mut [u8], parts: &[&[u8]]) -> Option<*const c_char> {
+    let mut at = 0;
+    for part in parts {
+        room.get_mut(at..at + part.len())?.copy_from_slice(part);
+        at += part.len();
+    }
+    Some(room.as_ptr().cast())
+}
+
+/// Is there a file at `path` that may be executed?
+fn is_program(path: *const c_char) -> bool {
+    let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `path` was made NUL-terminated by `join`, and `status` has room for the answer, which is read only if there is one.
+    unsafe {
+        libc::access(path, libc::X_OK) == 0
+            && libc::stat(path, status.as_mut_ptr()) == 0
+            && status.assume_init().st_mode & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { executes(at_path(path, envp), envp, |envp| next::execve(path, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+    let own = environment::own();
+    // SAFETY: the program's own arguments, and environment.
+    unsafe {
+        executes(at_path(path, own), own, |envp| if envp == own { next::execv(path, argv) } else { next::execve(path, argv, envp) })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+    let own = environment::own();
+    // SAFETY: the program's own arguments, and environment.
+    unsafe {
+        executes(
+            in_path(file, own),
+            own,
+            |envp| if envp == own { next::execvp(file, argv) } else { next::execvpe(file, argv, envp) },
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { executes(in_path(file, envp), envp, |envp| next::execvpe(file, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { executes(Program::of(ptr::null(), fd, envp), envp, |envp| next::fexecve(fd, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn execveat(
+    at: c_int,
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { executes(relative(at, path, envp, flags), envp, |envp| next::execveat(at, path, argv, envp, flags)) }
+}
+
+/// The program that `execveat` would execute.
+///
+/// # Safety
+/// As for `execveat(2)`.
+unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, flags: c_int) -> Program {
+    if path.is_null() {
+        return Program::default();
+    }
+    // SAFETY: a C string by the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
+    let (empty, absolute) = (name.len() == 1, name.first() == Some(&b'/'));
+    if empty && flags & libc::AT_EMPTY_PATH != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { Program::of(ptr::null(), at, envp) };
+    }
+    if absolute || at == libc::AT_FDCWD {
+        // SAFETY: the caller's promise.
+        return unsafe { at_path(path, envp) };
+    }
+    let mut digits = [0_u8; 10];
+    let mut room = [0_u8; libc::PATH_MAX as usize];
+    let joint = join(&mut room, &[b"/proc/self/fd/", decimal(at, &mut digits), b"/", name]);
+    // SAFETY: `join` made a C string; the rest is the caller's promise.
+    joint.map_or_else(Program::default, |path| unsafe { at_path(path, envp) })
+}
+
+/// The digits of a descriptor's number.
+fn decimal(fd: c_int, room: &mut [u8; 10]) -> &[u8] {
+    let mut rest = fd.max(0);
+    let mut used = 0;
+    for place in room.iter_mut().rev() {
+        // A digit, so it fits.
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        used += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    room.get(10 - used..).unwrap_or_default()
+}
+
+/// A spawn of `program` with the environment `envp`, by `spawn` with the one that it is to have.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of strings.
+unsafe fn spawns<T>(program: Program, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
+    spawning(program);
+    // SAFETY: the caller's promise.
+    unsafe { environment::for_program(program, envp.cast(), |envp| spawn(envp.cast())) }
+}
+
+fn spawning(program: Program) {
+    if !bypass_process() {
+        keeping_errno(|| ops::process::spawning(program));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: *const *mut c_char,
+    envp: *const *mut c_char,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { spawns(at_path(path, envp.cast()), envp, |envp| next::posix_spawn(pid, path, actions, attributes, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawnp(
+    pid: *mut pid_t,
+    file: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: *const *mut c_char,
+    envp: *const *mut c_char,
+) -> c_int {
+    // SAFETY: the program's own arguments.
+    unsafe { spawns(in_path(file, envp.cast()), envp, |envp| next::posix_spawnp(pid, file, actions, attributes, argv, envp)) }
+}
+
+/// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says: nearly always as standard input or
+/// output, where a socket is on TCP in any case.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
+    if !bypass_process() {
+        keeping_errno(|| {
+            ops::io::offer(fd);
+            crate::sets::lend(fd);
+        });
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, new) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    // SAFETY: the program's own arguments. Without a command nothing runs.
+    unsafe {
+        if !command.is_null() {
+            spawning(at_path(SHELL.as_ptr(), environment::own()));
+        }
+        next::system(command)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the program's own arguments.
+    unsafe {
+        spawning(at_path(SHELL.as_ptr(), environment::own()));
+        next::popen(command, mode)
+    }
+}
