@@ -51,7 +51,7 @@ const TOKEN_TICK: u64 = 100;
 /// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
 const SHARED_TICK: u64 = 200;
 /// How often otherwise, ms: sooner than anybody gives up who waits for it and whose wake-up did not reach it.
-const IDLE_TICK: u64 = 1000;
+const IDLE_TICK: u64 = 3000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
 /// How long it then waits before it tries to join again, at first and at most, nanoseconds.
