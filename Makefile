@@ -4,6 +4,7 @@
 #   make test          every test
 #   make bench         the speed targets of the design, as one table
 #   make bench-guests  those between two virtual machines
+#   make portable      ginnel, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
@@ -11,7 +12,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench bench-guests conformance lint clean deps-demo deps-test deps-bench deps-conformance
+.PHONY: help build demo test bench bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -40,6 +41,10 @@ bench: deps-bench
 bench-guests: deps-test
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests
+
+# PORTABLE_GLIBC: for which version and later ones.
+portable:
+	CARGO="$(CARGO)" scripts/portable.sh $(PORTABLE_GLIBC)
 
 # About an hour the first time; what was fetched and built stays in the target folder.
 conformance: deps-conformance

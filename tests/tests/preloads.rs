@@ -44,6 +44,23 @@ fn tcmalloc() {
     beside("libtcmalloc_minimal.so.4");
 }
 
+/// `dlsym` takes memory before glibc 2.34, and an allocator that sets itself up with its lock held comes through hooks: functions are found without it.
+#[test]
+fn functions_are_found_without_dlsym() {
+    let stand = Stand::shimmed("symbols", &[]);
+    let (source, library) = (stand.dir().join("no_dlsym.c"), stand.dir().join("no_dlsym.so"));
+    std::fs::write(
+        &source,
+        "#include <stdlib.h>\nvoid *dlsym(void *from, const char *name) { (void)from, (void)name; abort(); }\n",
+    )
+    .expect("source");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().expect("cc runs");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    for name in PROGRAMS {
+        holds(name, &format!("{}:{}", build::shim().display(), library.display()));
+    }
+}
+
 /// A program of an address sanitizer's refuses to start where another library comes before the sanitizer's own, unless it is told.
 #[test]
 fn address_sanitizer() {

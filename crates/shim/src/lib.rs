@@ -15,4 +15,5 @@ pub mod report;
 pub mod runtime;
 pub mod service;
 pub mod sets;
+mod symbols;
 pub mod wait;

@@ -1,6 +1,6 @@
 //! The C library's own functions: what each hook calls when the program's call is not Ginnel's business.
 //!
-//! One line of the table below gives one function of the same name and type, found with `dlsym(RTLD_NEXT)`. [`resolve_all`] fills
+//! One line of the table below gives one function of the same name and type, as `dlsym(RTLD_NEXT)` would find it ([`symbols`]). [`resolve_all`] fills
 //! the table when the library is loaded; a hook that runs earlier (another library's constructor), or in several threads at once,
 //! finds its function itself: finding is idempotent, so one atomic word per function is all the state, and there is no lock.
 //! A function that this C library is too old to have answers as the `=` part of its line says, or with ENOSYS.
@@ -9,6 +9,7 @@
 //! // SAFETY: the program's own arguments, unchanged.
 //! unsafe { next::read(fd, buf, n) }
 //! ```
+use crate::symbols;
 use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -47,8 +48,11 @@ impl Slot {
     #[cold]
     fn resolve(&self) -> *mut c_void {
         let saved = errno();
-        // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the shim.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let mut found = symbols::next(self.name);
+        if found.is_null() {
+            // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the shim.
+            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        }
         let address = if found.is_null() {
             // SAFETY: takes our failure out of dlerror's hands, so that the program does not read it as its own.
             unsafe { libc::dlerror() };

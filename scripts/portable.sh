@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds ginnel, ginneld and the library for hosts and containers with an older C library (glibc) than this machine's, into target/portable.
+#
+#   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
+#
+# Installs nothing: cargo-zigbuild (crates.io) and zig (PyPI), which brings the old libraries to link with, go into the target folder.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+glibc=${1:-2.28}
+[[ $glibc =~ ^2\.[0-9]+$ ]] || { echo "usage: $0 [GLIBC], for instance 2.28" >&2; exit 2; }
+cargo=${CARGO:-cargo}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+tools=$target/portable-tools
+machine=$(uname -m)
+
+if [[ ! -x $tools/bin/cargo-zigbuild ]]; then
+    CARGO_TARGET_DIR=$tools/build "$cargo" install --locked --root "$tools" --version 0.24.1 cargo-zigbuild
+    rm -rf "$tools/build"
+fi
+if [[ ! -x $tools/python/bin/python ]] || ! "$tools/python/bin/python" -m ziglang version >/dev/null 2>&1; then
+    python3 -m venv --clear "$tools/python" ||
+        { echo "python3 cannot make a virtual environment: install python3-venv" >&2; exit 1; }
+    "$tools/python/bin/pip" install --quiet ziglang==0.17.1
+fi
+
+PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/python/bin/python CARGO_TARGET_DIR=$target \
+    "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" -p ginnel-shim -p ginnel-cli -p ginnel-host
+
+mkdir -p "$target/portable"
+for file in ginnel ginneld libginnel_shim.so; do
+    built=$target/$machine-unknown-linux-gnu/release/$file
+    needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
+    if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then
+        echo "$file needs $needs, a later one than $glibc" >&2
+        exit 1
+    fi
+    install "$built" "$target/portable/$file"
+    echo "$target/portable/$file needs $needs"
+done
