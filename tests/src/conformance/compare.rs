@@ -15,6 +15,10 @@ use crate::{Stand, build, is_root};
 /// and most programs do not.
 pub(super) const NOBODY: u32 = 65534;
 
+/// So much of what a run printed is shown, bytes.
+const TOLD: usize = 32 << 10;
+/// So many tests that ended otherwise are named on the way; the page has them all.
+const NAMED: usize = 10;
 /// How often a part is run again, both ways, where tests ended otherwise.
 const AGAIN: usize = 3;
 
@@ -153,21 +157,25 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
         }
         let mut runs = vec![(plain, ours)];
         for round in 1..=AGAIN {
-            progress(&format!("{}: {} ended otherwise; again, {round} of {AGAIN}: {}", part.name, differ.len(), differ.join(", ")));
+            let first: Vec<&str> = differ.iter().take(NAMED).map(String::as_str).collect();
+            progress(&format!(
+                "{}: {} ended otherwise; again, {round} of {AGAIN}: {}{}",
+                part.name,
+                differ.len(),
+                first.join(", "),
+                if differ.len() > NAMED { ", …" } else { "" }
+            ));
             runs.push((run(part, false, &mut bytes)?, run(part, true, &mut bytes)?));
         }
+        let mut worse = None;
         for name in &differ {
             match standing(&runs, name) {
                 Standing::Same => {}
                 Standing::Better => outcome.better += 1,
                 Standing::Worse => {
                     outcome.worse += 1;
-                    let failed = runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed);
-                    progress(&format!(
-                        "{}: {name} is WORSE; what the run printed:\n{}",
-                        part.name,
-                        failed.map_or("", |(_, ours)| &ours.text)
-                    ));
+                    progress(&format!("{}: {name} is WORSE", part.name));
+                    worse.get_or_insert(name);
                 }
             }
             let passed = |pick: fn(&(Run, Run)) -> &Run| {
@@ -179,6 +187,11 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
                 plain: passed(|run| &run.0),
                 ours: passed(|run| &run.1),
             });
+        }
+        let failed = worse.and_then(|name| runs.iter().find(|(_, ours)| verdict(&ours.verdicts, name) != Verdict::Passed));
+        if let Some((_, ours)) = failed {
+            let last = &ours.text.as_bytes()[ours.text.len().saturating_sub(TOLD)..];
+            progress(&format!("{}: what the first such run printed at last:\n{}", part.name, String::from_utf8_lossy(last)));
         }
     }
     outcome.ring_bytes = bytes.ring_in;

@@ -26,6 +26,8 @@ pub enum Reader {
     Junit,
     /// The Test Anything Protocol, on standard output.
     Tap,
+    /// The same, of a program that makes as many tests as it rolls the dice: those of one name are one, good if all are.
+    TapByName,
     /// What `go test -v` prints.
     Go,
     /// What Rust's test harness prints.
@@ -51,6 +53,7 @@ impl Reader {
                 all
             }
             Reader::Tap => tap(stdout),
+            Reader::TapByName => by_name(tap(stdout)),
             Reader::Go => go(stdout),
             Reader::Libtest => libtest(stdout),
         })
@@ -87,6 +90,9 @@ fn insert(all: &mut Verdicts, name: String, verdict: Verdict) {
     all.insert(free, verdict);
 }
 
+/// Longer words in a test's name are values.
+const WORD_MAX: usize = 40;
+
 /// "ok 1 - name", "not ok 2 name # TODO why", "ok 3 # SKIP why".
 fn tap(stdout: &str) -> Verdicts {
     let mut all = Verdicts::new();
@@ -107,9 +113,23 @@ fn tap(stdout: &str) -> Verdicts {
             (_, true) => Verdict::Passed,
             _ => Verdict::Failed,
         };
-        // A name may hold a number of bytes or a process's, another in each run; its position says which test it is.
-        let name = name.trim_start_matches("- ").trim().replace(|c: char| c.is_ascii_digit(), "#");
+        // A name may hold a number of bytes or a process's, or a random value, another in each run; its position says which test it is.
+        let word =
+            |word: &str| if word.len() > WORD_MAX { "…".to_owned() } else { word.replace(|c: char| c.is_ascii_digit(), "#") };
+        let name = name.trim_start_matches("- ").split_whitespace().map(word).collect::<Vec<_>>().join(" ");
         insert(&mut all, format!("{number} {name}").trim_end().to_owned(), verdict);
+    }
+    all
+}
+
+fn by_name(numbered: Verdicts) -> Verdicts {
+    let mut all = Verdicts::new();
+    for (name, verdict) in numbered {
+        let name = name.split_once(' ').map_or("", |(_, name)| name).to_owned();
+        let worst = all.entry(name).or_insert(verdict);
+        if verdict == Verdict::Failed {
+            *worst = verdict;
+        }
     }
     all
 }
@@ -174,6 +194,14 @@ mod tests {
         let found = tap(bare);
         assert_eq!(list(&found), [("1 fork_socketpair", Passed), ("2 tcp_ping", Failed), ("3 udp", Skipped), ("4 x", Passed)]);
         assert_eq!(list(&tap("ok 1 - took 12 ms\nok\nok 2\n")), [("1 took ## ms", Passed), ("2", Passed)]);
+        let value = "X".repeat(20_000);
+        assert_eq!(list(&tap(&format!("ok 1 - key is {value}\n"))), [("1 key is …", Passed)]);
+    }
+
+    #[test]
+    fn tests_of_one_name_are_good_if_all_are() {
+        let found = by_name(tap("ok 1 - a\nnot ok 2 - b\nok 3 - a\nok 4 - b\nok 5\n"));
+        assert_eq!(list(&found), [("", Passed), ("a", Passed), ("b", Failed)]);
     }
 
     #[test]
