@@ -92,6 +92,8 @@ int main(void) {
         transfer(fd, text, false, set, i % 4);
         transfer(fd, text, true, set, i % 4);
         same(text, 0, LENGTH, i + 1);
+        // A busy machine may not have let the other thread run at all.
+        for (int ms = 0; handled < i / 2 && ms < PATIENCE; ms++) poll(NULL, 0, 1);
     }
     over = true;
     IS(pthread_join(thread, NULL), 0);
@@ -103,7 +105,8 @@ int main(void) {
         received += (uint64_t)n;
     }
     IS(recv(bells[1], (char[1]){0}, 1, MSG_DONTWAIT), -1);
-    CHECK(handled > 100 && received == sent);
+    CHECK(handled > 100);
+    CHECK(received == sent);
     say("%d turns", TURNS);
     peer_ends();
 }

@@ -32,6 +32,10 @@ static SETTLING: AtomicU32 = AtomicU32::new(0);
 static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
 /// One bit a slot: a child that shares this memory keeps its socket for another program.
 static PASSED_ON: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+/// One bit a slot: a signal handler has used its socket, and could not tell the sets.
+static BEHIND: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+/// One of [`BEHIND`] is set.
+static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
 static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
@@ -227,6 +231,26 @@ pub fn pass_on(slot: u32) {
         let _ = kernel::poll(-1, 0, 1);
     }
     word.fetch_and(!bit, Ordering::AcqRel);
+}
+
+/// In a signal handler that interrupted the work on a set: has the thread tell the sets what became of the slot's socket.
+pub fn catch_up(slot: u32) {
+    if let Some(word) = BEHIND.get(slot as usize / 64) {
+        word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        ANY_BEHIND.store(true, Ordering::Release);
+        ring();
+    }
+}
+
+fn catch_up_all() {
+    if ANY_BEHIND.swap(false, Ordering::AcqRel) {
+        for (at, word) in BEHIND.iter().enumerate() {
+            let bits = word.swap(0, Ordering::AcqRel);
+            for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
+                with_endpoint(at as u32 * 64 + bit, crate::sets::catch_up);
+            }
+        }
+    }
 }
 
 /// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very thread. True if there is more to be done.
@@ -446,6 +470,7 @@ fn run(generation: usize) {
             return rest();
         }
         passing = hand_over_passed();
+        catch_up_all();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
             if attachment.standing() != Standing::Away {

@@ -17,7 +17,7 @@ mod wait;
 
 pub use change::control;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
-pub use news::{emptied, filled};
+pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
@@ -26,13 +26,14 @@ use crate::fds::{self, Entry};
 use crate::runtime;
 use change::add;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use news::{stir, want};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 const MAX_SETS: usize = 4096;
@@ -56,10 +57,20 @@ mod local {
     pub const WRITES: u8 = 4;
 }
 
-/// A spin lock over private data: its holders do little.
+/// A spin lock over private data: its holders do little. It knows its holder, since a signal handler may come back to what the thread that it interrupted holds.
 pub struct Spin<T> {
-    held: AtomicBool,
+    /// 0, or [`me`] of who holds it.
+    held: AtomicUsize,
     value: UnsafeCell<T>,
+}
+
+/// A number of this thread's, not 0.
+#[inline]
+fn me() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| (&raw const *here).addr())
 }
 
 // SAFETY: the value is only reached through `with`, under the lock.
@@ -68,12 +79,12 @@ unsafe impl<T: Send> Sync for Spin<T> {}
 impl<T> Spin<T> {
     /// Not held.
     pub const fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { held: AtomicUsize::new(0), value: UnsafeCell::new(value) }
     }
 
     fn acquire(&self) {
         let mut round = 0u32;
-        while self.held.swap(true, Ordering::Acquire) {
+        while !self.try_acquire() {
             round += 1;
             if round.is_multiple_of(64) {
                 sys::yield_now();
@@ -83,11 +94,16 @@ impl<T> Spin<T> {
     }
 
     fn try_acquire(&self) -> bool {
-        !self.held.swap(true, Ordering::Acquire)
+        self.held.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn release(&self) {
-        self.held.store(false, Ordering::Release);
+        self.held.store(0, Ordering::Release);
+    }
+
+    /// [`with`](Self::with), but `None` where this very thread holds the lock: a signal handler that waited for it would wait for ever.
+    pub fn unless_mine<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        (self.held.load(Ordering::Relaxed) != me()).then(|| self.with(work))
     }
 
     /// Works on the value under the lock.
@@ -443,8 +459,15 @@ fn resolve(inner: &Inner, data: u64) -> Option<u32> {
 }
 
 /// The places of `fd`.
-fn places_of(fd: c_int) -> Vec<Place> {
-    BY_FD.with(|map| map.as_ref().and_then(|map| map.get(&fd).cloned())).unwrap_or_default()
+fn places_of(fd: c_int) -> Places {
+    BY_FD.with(|map| listed_of(map.as_ref(), fd))
+}
+
+/// Of few, without taking memory.
+type Places = SmallVec<[Place; 8]>;
+
+fn listed_of(map: Option<&HashMap<c_int, Vec<Place>>>, fd: c_int) -> Places {
+    map.and_then(|map| map.get(&fd)).map_or_else(Places::new, |places| Places::from_slice(places))
 }
 
 /// Takes (set) off the places of `fd`.

@@ -136,6 +136,9 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
     let outcome = set.inner.with(|inner| {
         let place = inner.free.pop().unwrap_or_else(|| {
             inner.registrations.push(Registration::default());
+            // It is made hot where nothing may be taken from an allocator.
+            let more = inner.registrations.len().saturating_sub(inner.hot.len());
+            inner.hot.reserve(more);
             u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
         });
         let (generation, listed) =

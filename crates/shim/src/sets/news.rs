@@ -1,8 +1,10 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
-use super::{Inner, Place, Registration, SETS, Set, kernel_control, local, local_of, make_hot, places_of, set_at, shared, wait};
+use super::{
+    BY_FD, Inner, Places, Registration, SETS, Set, kernel_control, listed_of, local, local_of, make_hot, set_at, shared, wait,
+};
 use crate::fds::{self, Entry};
-use crate::runtime;
+use crate::{runtime, service};
 use core::sync::atomic::Ordering;
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
@@ -75,24 +77,31 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
         return false;
     }
     if shared && endpoint.arm_data(Want::Token).is_none() {
-        heat(endpoint, index);
+        heat_now_or_later(endpoint, index);
         return true;
     }
-    heat(endpoint, index);
+    heat_now_or_later(endpoint, index);
     false
 }
 
-/// Every (set, registration) of a slot, whatever descriptor of it was registered.
-fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
-    if fds::count(slot) == 1 {
-        return places_of(endpoint.fd());
+/// The service thread is not interrupted by signals: it does what a handler cannot, which interrupted the work on a set.
+fn heat_now_or_later(endpoint: Endpoint<'static>, slot: u32) {
+    if heat(endpoint, slot).is_none() {
+        service::catch_up(slot);
     }
-    let mut found = Vec::new();
+}
+
+/// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: this thread was interrupted while it held what is needed to know.
+fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
+    if fds::count(slot) == 1 {
+        return BY_FD.unless_mine(|map| listed_of(map.as_ref(), endpoint.fd()));
+    }
+    let mut found = Places::new();
     for (index, place) in SETS.iter().enumerate() {
         // SAFETY: sets are never freed.
         let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
         if set.size.load(Ordering::Acquire) != 0 {
-            set.inner.with(|inner| {
+            set.inner.unless_mine(|inner| {
                 let of_slot = |entry: &Registration| {
                     entry.used
                         && (entry.slot == Some(slot)
@@ -101,22 +110,30 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Vec<Place> {
                 for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
                     found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));
                 }
-            });
+            })?;
         }
     }
-    found
+    Some(found)
 }
 
-/// Has every registration of the slot looked at in the next wait.
-fn heat(endpoint: Endpoint<'static>, slot: u32) {
-    for (index, registration) in places_of_slot(endpoint, slot) {
+/// Has every registration of the slot looked at in the next wait. `None`: this thread was interrupted while it worked on one of those sets.
+fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
+    for (index, registration) in places_of_slot(endpoint, slot)? {
         if let Some(set) = set_at(index) {
-            set.inner.with(|inner| {
+            set.inner.unless_mine(|inner| {
                 make_hot(inner, registration);
                 stir(set, inner);
-            });
+            })?;
         }
     }
+    Some(())
+}
+
+/// By the service thread, for a signal handler: what its sends and receives mean for the sets.
+pub fn catch_up(endpoint: Endpoint<'static>) {
+    let slot = endpoint.index();
+    let _ = mask_until_room(endpoint, slot);
+    let _ = heat(endpoint, slot);
 }
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
@@ -125,9 +142,19 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
     if local_of(index) & local::WRITES == 0 {
         return false;
     }
-    for (index, registration) in places_of_slot(endpoint, index) {
+    if mask_until_room(endpoint, index).is_none() {
+        service::catch_up(index);
+    }
+    false
+}
+
+fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
+    if local_of(slot) & local::WRITES == 0 {
+        return Some(());
+    }
+    for (index, registration) in places_of_slot(endpoint, slot)? {
         let Some(set) = set_at(index) else { continue };
-        set.inner.with(|inner| {
+        set.inner.unless_mine(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize)
                 && entry.used
@@ -139,7 +166,7 @@ pub fn filled(endpoint: Endpoint<'static>) -> bool {
             }
             make_hot(inner, registration);
             stir(set, inner);
-        });
+        })?;
     }
-    false
+    Some(())
 }

@@ -362,9 +362,10 @@ fn unmask_hot(set: &Set, inner: &mut Inner) {
 /// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
 fn cool(inner: &mut Inner) {
     let many = inner.hot.len() > MANY;
-    let hot = core::mem::take(&mut inner.hot);
-    for index in hot {
-        let Some(entry) = inner.registrations.get(index as usize) else { continue };
+    // The list keeps its memory: nothing is to be taken from an allocator in each wait.
+    let mut hot = core::mem::take(&mut inner.hot);
+    hot.retain(|&index| {
+        let Some(entry) = inner.registrations.get(index as usize) else { return false };
         let mut stays = entry.hot && entry.used;
         if stays
             && many
@@ -373,13 +374,19 @@ fn cool(inner: &mut Inner) {
         {
             stays = !armed(inner, index, endpoint);
         }
-        if stays {
-            inner.hot.push(index);
-        } else if let Some(entry) = inner.registrations.get_mut(index as usize) {
-            entry.hot = false;
-            if let Some(slot) = entry.slot {
-                local_bits(slot, 0, local::HOT);
-            }
+        if !stays {
+            cooled(inner, index);
+        }
+        stays
+    });
+    inner.hot = hot;
+}
+
+fn cooled(inner: &mut Inner, index: u32) {
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        entry.hot = false;
+        if let Some(slot) = entry.slot {
+            local_bits(slot, 0, local::HOT);
         }
     }
 }
@@ -600,24 +607,17 @@ fn rang(inner: &mut Inner, attachment: &Attachment) {
 pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     late::tell(set, inner);
     unmask_hot(set, inner);
-    let hot = core::mem::take(&mut inner.hot);
-    let mut all = true;
-    for index in hot {
+    let mut hot = core::mem::take(&mut inner.hot);
+    hot.retain(|&index| {
         let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
         let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
         if sleeps {
-            if let Some(entry) = inner.registrations.get_mut(index as usize) {
-                entry.hot = false;
-                if let Some(slot) = entry.slot {
-                    local_bits(slot, 0, local::HOT);
-                }
-            }
-        } else {
-            inner.hot.push(index);
-            all = false;
+            cooled(inner, index);
         }
-    }
-    all
+        !sleeps
+    });
+    inner.hot = hot;
+    inner.hot.is_empty()
 }
 
 /// Gives the set a waiter, where it may have one.
