@@ -40,8 +40,12 @@ int main(void) {
     FAILS(execve("/nowhere/nothing", arguments, environ), ENOENT);
     FAILS(execv("/nowhere/nothing", arguments), ENOENT);
     FAILS(execvp("/nowhere/nothing", arguments), ENOENT);
+    FAILS(execvp("ginnel-no-such-program", arguments), ENOENT);
+    FAILS(execlp("ginnel-no-such-program", "nothing", NULL), ENOENT);
+    IS(posix_spawnp(&(pid_t){0}, "ginnel-no-such-program", NULL, NULL, arguments, environ), ENOENT);
     IS(told(set, 20), 0);
     warm_pair(a[0], a[1]);
+    for (int i = 0; i < 100; i++) put_pattern(a[0], 1000, i), get_pattern(a[1], 1000, i);
     last_of(set, b);
     say("three have failed");
     IS(epoll_ctl(set, EPOLL_CTL_DEL, b[1], NULL), 0);

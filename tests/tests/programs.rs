@@ -143,6 +143,14 @@ fn each_is_listed() {
     }
 }
 
+/// Nobody would inherit anything from a program that is not there.
+#[test]
+fn an_exec_that_fails_leaves_connections_in_rings() {
+    let stand = Stand::shimmed("exec-fails", &[]);
+    says(&stand, "exec_fails");
+    assert!(stand.report().ring_bytes() > 90_000, "{:?}", stand.report());
+}
+
 /// After thousands of connections, clean and broken ones, and after every process has ended, all of the segment is free.
 #[test]
 fn no_memory_of_the_segment_is_lost() {

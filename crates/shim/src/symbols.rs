@@ -13,16 +13,17 @@ struct Search<'a> {
     name: &'a CStr,
     hash: u32,
     passed: bool,
-    found: *mut c_void,
+    /// `None`: go on looking.
+    found: Option<*mut c_void>,
 }
 
 /// What `dlsym(RTLD_NEXT, name)` finds, called from this library. Null: nothing, or nothing that can be said without the loader (indirect functions).
 #[must_use]
 pub fn next(name: &CStr) -> *mut c_void {
-    let mut search = Search { name, hash: hash(name), passed: false, found: ptr::null_mut() };
+    let mut search = Search { name, hash: hash(name), passed: false, found: None };
     // SAFETY: the callback takes what it is given as `dl_iterate_phdr` promises it, and the search outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
-    search.found
+    search.found.unwrap_or(ptr::null_mut())
 }
 
 /// The GNU hash of a symbol's name.
@@ -48,8 +49,8 @@ unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_
     let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
     let dynamic = base.wrapping_add(dynamic.p_vaddr as usize);
     // SAFETY: a loaded object's dynamic section, where its header says that it is.
-    search.found = unsafe { Tables::of(base, dynamic).map_or(ptr::null_mut(), |tables| tables.find(search.name, search.hash)) };
-    c_int::from(!search.found.is_null())
+    search.found = unsafe { Tables::of(base, dynamic).and_then(|tables| tables.find(search.name, search.hash)) };
+    c_int::from(search.found.is_some())
 }
 
 /// The tables of a loaded object.
@@ -89,7 +90,7 @@ impl Tables {
             // SAFETY: not beyond DT_NULL.
             place = unsafe { place.add(1) };
         }
-        (symbols != 0 && strings != 0 && hashes != 0).then(|| Self {
+        (symbols != 0 && strings != 0).then(|| Self {
             base,
             symbols: ptr::with_exposed_provenance(symbols),
             strings: ptr::with_exposed_provenance(strings),
@@ -98,30 +99,34 @@ impl Tables {
         })
     }
 
-    /// The address of the function `name`, of its default version; null where there is none.
+    /// The address of the function `name`, of its default version; `None` where it is not here, and null where only the loader can say.
     ///
     /// # Safety
     /// The tables are those of a loaded object.
-    unsafe fn find(&self, name: &CStr, hash: u32) -> *mut c_void {
+    unsafe fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
+        if self.hashes.is_null() {
+            // An older kind of table.
+            return Some(ptr::null_mut());
+        }
         // SAFETY: the shape of a GNU hash table: four numbers, the filter's words, a chain's begin for each bucket, and a hash for each symbol from `first` on, of which
         // the last in a chain is odd. Its numbers of symbols are good for the tables of symbols, strings and versions.
         unsafe {
             let [buckets, first, words, _shift] = self.hashes.cast::<[u32; 4]>().read();
             if buckets == 0 {
-                return ptr::null_mut();
+                return None;
             }
             let chains = self.hashes.add(4 + words as usize * (size_of::<usize>() / 4));
             let mut index = chains.add((hash % buckets) as usize).read();
             if index < first {
-                return ptr::null_mut();
+                return None;
             }
             loop {
                 let other = chains.add((buckets + index - first) as usize).read();
                 if other | 1 == hash | 1 && self.is(index, name) {
-                    return self.address(index);
+                    return Some(self.address(index));
                 }
                 if other & 1 == 1 {
-                    return ptr::null_mut();
+                    return None;
                 }
                 index += 1;
             }

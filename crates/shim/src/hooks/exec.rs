@@ -1,6 +1,6 @@
 //! Programs: the `exec` family, `posix_spawn`, `system`, `popen`.
 use super::{bypass_process, environment, in_lent_memory, keeping_errno};
-use crate::next::{self, errno, set_errno};
+use crate::next;
 use crate::ops::{self, process::Program};
 use core::ffi::CStr;
 use core::ptr;
@@ -18,11 +18,16 @@ fn executing(program: Program) {
     }
 }
 
-/// An exec of `program` with the environment `envp`: `exec` is called with the one that it is to have, and returns only where that failed.
+/// An exec of `program` (`None`: there is no such program) with the environment `envp`: `exec` is called with the one that it is to have, and returns only where that failed.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn executes(program: Program, envp: *const *const c_char, exec: impl FnOnce(*const *const c_char) -> c_int) -> c_int {
+unsafe fn executes(
+    program: Option<Program>,
+    envp: *const *const c_char,
+    exec: impl FnOnce(*const *const c_char) -> c_int,
+) -> c_int {
+    let Some(program) = program else { return exec(envp) };
     executing(program);
     // SAFETY: the caller's promise.
     let result = unsafe { environment::for_program(program, envp, exec) };
@@ -36,23 +41,17 @@ unsafe fn executes(program: Program, envp: *const *const c_char, exec: impl FnOn
 ///
 /// # Safety
 /// As for `execve(2)`.
-unsafe fn at_path(path: *const c_char, envp: *const *const c_char) -> Program {
-    if path.is_null() {
-        return Program::default();
-    }
-    let saved = errno();
+unsafe fn at_path(path: *const c_char, envp: *const *const c_char) -> Option<Program> {
     // SAFETY: the caller's promise.
-    let program = unsafe { Program::of(path, -1, envp) };
-    set_errno(saved);
-    program
+    (!path.is_null()).then(|| unsafe { Program::of(path, -1, envp) })
 }
 
 /// The program that `file` is found to be in PATH.
 ///
 /// # Safety
 /// As for `execvpe(3)`.
-unsafe fn in_path(file: *const c_char, envp: *const *const c_char) -> Program {
-    let mut program = Program::default();
+unsafe fn in_path(file: *const c_char, envp: *const *const c_char) -> Option<Program> {
+    let mut program = None;
     // SAFETY: the caller's promise.
     keeping_errno(|| unsafe { with_program(file, |path| program = at_path(path, envp)) });
     program
@@ -144,7 +143,7 @@ unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, en
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(Program::of(ptr::null(), fd, envp), envp, |envp| next::fexecve(fd, argv, envp)) }
+    unsafe { executes(Some(Program::of(ptr::null(), fd, envp)), envp, |envp| next::fexecve(fd, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -163,16 +162,16 @@ pub(super) unsafe extern "C" fn execveat(
 ///
 /// # Safety
 /// As for `execveat(2)`.
-unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, flags: c_int) -> Program {
+unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, flags: c_int) -> Option<Program> {
     if path.is_null() {
-        return Program::default();
+        return None;
     }
     // SAFETY: a C string by the caller's promise.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes_with_nul();
     let (empty, absolute) = (name.len() == 1, name.first() == Some(&b'/'));
     if empty && flags & libc::AT_EMPTY_PATH != 0 {
         // SAFETY: the caller's promise.
-        return unsafe { Program::of(ptr::null(), at, envp) };
+        return Some(unsafe { Program::of(ptr::null(), at, envp) });
     }
     if absolute || at == libc::AT_FDCWD {
         // SAFETY: the caller's promise.
@@ -182,7 +181,7 @@ unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, f
     let mut room = [0_u8; libc::PATH_MAX as usize];
     let joint = join(&mut room, &[b"/proc/self/fd/", decimal(at, &mut digits), b"/", name]);
     // SAFETY: `join` made a C string; the rest is the caller's promise.
-    joint.map_or_else(Program::default, |path| unsafe { at_path(path, envp) })
+    joint.and_then(|path| unsafe { at_path(path, envp) })
 }
 
 /// The digits of a descriptor's number.
@@ -205,7 +204,8 @@ fn decimal(fd: c_int, room: &mut [u8; 10]) -> &[u8] {
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn spawns<T>(program: Program, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
+unsafe fn spawns<T>(program: Option<Program>, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
+    let Some(program) = program else { return spawn(envp) };
     spawning(program);
     // SAFETY: the caller's promise.
     unsafe { environment::for_program(program, envp.cast(), |envp| spawn(envp.cast())) }
@@ -262,7 +262,7 @@ unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: the program's own arguments. Without a command nothing runs.
     unsafe {
         if !command.is_null() {
-            spawning(at_path(SHELL.as_ptr(), environment::own()));
+            spawning(Program::of(SHELL.as_ptr(), -1, environment::own()));
         }
         next::system(command)
     }
@@ -272,7 +272,7 @@ unsafe extern "C" fn system(command: *const c_char) -> c_int {
 pub(super) unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the program's own arguments.
     unsafe {
-        spawning(at_path(SHELL.as_ptr(), environment::own()));
+        spawning(Program::of(SHELL.as_ptr(), -1, environment::own()));
         next::popen(command, mode)
     }
 }
