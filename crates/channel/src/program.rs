@@ -109,6 +109,9 @@ fn follow(mut kind: Kind) -> Option<Finding> {
 }
 
 fn named(path: &CStr) -> Kind {
+    if file_name(path).starts_with(b"ld-musl") {
+        return Kind::Unreachable(Unreachable::Musl);
+    }
     // Not to wait for the other end of a FIFO, which nobody executes.
     match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
         Ok(fd) => {
@@ -116,16 +119,20 @@ fn named(path: &CStr) -> Kind {
             sys::close(fd);
             kind
         }
-        // It may be executed all the same.
-        Err(libc::EACCES) => Kind::Unreachable(Unreachable::Unknown),
-        Err(_) => Kind::Reachable,
+        // It will not be executed.
+        Err(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::ENAMETOOLONG) => Kind::Reachable,
+        // It may be, all the same.
+        Err(_) => Kind::Unreachable(Unreachable::Unknown),
     }
 }
 
 /// The dynamic linker itself can be called as a program, and names no other.
 fn is_linker(path: &CStr) -> bool {
-    let name = path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    [&b"ld-linux"[..], b"ld.so", b"ld64.so"].iter().any(|linker| name.starts_with(linker))
+    [&b"ld-linux"[..], b"ld.so", b"ld64.so"].iter().any(|linker| file_name(path).starts_with(linker))
+}
+
+fn file_name(path: &CStr) -> &[u8] {
+    path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 fn inspect(file: &mut File, linker: bool) -> Kind {
@@ -342,6 +349,7 @@ mod tests {
         for linker in linkers.map(Path::new) {
             assert_eq!(why(linker), None, "{}", linker.display());
         }
+        assert_eq!(why(Path::new("/lib/ld-musl-x86_64.so.1")), Some(Unreachable::Musl), "but musl's must not see the library");
     }
 
     #[test]

@@ -520,7 +520,8 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Does a switch still owe tokens, or bytes that were in the ring?
-    pub(crate) fn owes(self) -> bool {
+    #[must_use]
+    pub fn owes(self) -> bool {
         self.slot().attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
     }
 

@@ -242,15 +242,24 @@ pub fn catch_up(slot: u32) {
     }
 }
 
-fn catch_up_all() {
+/// Does that. True if there is more to be done.
+fn catch_up_all() -> bool {
+    let mut more = false;
     if ANY_BEHIND.swap(false, Ordering::AcqRel) {
         for (at, word) in BEHIND.iter().enumerate() {
             let bits = word.swap(0, Ordering::AcqRel);
             for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
-                with_endpoint(at as u32 * 64 + bit, crate::sets::catch_up);
+                if with_endpoint(at as u32 * 64 + bit, crate::sets::catch_up) == Some(false) {
+                    word.fetch_or(1 << bit, Ordering::AcqRel);
+                    more = true;
+                }
             }
         }
+        if more {
+            ANY_BEHIND.store(true, Ordering::Release);
+        }
     }
+    more
 }
 
 /// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very thread. True if there is more to be done.
@@ -470,7 +479,7 @@ fn run(generation: usize) {
             return rest();
         }
         passing = hand_over_passed();
-        catch_up_all();
+        passing |= catch_up_all();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
             if attachment.standing() != Standing::Away {
@@ -500,7 +509,7 @@ fn tick(attachment: &'static Attachment) -> u64 {
         SETTLING_TICK
     } else if seen.leaving {
         LEAVING_TICK
-    } else if waiter(attachment).is_none() {
+    } else if waiter(attachment).is_none() || seen.owing {
         TOKEN_TICK
     } else if seen.shared {
         SHARED_TICK
@@ -567,6 +576,8 @@ struct Seen {
     settling: bool,
     shared: bool,
     leaving: bool,
+    /// Bytes that are to go over TCP, and for which there was no room.
+    owing: bool,
 }
 
 /// Looks at every slot of this process. Where nothing is due that costs no system call: most are idle.
@@ -581,6 +592,7 @@ fn all(attachment: &'static Attachment) -> Seen {
         let active = slot.stage() == Stage::Active;
         seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();
         seen.leaving |= active && endpoint.wishes() || endpoint.is_leaving();
+        seen.owing |= active && endpoint.owes();
         seen.shared |= slot.has(flag::SHARED) && slot.may_move();
     }
     seen

@@ -67,10 +67,8 @@ pub struct Spin<T> {
 /// A number of this thread's, not 0.
 #[inline]
 fn me() -> usize {
-    thread_local! {
-        static HERE: u8 = const { 0 };
-    }
-    HERE.with(|here| (&raw const *here).addr())
+    // SAFETY: takes and touches nothing. (A thread-local variable of this library's might take memory when it is first asked for, in a signal handler perhaps.)
+    unsafe { libc::__errno_location() }.addr()
 }
 
 // SAFETY: the value is only reached through `with`, under the lock.
@@ -101,9 +99,27 @@ impl<T> Spin<T> {
         self.held.store(0, Ordering::Release);
     }
 
-    /// [`with`](Self::with), but `None` where this very thread holds the lock: a signal handler that waited for it would wait for ever.
-    pub fn unless_mine<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
-        (self.held.load(Ordering::Relaxed) != me()).then(|| self.with(work))
+    /// [`with`](Self::with), but `None` where the lock cannot be had soon: this very thread may hold it, whose signal handler would wait for ever, or another one that
+    /// waits for what this one holds.
+    pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        const ROUNDS: u32 = 256;
+        let had = self.held.load(Ordering::Relaxed) != me()
+            && (0..ROUNDS).any(|round| {
+                let had = self.try_acquire();
+                if !had {
+                    if round % 64 == 63 {
+                        sys::yield_now();
+                    }
+                    core::hint::spin_loop();
+                }
+                had
+            });
+        had.then(|| {
+            // SAFETY: under the lock.
+            let result = work(unsafe { &mut *self.value.get() });
+            self.release();
+            result
+        })
     }
 
     /// Works on the value under the lock.

@@ -2,6 +2,7 @@
 //! start it with that (musl's does), or complain on standard error.
 //!
 //! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and a stack may be small.
+use super::{aside, vfork};
 use crate::ops::process::{self, Program};
 use core::cell::Cell;
 use core::ptr;
@@ -18,7 +19,7 @@ pub(super) fn own() -> *const *const c_char {
 }
 
 thread_local! {
-    /// The copy that is in use. A child of `vfork` that has become another program leaves it to its parent.
+    /// A copy that a child of `vfork` was given, and left to its parent when it became another program.
     static COPY: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
 }
 
@@ -35,17 +36,32 @@ pub(super) unsafe fn for_program<T>(
         return start(envp);
     }
     // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
-    let without = unsafe { without_shim(envp) }.unwrap_or(envp);
-    let result = start(without);
-    drop_copy();
+    let Some(copy) = (unsafe { without_shim(envp) }) else { return start(envp) };
+    let left = aside() && vfork::in_child();
+    if left {
+        drop_copy();
+        COPY.set((copy.at, copy.len));
+    }
+    let result = start(copy.at.cast::<*const c_char>());
+    if left {
+        COPY.set((ptr::null_mut(), 0));
+    }
+    // SAFETY: `without_shim` mapped it, and who was given it has returned.
+    unsafe { sys::unmap(copy.at, copy.len) };
     result
 }
 
-/// Gives back what the last one on this thread has left.
+/// A map with an array of strings at its begin.
+struct Copied {
+    at: *mut u8,
+    len: usize,
+}
+
+/// Gives back what a child of `vfork` of this thread's has left.
 pub(super) fn drop_copy() {
     let (at, len) = COPY.replace((ptr::null_mut(), 0));
     if !at.is_null() {
-        // SAFETY: `without_shim` mapped it, and nothing points there any more: who was given it has returned, or has other memory.
+        // SAFETY: `without_shim` mapped it, and nothing points there any more: who was given it has other memory.
         unsafe { sys::unmap(at, len) };
     }
 }
@@ -54,7 +70,7 @@ pub(super) fn drop_copy() {
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn without_shim(envp: *const *const c_char) -> Option<*const *const c_char> {
+unsafe fn without_shim(envp: *const *const c_char) -> Option<Copied> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     // SAFETY: the caller's promise.
     let (index, list) = unsafe { process::preload(envp) }?;
@@ -67,8 +83,6 @@ unsafe fn without_shim(envp: *const *const c_char) -> Option<*const *const c_cha
     // What is left of the list is no longer than it was.
     let len = pointers + NAME.len() + list.len() + 1;
     let at = sys::map_private(len).ok()?;
-    drop_copy();
-    COPY.set((at, len));
     let array = at.cast::<*const c_char>();
     // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
     unsafe {
@@ -98,5 +112,5 @@ unsafe fn without_shim(envp: *const *const c_char) -> Option<*const *const c_cha
             ptr::copy(array.add(index + 1), array.add(index), count - index);
         }
     }
-    Some(array)
+    Some(Copied { at, len })
 }

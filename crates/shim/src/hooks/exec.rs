@@ -37,6 +37,28 @@ unsafe fn executes(
     result
 }
 
+/// Before an exec of the program at `path` that the C library does itself.
+///
+/// # Safety
+/// As for `execve(2)`.
+pub(super) unsafe fn begins(path: *const c_char, envp: *const *const c_char) {
+    // SAFETY: the caller's promise.
+    if let Some(program) = unsafe { at_path(path, envp) } {
+        executing(program);
+    }
+}
+
+/// Likewise of the program that `file` is found to be in PATH.
+///
+/// # Safety
+/// As for `execvpe(3)`.
+pub(super) unsafe fn begins_in_path(file: *const c_char, envp: *const *const c_char) {
+    // SAFETY: the caller's promise.
+    if let Some(program) = unsafe { in_path(file, envp) } {
+        executing(program);
+    }
+}
+
 /// The program at `path`.
 ///
 /// # Safety

@@ -53,6 +53,11 @@ static ASIDE: AtomicU32 = AtomicU32::new(NOT_STARTED);
 /// The constructor has not run yet.
 const NOT_STARTED: u32 = 1 << 31;
 
+/// May there be a child of `vfork` that uses this memory?
+fn aside() -> bool {
+    ASIDE.load(Ordering::Relaxed) & !NOT_STARTED != 0
+}
+
 /// Is this call none of ours: made before the library was set up, or by a vfork child, whose descriptors are not those that this
 /// memory speaks of?
 #[inline]

@@ -143,32 +143,49 @@ extern "C" fn failed() -> c_int {
     -1
 }
 
-/// Longer lists of arguments than this go to the C library as they are.
-const LIST_MAX: usize = 512;
+/// Longer lists of arguments than this go to the C library as they are: a stack may be small.
+const LIST_MAX: usize = 64;
 
-/// The arguments from the second on, as a list that ends with a null pointer, and the number of what follows it.
+/// Puts the arguments from the second on into `list`, with the null pointer at their end. False where there is not room for all.
 ///
 /// # Safety
 /// The arguments from the second on end with a null pointer.
-unsafe fn list(arguments: &Arguments) -> Option<([*const c_char; LIST_MAX], usize)> {
-    let mut list = [core::ptr::null(); LIST_MAX];
+unsafe fn take(arguments: &Arguments, list: &mut [*const c_char; LIST_MAX]) -> bool {
     for (i, place) in list.iter_mut().enumerate() {
         // SAFETY: not beyond the null pointer.
         *place = unsafe { arguments.at(i + 1) }.cast::<c_char>().cast_const();
         if place.is_null() {
-            return Some((list, i + 2));
+            return true;
         }
     }
-    None
+    false
+}
+
+/// The number of the argument behind the list's end.
+///
+/// # Safety
+/// As for [`take`].
+unsafe fn behind(arguments: &Arguments) -> usize {
+    let mut index = 1;
+    // SAFETY: not beyond the null pointer.
+    while !unsafe { arguments.at(index) }.is_null() {
+        index += 1;
+    }
+    index + 1
 }
 
 /// # Safety
 /// `arguments` are those of an `execl`.
 unsafe fn program(arguments: &Arguments) -> Next {
+    let mut list = [core::ptr::null(); LIST_MAX];
     // SAFETY: the first is the path, then the list.
     unsafe {
-        let Some((list, _)) = list(arguments) else { return Next::Library };
-        exec::execv(arguments.at(0).cast(), list.as_ptr());
+        let path = arguments.at(0).cast::<c_char>();
+        if !take(arguments, &mut list) {
+            exec::begins(path, super::environment::own());
+            return Next::Library;
+        }
+        exec::execv(path, list.as_ptr());
     }
     Next::Failed
 }
@@ -176,10 +193,15 @@ unsafe fn program(arguments: &Arguments) -> Next {
 /// # Safety
 /// `arguments` are those of an `execlp`.
 unsafe fn program_file(arguments: &Arguments) -> Next {
+    let mut list = [core::ptr::null(); LIST_MAX];
     // SAFETY: the first is the file's name, then the list.
     unsafe {
-        let Some((list, _)) = list(arguments) else { return Next::Library };
-        exec::execvp(arguments.at(0).cast(), list.as_ptr());
+        let file = arguments.at(0).cast::<c_char>();
+        if !take(arguments, &mut list) {
+            exec::begins_in_path(file, super::environment::own());
+            return Next::Library;
+        }
+        exec::execvp(file, list.as_ptr());
     }
     Next::Failed
 }
@@ -187,10 +209,15 @@ unsafe fn program_file(arguments: &Arguments) -> Next {
 /// # Safety
 /// `arguments` are those of an `execle`.
 unsafe fn program_with_environment(arguments: &Arguments) -> Next {
+    let mut list = [core::ptr::null(); LIST_MAX];
     // SAFETY: the first is the path, then the list, and the environment follows.
     unsafe {
-        let Some((list, after)) = list(arguments) else { return Next::Library };
-        exec::execve(arguments.at(0).cast(), list.as_ptr(), arguments.at(after).cast::<*const c_char>());
+        let (path, envp) = (arguments.at(0).cast::<c_char>(), arguments.at(behind(arguments)).cast::<*const c_char>());
+        if !take(arguments, &mut list) {
+            exec::begins(path, envp);
+            return Next::Library;
+        }
+        exec::execve(path, list.as_ptr(), envp);
     }
     Next::Failed
 }

@@ -7,7 +7,7 @@ use ginnel_channel::program::{self, Unreachable};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The library was loaded (constructor), or a hook ran before that.
 pub fn started() {
@@ -178,7 +178,7 @@ impl Program {
     /// As for `execve`, or for `fexecve`.
     pub unsafe fn of(path: *const c_char, fd: c_int, envp: *const *const c_char) -> Self {
         // SAFETY: the caller's promise.
-        if unsafe { preload(envp) }.is_none() {
+        if CONFINED.load(Ordering::Relaxed) || unsafe { preload(envp) }.is_none() {
             return Self::default();
         }
         // SAFETY: a terminated string by the caller's promise.
@@ -342,6 +342,9 @@ pub fn io_uring_used() {
     hand_over_all(Reason::IoUring);
 }
 
+/// Set by [`confined`].
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
 /// The program is about to confine itself to the system calls that it makes itself (seccomp): from here on the shim makes none of its own, and changes none.
 pub fn confined() {
     if runtime::attachment().is_none() || !own::is_ours_by_number() {
@@ -351,6 +354,7 @@ pub fn confined() {
     report::write();
     service::pause();
     runtime::stop();
+    CONFINED.store(true, Ordering::Relaxed);
 }
 
 /// Everything that this process carries goes back to TCP, and stays there.

@@ -91,17 +91,17 @@ fn heat_now_or_later(endpoint: Endpoint<'static>, slot: u32) {
     }
 }
 
-/// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: this thread was interrupted while it held what is needed to know.
+/// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: that cannot be known now (this thread may have been interrupted while it changed it).
 fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     if fds::count(slot) == 1 {
-        return BY_FD.unless_mine(|map| listed_of(map.as_ref(), endpoint.fd()));
+        return BY_FD.soon(|map| listed_of(map.as_ref(), endpoint.fd()));
     }
     let mut found = Places::new();
     for (index, place) in SETS.iter().enumerate() {
         // SAFETY: sets are never freed.
         let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
         if set.size.load(Ordering::Acquire) != 0 {
-            set.inner.unless_mine(|inner| {
+            set.inner.soon(|inner| {
                 let of_slot = |entry: &Registration| {
                     entry.used
                         && (entry.slot == Some(slot)
@@ -116,11 +116,11 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     Some(found)
 }
 
-/// Has every registration of the slot looked at in the next wait. `None`: this thread was interrupted while it worked on one of those sets.
+/// Has every registration of the slot looked at in the next wait. `None`: not of all, for now (this thread may have been interrupted while it worked on one of them).
 fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     for (index, registration) in places_of_slot(endpoint, slot)? {
         if let Some(set) = set_at(index) {
-            set.inner.unless_mine(|inner| {
+            set.inner.soon(|inner| {
                 make_hot(inner, registration);
                 stir(set, inner);
             })?;
@@ -129,11 +129,10 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     Some(())
 }
 
-/// By the service thread, for a signal handler: what its sends and receives mean for the sets.
-pub fn catch_up(endpoint: Endpoint<'static>) {
+/// By the service thread, for a signal handler: what its sends and receives mean for the sets. False: it is to be done once more.
+pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.index();
-    let _ = mask_until_room(endpoint, slot);
-    let _ = heat(endpoint, slot);
+    mask_until_room(endpoint, slot).is_some() && heat(endpoint, slot).is_some()
 }
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
@@ -154,7 +153,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     }
     for (index, registration) in places_of_slot(endpoint, slot)? {
         let Some(set) = set_at(index) else { continue };
-        set.inner.unless_mine(|inner| {
+        set.inner.soon(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize)
                 && entry.used
