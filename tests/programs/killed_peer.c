@@ -11,6 +11,11 @@ static void talk(int fd) {
     idle(fd);
 }
 
+static void half(int fd) {
+    shutdown(fd, SHUT_WR);
+    idle(fd);
+}
+
 static void *kill_later(void *unused) {
     (void)unused;
     sleep_ms(150);
@@ -32,6 +37,7 @@ static void killed(int fd) {
 }
 
 int main(void) {
+    pthread_t thread;
     int fd = doomed();
     IS(recv(fd, (char[1]){0}, 1, 0), 0);
     say("recv: end of file");
@@ -86,4 +92,28 @@ int main(void) {
     CHECK(errno == ECONNRESET || errno == EPIPE);
     say("send: broken");
     killed(fd);
+    // The same, asleep on a set that asks for nothing else; and with one that had ended its own stream, so that there is no second end that would tell of its death.
+    for (int way = 0; way < 4; way++) {
+        bool ends = way & 1;
+        fd = with_peer(ends ? half : idle);
+        if (ends) CHECK(polled(fd, POLLRDHUP, PATIENCE) & POLLRDHUP);
+        put_pattern(fd, 1000, 1);  // never read
+        set = epoll_create1(0);
+        nonblocking(fd);
+        while ((n = send(fd, much, 1 << 20, MSG_NOSIGNAL)) > 0) continue;
+        CHECK(n == -1 && errno == EAGAIN);
+        IS(epoll_add(set, fd, EPOLLOUT), 0);
+        IS(pthread_create(&thread, NULL, kill_later, NULL), 0);
+        if (way < 2) {
+            // What carries the bytes may have found room meanwhile.
+            while ((n = send(fd, much, 1 << 20, MSG_NOSIGNAL)) > 0 || errno == EAGAIN) CHECK(epolled(set, fd, PATIENCE) != 0);
+        } else {
+            IS(fcntl(fd, F_SETFL, 0), 0);
+            while ((n = send(fd, much, 1 << 20, MSG_NOSIGNAL)) > 0) continue;
+        }
+        CHECK(errno == ECONNRESET || errno == EPIPE);
+        IS(pthread_join(thread, NULL), 0);
+        say("a full connection%s: broken", ends ? " to one that had ended its stream" : "");
+        killed(fd);
+    }
 }

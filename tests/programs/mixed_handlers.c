@@ -21,8 +21,9 @@ static void signals(int fd) {
     put_all(fd, "a", 1);
     char byte;
     IS(read(fd, &byte, 1), 1);
-    sleep_ms(20);
-    IS(kill(server, SIGUSR2), 0);
+    // The first may come before the read.
+    do IS(kill(server, SIGUSR2), 0);
+    while (!(polled(fd, POLLIN, 20) & POLLIN));
     IS(read(fd, &byte, 1), 1);
 }
 
@@ -35,7 +36,8 @@ int main(void) {
     CHECK(restarted > 0 && ended_calls == 0);
     put_all(fd, "b", 1);
     FAILS(read(fd, &byte, 1), EINTR);
-    IS(ended_calls, 1);
+    CHECK(ended_calls > 0);
+    handle(SIGUSR2, SIG_IGN, 0);
     put_all(fd, "c", 1);
     peer_ends();
     say("restarted, and interrupted");

@@ -54,6 +54,7 @@ programs! {
     close_while_polling
     clone_closes
     confines_itself
+    closed_is_quiet
     closed_while_taken_up
     closes_everything
     cork

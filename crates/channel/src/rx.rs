@@ -630,6 +630,9 @@ impl<'a> Endpoint<'a> {
         let got = kernel::discard(self.fd(), there as usize).unwrap_or(0) as u64;
         Slot::count(&rx.received, got);
         Slot::count(&rx.tokens, got);
+        if self.live() {
+            self.incoming().received().store(rx.received.load(Relaxed), Relaxed);
+        }
         got
     }
 

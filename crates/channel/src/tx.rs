@@ -895,15 +895,15 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Asks over TCP whether anybody is there: the kernel of a socket that is closed answers RST. Nothing where the other end's end-of-file is known to be meant.
+    /// Asks over TCP whether anybody is there: the kernel of a socket that is closed answers RST.
     pub fn probe(self) {
-        if self.other_end_is_meant() {
-            return;
-        }
         if let Some(_held) = self.slot().tx.lock.try_lock(self.ticket())
             && self.tx_in_ring()
             && !self.slot().has(flag::TX_SHUT)
             && self.slot().tx.owed.load(Relaxed) == 0
+            && Want::of(self.outgoing().want_data().load(Relaxed)) != Want::Closed
+            // One that ended its stream may read on for long. What lies unread there makes its kernel answer when it dies.
+            && (!self.other_end_is_meant() || self.reader_is_here())
         {
             Slot::count(&self.slot().tx.owed, 1);
             self.pay_tokens();
@@ -913,6 +913,12 @@ impl<'a> Endpoint<'a> {
     /// Did the other end say that its stream ends, or has it not ended?
     fn other_end_is_meant(self) -> bool {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
+    }
+
+    /// Do bytes wait in the ring for an end whose own stream has ended? Its kernel has nothing left by which it would tell of its death: see [`probe`](Self::probe).
+    #[must_use]
+    pub fn waits_for_half_closed(self) -> bool {
+        self.tx_in_ring() && self.other_end_is_meant() && self.unread() != 0 && self.reader_is_here()
     }
 
     /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it
@@ -926,11 +932,8 @@ impl<'a> Endpoint<'a> {
         }
         // Asked once, unless the answer is a FIN that nobody meant.
         attention.fetch_and(!attention::READER, SeqCst);
-        if self.other_end_is_meant() {
-            return false;
-        }
         let mut reported = kernel::poll(self.fd(), libc::POLLRDHUP, 0);
-        if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP {
+        if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP && !self.other_end_is_meant() {
             attention.fetch_or(attention::READER, SeqCst);
             self.probe();
             reported = kernel::poll(self.fd(), 0, 0);

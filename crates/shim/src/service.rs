@@ -167,7 +167,8 @@ pub fn expect() {
     }
 }
 
-fn is_watched(index: u32) -> bool {
+/// Does the thread hear of what the kernel says of this slot's socket?
+pub fn is_watched(index: u32) -> bool {
     WATCHED.get(index as usize / 64).is_none_or(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 == 1)
 }
 
@@ -606,6 +607,7 @@ fn is_due(endpoint: Endpoint<'_>) -> bool {
         || endpoint.asked_to_freeze()
         || endpoint.wants_service()
         || endpoint.is_leaving()
+        || endpoint.waits_for_half_closed()
 }
 
 /// A round of looks at the paths of all connections, which may take several turns.
@@ -680,6 +682,9 @@ fn serve(index: u32) {
             }
             if endpoint.wants_service() {
                 endpoint.serve_tx();
+            }
+            if endpoint.waits_for_half_closed() {
+                endpoint.probe();
             }
         }
         _ => {}

@@ -23,11 +23,11 @@ pub use shared::recover;
 pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
 
 use crate::fds::{self, Entry};
-use crate::runtime;
+use crate::{runtime, service};
 use change::add;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{SLOTS, flag};
+use ginnel_channel::ledger::{SLOTS, Slot, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
@@ -373,6 +373,10 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 entry.slot = slot;
                 return;
             }
+            if slot.is_some_and(is_held_by_service) {
+                // A kernel goes on reporting a closed descriptor while another thread's wait still looks at the socket.
+                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
+            }
             drop_registration(set, inner, registration);
         });
     }
@@ -382,6 +386,12 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     {
         local.store(0, Ordering::Release);
     }
+}
+
+/// Does the service thread wait on the socket too, which no other process has, or may be about to have?
+fn is_held_by_service(slot: u32) -> bool {
+    let alone = |slot: &Slot| slot.holder_count() < 2 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
+    service::is_watched(slot) && runtime::attachment().is_some_and(|attachment| alone(attachment.ledger.slot(slot)))
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.
@@ -562,6 +572,9 @@ impl Registration {
         self.mask(set, true);
         if self.interest() != before {
             retell(set, epfd, index, self);
+        }
+        if let Some(endpoint) = self.endpoint().filter(|endpoint| endpoint.waits_for_half_closed()) {
+            endpoint.probe();
         }
     }
 

@@ -146,6 +146,16 @@ static int server_of_threads(int listener) {
 // What of an echo the kernel did not take yet.
 struct rest { char *bytes; size_t at, n; };
 
+// What a wait told, for whoever looks into a failure.
+static void tell(const struct epoll_event *events, int n, int at) {
+    int why = errno;
+    for (int i = 0; i < n; i++) {
+        int fd = events[i].data.fd, waiting = -1, error = ioctl(fd, FIONREAD, &waiting) != 0 ? errno : 0;
+        fprintf(stderr, "%s (%d): event %d of %d%s: %d is %x, %d bytes, %s\n", role, getpid(), i, n, i == at ? " (here)" : "", fd, events[i].events, waiting, strerror(error));
+    }
+    errno = why;
+}
+
 static int server_of_events(int listener) {
     static struct rest rests[4096];
     static char buffer[70000];
@@ -178,6 +188,7 @@ static int server_of_events(int listener) {
                 ssize_t got = CALL(recv(fd, buffer, sizeof buffer, 0));
                 if (got > (ssize_t)sizeof buffer) abort();
                 if (got < 0 && errno == EAGAIN) break;
+                if (got < 0 && errno == EBADF) tell(events, n, i);
                 if (got <= 0) dead = lost(got);
                 else {
                     free(rest->bytes);
@@ -194,6 +205,10 @@ static int server_of_events(int listener) {
                 CALL(close(fd));
             }
         }
+    }
+    if (idle_percent > 50) {
+        struct epoll_event events[32];
+        for (int i = 0; i < 3; i++) tell(events, (int)CALL(epoll_wait(set, events, 32, 100)), -1);
     }
     return 0;
 }

@@ -336,7 +336,10 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
 fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
-    let left = endpoint.slot().stage() != Stage::Active;
+    if !entry.masked {
+        return false;
+    }
+    let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
     let news = entry.masked && (left || !endpoint.tx_in_ring() || endpoint.writable());
     if news {
         entry.mask(set, false);
