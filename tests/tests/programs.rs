@@ -75,6 +75,7 @@ programs! {
     forks_beside_busy_sets
     full_connection
     half_close
+    handlers_close
     idle_connections
     killed_peer
     large_rings

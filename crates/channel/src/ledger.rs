@@ -8,7 +8,7 @@ mod lock;
 mod process;
 mod slot;
 
-pub use lock::{Held, Lock};
+pub use lock::{Held, Interrupted, Lock};
 pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
 

@@ -2,7 +2,7 @@
 
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF, Record};
-use crate::ledger::{Held, Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Held, Interrupted, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, PAGE, Untrusted};
@@ -29,6 +29,8 @@ pub enum Take {
     End,
     /// The connection's error.
     Error(c_int),
+    /// Nothing: the caller is a signal handler, and the thread that it interrupted was in the middle of a receive here.
+    Interrupted,
 }
 
 /// A place in the program's buffers. Moves on as bytes are put there.
@@ -131,7 +133,7 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let (wake, asked);
         let take = {
-            let _held = self.receive_lock();
+            let Ok(_held) = self.receive_lock_unless_interrupted() else { return Take::Interrupted };
             if slot.stage() == Stage::Broken {
                 return Take::Error(libc::ECONNRESET);
             }
@@ -173,7 +175,17 @@ impl<'a> Endpoint<'a> {
 
     /// Takes the receive lock; what a dead holder left half done is made whole.
     pub(crate) fn receive_lock(self) -> Held<'a> {
-        let held = self.slot().rx.lock.lock(&self.attachment.ledger, self.ticket());
+        self.made_whole_rx(self.slot().rx.lock.lock(&self.attachment.ledger, self.ticket()))
+    }
+
+    /// The same, for calls of signal handlers.
+    fn receive_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
+        let held = self.slot().rx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
+        Ok(self.made_whole_rx(held))
+    }
+
+    #[inline]
+    fn made_whole_rx(self, held: Held<'a>) -> Held<'a> {
         if held.taken_over {
             self.recount_rx();
         }
@@ -539,7 +551,7 @@ impl<'a> Endpoint<'a> {
     fn ended_without_mark(self) -> Take {
         let outgoing = self.outgoing();
         let unread = self.tx_in_ring() && outgoing.head().load(Acquire) != self.slot().tx.tail.load(Relaxed);
-        if !unread || self.slot().has(flag::TX_SHUT) {
+        if !unread || self.slot().has(flag::TX_SHUT | flag::RX_SHUT) {
             return Take::End;
         }
         // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another thread has the lock for microseconds; this very thread for ever, where it
@@ -991,7 +1003,8 @@ impl<'a> Endpoint<'a> {
 
     fn tidy_for(self, sweeper: Sweeper) -> bool {
         let slot = self.slot();
-        let _held = self.receive_lock();
+        // What a receive has begun that waits for this handler is looked at anew.
+        let Ok(_held) = self.receive_lock_unless_interrupted() else { return true };
         let nowhere = [];
         let mut none = Sink::new(&nowhere, false);
         for _ in 0..8 {
@@ -1072,7 +1085,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_data(self, want: Want) -> Option<Want> {
         let slot = self.slot();
-        let _held = self.receive_lock();
+        let _held = self.receive_lock_unless_interrupted().ok()?;
         if slot.stage() != Stage::Active || !self.rx_in_ring() {
             // On TCP the kernel wakes.
             self.note(want);
@@ -1157,12 +1170,16 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
-    pub fn arm_past(self, want: Want) {
+    ///
+    /// # Errors
+    /// Not armed: a receive that waits for this signal handler is at it.
+    pub fn arm_past(self, want: Want) -> Result<(), Interrupted> {
         let slot = self.slot();
-        let _held = self.receive_lock();
+        let _held = self.receive_lock_unless_interrupted()?;
         if slot.stage() == Stage::Active && self.rx_in_ring() {
             self.arm(want);
         }
+        Ok(())
     }
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
@@ -1269,7 +1286,7 @@ impl<'a> Endpoint<'a> {
     /// Bytes that a receive could return now (FIONREAD).
     #[must_use]
     pub fn pending_bytes(self) -> u64 {
-        let _held = self.receive_lock();
+        let held = self.receive_lock_unless_interrupted();
         let rx = &self.slot().rx;
         let direction = self.incoming();
         let there = kernel::readable(self.fd());
@@ -1281,6 +1298,10 @@ impl<'a> Endpoint<'a> {
         let Ok(epoch) = self.epoch(direction) else { return 0 };
         let received = rx.received.load(Relaxed);
         let in_ring = |from: u64| direction.tail().load(Acquire).wrapping_sub(from).min(1 << 30);
+        if held.is_err() {
+            // A switch may be half made.
+            return if phase & 1 == 1 { in_ring(rx.head.load(Relaxed)) } else { there };
+        }
         if phase & 1 == 1 {
             match (epoch > phase).then(|| self.record(direction, epoch)) {
                 Some(Ok(record)) => {

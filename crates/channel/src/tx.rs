@@ -4,7 +4,7 @@ use crate::catchup;
 use crate::finish;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Held, Lock, Reason, Slot, Stage, attention, flag};
+use crate::ledger::{Held, Interrupted, Lock, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use, sys};
@@ -40,6 +40,8 @@ pub enum Put {
     Error(c_int),
     /// Let the kernel have the call as it is (it knows the right error and signal).
     Kernel,
+    /// Nothing was sent: the caller is a signal handler, and the thread that it interrupted was in the middle of a send here.
+    Interrupted,
 }
 
 impl<'a> Endpoint<'a> {
@@ -67,7 +69,7 @@ impl<'a> Endpoint<'a> {
     /// The iovecs describe readable memory.
     pub unsafe fn put(self, iov: &[iovec], flags: c_int) -> Put {
         let slot = self.slot();
-        let _held = self.send_lock();
+        let Ok(_held) = self.send_lock_unless_interrupted() else { return Put::Interrupted };
         if slot.has(flag::TX_SHUT) {
             return Put::Kernel;
         }
@@ -115,11 +117,35 @@ impl<'a> Endpoint<'a> {
 
     /// Takes the send lock; what a dead holder left half done is made whole.
     pub(crate) fn send_lock(self) -> Held<'a> {
-        let held = self.slot().tx.lock.lock(&self.attachment.ledger, self.ticket());
+        self.made_whole(self.slot().tx.lock.lock(&self.attachment.ledger, self.ticket()))
+    }
+
+    /// The same, for calls of signal handlers.
+    fn send_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
+        let held = self.slot().tx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
+        Ok(self.made_whole(held))
+    }
+
+    #[inline]
+    fn made_whole(self, held: Held<'a>) -> Held<'a> {
         if held.taken_over {
             self.recount();
         }
         held
+    }
+
+    /// Does the caller run in a signal handler that interrupted this thread's work on the connection?
+    #[inline]
+    #[must_use]
+    pub fn is_interrupted(self) -> bool {
+        let (slot, ticket) = (self.slot(), self.ticket());
+        slot.tx.lock.is_interrupted(ticket) || slot.rx.lock.is_interrupted(ticket)
+    }
+
+    /// Does nobody work on this end at the moment?
+    #[must_use]
+    pub fn is_at_rest(self) -> bool {
+        self.slot().tx.lock.is_at_rest() && self.slot().rx.lock.is_at_rest()
     }
 
     /// After taking the send lock over from the dead. A thread dies as a system call returns: what the kernel took is then not counted yet. How many tokens and re-sent
@@ -794,7 +820,7 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn arm_space(self, want: Want) -> Option<Want> {
         let slot = self.slot();
-        let _held = self.send_lock();
+        let _held = self.send_lock_unless_interrupted().ok()?;
         if slot.stage() != Stage::Active || !self.tx_in_ring() {
             return None;
         }
@@ -856,7 +882,7 @@ impl<'a> Endpoint<'a> {
             return if in_ring { self.writable() } else { told };
         }
         {
-            let _held = self.send_lock();
+            let Ok(_held) = self.send_lock_unless_interrupted() else { return true };
             if self.tx_in_ring() && self.frozen() {
                 self.downgrade();
             }
@@ -867,7 +893,8 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() { self.writable() } else { !self.owes() && kernel::writable(self.fd()) }
     }
 
-    /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock.
+    /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock. Where that cannot
+    /// be (no token may be sent, or a send waits for this signal handler), a writer that waits for room looks again after a while.
     #[cold]
     pub(crate) fn grant_space(self) {
         let word = self.incoming().want_space();
@@ -876,8 +903,7 @@ impl<'a> Endpoint<'a> {
                 if let Want::Waiter { page, bit } = park::claim_waiter(word)
                     && !waiter::ring(self.attachment, page, bit, Some(self.slot()))
                 {
-                    // Where no token may be sent either: a writer that waits for room looks again after a while.
-                    let _held = self.send_lock();
+                    let Ok(_held) = self.send_lock_unless_interrupted() else { return };
                     if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
                         self.wake_unrung();
                     }
@@ -885,7 +911,7 @@ impl<'a> Endpoint<'a> {
             }
             Want::Token => {
                 // A token may be sent only in ring phase, which the send lock keeps as it is. Outside it the downgrade's own token did the waking, or FIN.
-                let _held = self.send_lock();
+                let Ok(_held) = self.send_lock_unless_interrupted() else { return };
                 if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && park::claim(word) == Want::Token {
                     Slot::count(&self.slot().tx.owed, 1);
                     self.pay_tokens();
@@ -946,7 +972,11 @@ impl<'a> Endpoint<'a> {
 
     /// The connection is gone: from here on the kernel answers.
     pub fn give_up_ring(self) {
-        let _held = self.send_lock();
+        let Ok(_held) = self.send_lock_unless_interrupted() else {
+            // Whoever sends next asks again.
+            self.slot().attention.fetch_or(attention::READER, SeqCst);
+            return;
+        };
         if self.tx_in_ring() {
             self.switch_down_silently();
         }
@@ -954,7 +984,7 @@ impl<'a> Endpoint<'a> {
 
     /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
     pub fn spill(self) {
-        let _held = self.send_lock();
+        let Ok(_held) = self.send_lock_unless_interrupted() else { return };
         if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && !self.frozen() {
             self.leave_ring();
         }

@@ -99,6 +99,12 @@ impl<T> Spin<T> {
         self.held.store(0, Ordering::Release);
     }
 
+    /// Does this thread hold it? Then it runs a signal handler that interrupted its work.
+    #[inline]
+    fn is_mine(&self) -> bool {
+        self.held.load(Ordering::Relaxed) == me()
+    }
+
     /// [`with`](Self::with), but `None` where the lock cannot be had soon: this very thread may hold it, whose signal handler would wait for ever, or another one that
     /// waits for what this one holds.
     pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
@@ -388,10 +394,59 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     }
 }
 
-/// Does the service thread wait on the socket too, which no other process has, or may be about to have?
+/// Did this thread's signal handler interrupt its work on a set?
+pub fn is_interrupted() -> bool {
+    BY_FD.is_mine() || all_sets().any(|set| set.inner.is_mine())
+}
+
+/// Does nobody work on a set at the moment?
+pub fn are_at_rest() -> bool {
+    BY_FD.held.load(Ordering::Acquire) == 0 && all_sets().all(|set| set.inner.held.load(Ordering::Acquire) == 0)
+}
+
+/// `fd` is about to be closed where no lock may be taken, and the socket of the slot lives on for a while: the kernel is to report it no more.
+pub fn forsake(fd: c_int, slot: u32) {
+    if is_alone(slot) {
+        for set in all_sets() {
+            let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
+        }
+    }
+}
+
+/// After [`forsake`], where locks may be taken.
+pub fn forget(slot: u32) {
+    for set in all_sets() {
+        set.inner.with(|inner| {
+            let of_slot = |entry: &Registration| entry.used && entry.slot == Some(slot);
+            while let Some(place) = inner.registrations.iter().position(of_slot) {
+                let (fd, place) = (inner.registrations.get(place).map_or(-1, |entry| entry.fd), u32::try_from(place).unwrap_or(0));
+                if inner.by_fd.get(&fd) == Some(&place) {
+                    inner.by_fd.remove(&fd);
+                }
+                let known = |map: &mut Option<HashMap<c_int, Vec<Place>>>| {
+                    if let Some(places) = map.as_mut().and_then(|map| map.get_mut(&fd)) {
+                        places.retain(|known| *known != (set.number, place));
+                    }
+                };
+                BY_FD.with(known);
+                drop_registration(set, inner, place);
+            }
+        });
+    }
+    if let Some(local) = LOCAL.get(slot as usize) {
+        local.store(0, Ordering::Release);
+    }
+}
+
+/// Does the service thread wait on the socket too, which nobody else has?
 fn is_held_by_service(slot: u32) -> bool {
+    service::is_watched(slot) && is_alone(slot)
+}
+
+/// Has no other process the socket, or may be about to have it?
+fn is_alone(slot: u32) -> bool {
     let alone = |slot: &Slot| slot.holder_count() < 2 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
-    service::is_watched(slot) && runtime::attachment().is_some_and(|attachment| alone(attachment.ledger.slot(slot)))
+    runtime::attachment().is_some_and(|attachment| alone(attachment.ledger.slot(slot)))
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.

@@ -30,21 +30,32 @@ fn tells() -> bool {
     tells
 }
 
-/// Was a frame of this thread left? `place`: the known bits of where it was. False where that cannot be told, or another thread's it may be.
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// It was this thread's, and was left.
+    Left,
+    /// It is this thread's, and waits for the signal handler that runs now.
+    Interrupted,
+    /// Another thread's it may be, or that cannot be told.
+    Unknown,
+}
+
+/// What became of the frame at `place`, of which some bits are known (see [`here`]).
 #[cold]
-pub fn was_left(place: u64) -> bool {
+pub fn frame(place: u64) -> Frame {
     if !tells() {
-        return false;
+        return Frame::Unknown;
     }
-    let (now, Some(stack)) = (here(), stack()) else { return false };
+    let (now, Some(stack)) = (here(), stack()) else { return Frame::Unknown };
     // All the addresses that the bits may mean are so far apart that one at most is on this stack.
     let span = 1u64 << (KNOWN + GRAIN);
     let low = place << GRAIN & (span - 1);
     let near = stack.start & !(span - 1);
     let start = [near | low, (near + span) | low].into_iter().find(|start| stack.contains(start));
-    let Some(start) = start.filter(|_| stack.contains(&now)) else { return false };
+    let Some(start) = start.filter(|_| stack.contains(&now)) else { return Frame::Unknown };
     let end = (start + (1 << GRAIN)).min(stack.end);
-    end <= now || !handler_between(now..end)
+    if end > now && handler_between(now..end) { Frame::Interrupted } else { Frame::Left }
 }
 
 /// Does the stack hold a signal handler's frame there (the kernel's `struct rt_sigframe`)? It begins with the address that the handler returns to (sigaction's `sa_restorer`).
@@ -114,22 +125,23 @@ mod tests {
 
     #[test]
     fn a_frame_that_returned_was_left() {
-        assert!(was_left(place_of(deeper(5))));
+        assert_eq!(frame(place_of(deeper(5))), Frame::Left);
     }
 
     #[test]
     fn what_is_on_another_stack_is_not_ours() {
         let other = std::thread::spawn(here).join().expect("a thread");
-        assert!(!was_left(place_of(other)));
+        assert_eq!(frame(place_of(other)), Frame::Unknown);
     }
 
     #[test]
-    fn a_frame_that_a_handler_interrupted_is_not_left() {
+    fn a_handler_knows_the_frame_that_it_interrupted() {
         use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
         static INTERRUPTED: AtomicU64 = AtomicU64::new(0);
-        static ANSWER: AtomicU64 = AtomicU64::new(2);
+        static ANSWER: AtomicU64 = AtomicU64::new(0);
         extern "C" fn handler(_: i32) {
-            ANSWER.store(was_left(place_of(INTERRUPTED.load(SeqCst))).into(), SeqCst);
+            let known = frame(place_of(INTERRUPTED.load(SeqCst))) == Frame::Interrupted || !tells();
+            ANSWER.store(known.into(), SeqCst);
         }
         // SAFETY: a handler of the right shape; the signal goes to this thread.
         unsafe {
@@ -137,6 +149,6 @@ mod tests {
             INTERRUPTED.store(here(), SeqCst);
             libc::raise(libc::SIGUSR1);
         }
-        assert_eq!(ANSWER.load(SeqCst), 0);
+        assert_eq!(ANSWER.load(SeqCst), 1);
     }
 }

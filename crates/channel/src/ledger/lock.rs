@@ -1,7 +1,8 @@
 //! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`]). It guards work of microseconds and is never held
 //! across a sleep, so waiting is spinning, then yielding.
 
-use super::{Ledger, left};
+use super::Ledger;
+use super::left::{self, Frame};
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syscalls::Sysno;
@@ -17,6 +18,10 @@ pub struct Held<'a> {
     /// Taken over from a process that died in the middle: what the lock guards may be half done.
     pub taken_over: bool,
 }
+
+/// The thread that asks for a lock has it: it runs a signal handler, which interrupted its work there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted;
 
 /// Bits of a lock word that say who holds it.
 const TICKET: u32 = 33;
@@ -52,8 +57,21 @@ impl Lock {
     /// Takes the lock, waiting while another thread or process works under it.
     #[inline]
     pub fn lock(&self, ledger: &Ledger, me: u32) -> Held<'_> {
+        loop {
+            if let Ok(held) = self.lock_unless_interrupted(ledger, me) {
+                return held;
+            }
+        }
+    }
+
+    /// [`lock`](Self::lock), for whoever may be called in a signal handler.
+    ///
+    /// # Errors
+    /// The work under the lock is this very thread's, and waits for the handler.
+    #[inline]
+    pub fn lock_unless_interrupted(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
         match self.try_lock(me) {
-            Some(held) => held,
+            Some(held) => Ok(held),
             None => self.lock_contended(ledger, me),
         }
     }
@@ -69,11 +87,24 @@ impl Lock {
     #[must_use]
     pub fn was_left_here(&self, me: u32) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
-        seen != 0 && holder(seen) == u64::from(me) + 1 && left::was_left(seen >> TICKET)
+        seen != 0 && holder(seen) == u64::from(me) + 1 && left::frame(seen >> TICKET) == Frame::Left
+    }
+
+    /// Has this very thread it, which runs a signal handler now? Cheap where it is free.
+    #[must_use]
+    pub fn is_interrupted(&self, me: u32) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        seen != 0 && holder(seen) == u64::from(me) + 1 && left::frame(seen >> TICKET) == Frame::Interrupted
+    }
+
+    /// Is it free at the moment?
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
     }
 
     #[cold]
-    fn lock_contended(&self, ledger: &Ledger, me: u32) -> Held<'_> {
+    fn lock_contended(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
         let mut round = 0u32;
         loop {
             for _ in 0..50 {
@@ -81,18 +112,21 @@ impl Lock {
                 if self.0.load(Ordering::Relaxed) == 0
                     && let Some(held) = self.try_lock(me)
                 {
-                    return held;
+                    return Ok(held);
                 }
             }
             round = round.saturating_add(1);
             if round > LONG && round.is_multiple_of(16) {
                 let seen = self.0.load(Ordering::Relaxed);
                 let gone = match holder(seen) == u64::from(me) + 1 {
-                    true => left::was_left(seen >> TICKET),
+                    true => match left::frame(seen >> TICKET) {
+                        Frame::Interrupted => return Err(Interrupted),
+                        frame => frame == Frame::Left,
+                    },
                     false => is_dead(ledger, seen),
                 };
                 if gone && self.0.compare_exchange(seen, word(me), Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Held { lock: self, taken_over: true };
+                    return Ok(Held { lock: self, taken_over: true });
                 }
             }
             pause(round);

@@ -184,6 +184,8 @@ pub mod flag {
     pub const KERNEL_CORKED: u32 = 2048;
     /// Its last descriptor is being closed: nobody takes it up any more.
     pub const ENDING: u32 = 4096;
+    /// The program shut the receiving side down: the kernel says end of file whatever the other end does.
+    pub const RX_SHUT: u32 = 8192;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

@@ -1,5 +1,5 @@
 //! Descriptors: made, copied, replaced, closed.
-use super::Outcome;
+use super::{Outcome, interrupted};
 use crate::fds::{self, Entry};
 use crate::{next, runtime, service, sets, wait};
 use ginnel_channel::ledger::{Reason, flag};
@@ -60,17 +60,20 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             Outcome::Libc
         }
         Entry::Own => Outcome::Failed(libc::EBADF),
-        Entry::Tcp | Entry::Accepted | Entry::Heir => {
-            sets::closing(fd, None);
+        entry @ (Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Epoll(_)) => {
+            // Else in a signal handler that interrupted work on a set: the kernel forgets the number, and what is noted of it here does no harm.
+            if !sets::is_interrupted() {
+                if let Entry::Epoll(set) = entry { sets::closed(fd, set) } else { sets::closing(fd, None) }
+            }
             fds::set(fd, Entry::Unknown);
             Outcome::Libc
         }
-        Entry::Epoll(set) => {
-            sets::closed(fd, set);
-            fds::set(fd, Entry::Unknown);
-            Outcome::Libc
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
+            if runtime::endpoint(fd, slot).is_some_and(interrupted::is_inside) {
+                return interrupted::close(fd, slot);
+            }
+            close_endpoint(fd)
         }
-        Entry::Endpoint(_) | Entry::Inherited(_) => close_endpoint(fd),
     }
 }
 

@@ -255,6 +255,9 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
                 }
                 return Outcome::Failed(errno);
             }
+            // It waits for this handler, and goes on with what there is.
+            Take::Interrupted if sink.filled() > 0 => break,
+            Take::Interrupted => return Outcome::Failed(libc::EAGAIN),
             Take::Bytes(_) => quick = false,
             Take::Nothing => {}
         }
@@ -483,7 +486,8 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
                 }
                 break;
             }
-            Put::Kernel if done > 0 => break,
+            Put::Kernel | Put::Interrupted if done > 0 => break,
+            Put::Interrupted => return Outcome::Failed(libc::EAGAIN),
             Put::Error(errno) => return Outcome::Failed(errno),
             Put::Kernel => return Outcome::Libc,
         };

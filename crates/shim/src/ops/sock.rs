@@ -1,5 +1,5 @@
 //! The life of a connection: connect, accept, shutdown, options.
-use super::Outcome;
+use super::{Outcome, interrupted};
 use crate::fds::{self, Entry};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -48,6 +48,9 @@ pub fn disconnecting(fd: c_int) {
 /// `shutdown(2)`; with `Done`/`Failed` the kernel's shutdown has been made.
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    if how != libc::SHUT_RD && interrupted::is_inside(endpoint) {
+        return interrupted::shutdown(endpoint, how);
+    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         endpoint.finish_writing();
     }
@@ -56,6 +59,9 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     }
     // SAFETY: the program's own call.
     let done = unsafe { next::shutdown(fd, how) };
+    if done == 0 && how != libc::SHUT_WR {
+        endpoint.slot().set(flag::RX_SHUT, true);
+    }
     if done < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(done) }
 }
 
