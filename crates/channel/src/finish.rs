@@ -21,6 +21,22 @@ impl Endpoint<'_> {
         self.mark_end();
     }
 
+    /// The same in a signal handler that interrupted a send: where the stream ends is not said, only that it does. The kernel's FIN comes behind what was published.
+    pub fn finish_writing_unlocked(self) {
+        self.slot().set(flag::TX_SHUT, true);
+        if self.slot().stage() == Stage::Active {
+            self.channel().end(self.slot().side());
+        }
+    }
+
+    /// After the kernel's `shutdown(SHUT_RD)`.
+    pub fn receives_no_more(self) {
+        self.slot().set(flag::RX_SHUT, true);
+        if self.slot().stage() == Stage::Active {
+            self.channel().shut(self.slot().side());
+        }
+    }
+
     /// Under the send lock.
     fn mark_end(self) {
         let slot = self.slot();

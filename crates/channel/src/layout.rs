@@ -6,7 +6,7 @@
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
 //! | 0x000 | 8 | magic | creator |
-//! | 0x008 | 8 | which sides have released it (bits 0, 1); which meant to reset (bits 8, 9); which ended their stream (bits 10, 11); which left it for TCP (bits 12, 13); a side died (bit 16) | both |
+//! | 0x008 | 8 | which sides have released it (bits 0, 1); which meant to reset (bits 8, 9); which ended their stream (bits 10, 11); which left it for TCP (bits 12, 13); which receive no more (bits 14, 15); a side died (bit 16) | both |
 //! | 0x010 | 2 × 8 | owner of each side: member << 32 \| ledger slot | each its own |
 //! | 0x020 | 2 × 8 | generation of that slot | each its own |
 //! | 0x030 | 2 × 8 | nonce of each side | creator (both) |
@@ -156,6 +156,17 @@ impl<'a> Channel<'a> {
     #[must_use]
     pub fn has_ended(self, side: u8) -> bool {
         self.released().load(Ordering::Acquire) & 0x400 << (side & 1) != 0
+    }
+
+    /// Remembers that `side` receives no more: its kernel answers what comes over TCP with RST.
+    pub fn shut(self, side: u8) {
+        self.released().fetch_or(0x4000 << (side & 1), Ordering::AcqRel);
+    }
+
+    /// See [`Self::shut`].
+    #[must_use]
+    pub fn is_shut(self, side: u8) -> bool {
+        self.released().load(Ordering::Acquire) & 0x4000 << (side & 1) != 0
     }
 
     /// The channel's page number, which tags everything that belongs to it.

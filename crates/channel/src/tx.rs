@@ -142,12 +142,6 @@ impl<'a> Endpoint<'a> {
         slot.tx.lock.is_interrupted(ticket) || slot.rx.lock.is_interrupted(ticket)
     }
 
-    /// Does nobody work on this end at the moment?
-    #[must_use]
-    pub fn is_at_rest(self) -> bool {
-        self.slot().tx.lock.is_at_rest() && self.slot().rx.lock.is_at_rest()
-    }
-
     /// After taking the send lock over from the dead. A thread dies as a system call returns: what the kernel took is then not counted yet. How many tokens and re-sent
     /// bytes are among it follows from where the last downgrade put them.
     #[cold]
@@ -944,7 +938,9 @@ impl<'a> Endpoint<'a> {
     /// Do bytes wait in the ring for an end whose own stream has ended? Its kernel has nothing left by which it would tell of its death: see [`probe`](Self::probe).
     #[must_use]
     pub fn waits_for_half_closed(self) -> bool {
-        self.tx_in_ring() && self.other_end_is_meant() && self.unread() != 0 && self.reader_is_here()
+        // One that receives no more would answer even an old byte with RST.
+        let reads = || !self.channel().is_shut(1 - self.slot().side());
+        self.tx_in_ring() && self.other_end_is_meant() && self.unread() != 0 && self.reader_is_here() && reads()
     }
 
     /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it

@@ -232,18 +232,6 @@ pub fn unrefer(slot: u32, fd: i32) -> u32 {
     left
 }
 
-/// `fd` stands for `slot` no more, which is not let go of yet.
-pub fn park(slot: u32, fd: i32) {
-    take(fd);
-    let _ = entry_of(&DESCRIPTORS, slot).compare_exchange(fd.unsigned_abs() + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
-}
-
-/// It is about to be: `fd` stands for it.
-pub fn unpark(slot: u32, fd: i32) {
-    set(fd, Entry::Endpoint(slot));
-    entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
-}
-
 fn mark_used(slot: u32, used: bool) {
     let bit = 1 << (slot % 64);
     if let Some(word) = USED.get(slot as usize / 64) {

@@ -212,8 +212,7 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
     done.is_ok()
 }
 
-/// Wakes the thread.
-pub fn ring() {
+fn ring() {
     let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
 }
 
@@ -482,7 +481,6 @@ fn run(generation: usize) {
         }
         passing = hand_over_passed();
         passing |= catch_up_all();
-        passing |= crate::ops::interrupted::catch_up();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
             if attachment.standing() != Standing::Away {
@@ -725,7 +723,6 @@ fn take_over(endpoint: Endpoint<'static>) {
 /// In a fork child: the thread is not there, and what it used is the parent's.
 pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
-    crate::ops::interrupted::forget_parent();
     PAUSES.store(0, Ordering::Relaxed);
     PAUSED.store(false, Ordering::Relaxed);
     for guard in GUARDS.iter().chain([&WORKING, &STILL, &FAILED]) {

@@ -372,7 +372,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
         set.inner.with(|inner| {
             late::tell_of(set, inner, registration);
             inner.by_fd.remove(&fd);
-            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(|entry| entry.used) else { return };
+            let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd;
+            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
             let slot = slot.or(entry.slot);
             if slot.is_some_and(|slot| fds::count(slot) > 1) {
                 // The kernel goes on reporting it for the other descriptors of the socket: so does this.
@@ -399,42 +400,10 @@ pub fn is_interrupted() -> bool {
     BY_FD.is_mine() || all_sets().any(|set| set.inner.is_mine())
 }
 
-/// Does nobody work on a set at the moment?
-pub fn are_at_rest() -> bool {
-    BY_FD.held.load(Ordering::Acquire) == 0 && all_sets().all(|set| set.inner.held.load(Ordering::Acquire) == 0)
-}
-
-/// `fd` is about to be closed where no lock may be taken, and the socket of the slot lives on for a while: the kernel is to report it no more.
-pub fn forsake(fd: c_int, slot: u32) {
-    if is_alone(slot) {
-        for set in all_sets() {
-            let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
-        }
-    }
-}
-
-/// After [`forsake`], where locks may be taken.
-pub fn forget(slot: u32) {
+/// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to report it no more.
+pub fn forsake(fd: c_int) {
     for set in all_sets() {
-        set.inner.with(|inner| {
-            let of_slot = |entry: &Registration| entry.used && entry.slot == Some(slot);
-            while let Some(place) = inner.registrations.iter().position(of_slot) {
-                let (fd, place) = (inner.registrations.get(place).map_or(-1, |entry| entry.fd), u32::try_from(place).unwrap_or(0));
-                if inner.by_fd.get(&fd) == Some(&place) {
-                    inner.by_fd.remove(&fd);
-                }
-                let known = |map: &mut Option<HashMap<c_int, Vec<Place>>>| {
-                    if let Some(places) = map.as_mut().and_then(|map| map.get_mut(&fd)) {
-                        places.retain(|known| *known != (set.number, place));
-                    }
-                };
-                BY_FD.with(known);
-                drop_registration(set, inner, place);
-            }
-        });
-    }
-    if let Some(local) = LOCAL.get(slot as usize) {
-        local.store(0, Ordering::Release);
+        let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 }
 
@@ -444,7 +413,7 @@ fn is_held_by_service(slot: u32) -> bool {
 }
 
 /// Has no other process the socket, or may be about to have it?
-fn is_alone(slot: u32) -> bool {
+pub fn is_alone(slot: u32) -> bool {
     let alone = |slot: &Slot| slot.holder_count() < 2 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
     runtime::attachment().is_some_and(|attachment| alone(attachment.ledger.slot(slot)))
 }
@@ -600,7 +569,7 @@ pub fn adopted(fd: c_int, slot: u32) {
     for (index, registration) in &places {
         let Some(set) = set_at(*index) else { continue };
         set.inner.with(|inner| {
-            if let Some(entry) = inner.registrations.get_mut(*registration as usize) {
+            if let Some(entry) = inner.registrations.get_mut(*registration as usize).filter(|entry| entry.used && entry.fd == fd) {
                 entry.link(slot);
             }
         });

@@ -97,12 +97,6 @@ impl Lock {
         seen != 0 && holder(seen) == u64::from(me) + 1 && left::frame(seen >> TICKET) == Frame::Interrupted
     }
 
-    /// Is it free at the moment?
-    #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
-    }
-
     #[cold]
     fn lock_contended(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
         let mut round = 0u32;

@@ -1,8 +1,8 @@
 //! Descriptors: made, copied, replaced, closed.
-use super::{Outcome, interrupted};
+use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::{next, runtime, service, sets, wait};
-use ginnel_channel::ledger::{Reason, flag};
+use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
@@ -46,7 +46,8 @@ fn stale(fd: c_int) {
             }
         }
         Entry::Epoll(set) => sets::closed(fd, set),
-        _ => {}
+        Entry::Tcp | Entry::Accepted | Entry::Heir => sets::closing(fd, None),
+        Entry::Unknown | Entry::Plain | Entry::Own => {}
     }
 }
 
@@ -60,19 +61,40 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             Outcome::Libc
         }
         Entry::Own => Outcome::Failed(libc::EBADF),
-        entry @ (Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Epoll(_)) => {
-            // Else in a signal handler that interrupted work on a set: the kernel forgets the number, and what is noted of it here does no harm.
-            if !sets::is_interrupted() {
-                if let Entry::Epoll(set) = entry { sets::closed(fd, set) } else { sets::closing(fd, None) }
+        entry if is_inside(fd) => {
+            // What is noted of it is as if it had been closed past the hooks, until the number is another's: see `stale`.
+            if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
+                forsake(fd, slot);
             }
+            Outcome::Libc
+        }
+        Entry::Tcp | Entry::Accepted | Entry::Heir => {
+            sets::closing(fd, None);
             fds::set(fd, Entry::Unknown);
             Outcome::Libc
         }
-        Entry::Endpoint(slot) | Entry::Inherited(slot) => {
-            if runtime::endpoint(fd, slot).is_some_and(interrupted::is_inside) {
-                return interrupted::close(fd, slot);
-            }
-            close_endpoint(fd)
+        Entry::Epoll(set) => {
+            sets::closed(fd, set);
+            fds::set(fd, Entry::Unknown);
+            Outcome::Libc
+        }
+        Entry::Endpoint(_) | Entry::Inherited(_) => close_endpoint(fd),
+    }
+}
+
+/// Does the caller run in a signal handler that interrupted this thread's work on the descriptor's connection, or on an epoll set? Handlers may close and shut down
+/// (signal-safety(7)), but the interrupted work holds locks, and goes on once the handler is over.
+pub fn is_inside(fd: c_int) -> bool {
+    sets::is_interrupted() || runtime::known(fd).is_some_and(Endpoint::is_interrupted)
+}
+
+/// Its last descriptor is closed in such a handler: no more goes through rings. The other end sees what it sees of a program that ended.
+#[cold]
+fn forsake(fd: c_int, slot: u32) {
+    if fds::count(slot) == 1 && sets::is_alone(slot) {
+        sets::forsake(fd);
+        if let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) {
+            endpoint.slot().set_stage(Stage::Broken);
         }
     }
 }

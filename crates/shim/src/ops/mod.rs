@@ -4,7 +4,6 @@
 //! Ginnel's business and goes to the C library as the program made it.
 
 pub mod fd;
-pub mod interrupted;
 pub mod io;
 pub mod lent;
 pub mod limits;

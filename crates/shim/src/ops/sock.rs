@@ -1,5 +1,5 @@
 //! The life of a connection: connect, accept, shutdown, options.
-use super::{Outcome, interrupted};
+use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -48,11 +48,12 @@ pub fn disconnecting(fd: c_int) {
 /// `shutdown(2)`; with `Done`/`Failed` the kernel's shutdown has been made.
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
-    if how != libc::SHUT_RD && interrupted::is_inside(endpoint) {
-        return interrupted::shutdown(endpoint, how);
-    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
-        endpoint.finish_writing();
+        if super::fd::is_inside(fd) {
+            endpoint.finish_writing_unlocked();
+        } else {
+            endpoint.finish_writing();
+        }
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         endpoint.slot().heed_kernel();
@@ -60,7 +61,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     // SAFETY: the program's own call.
     let done = unsafe { next::shutdown(fd, how) };
     if done == 0 && how != libc::SHUT_WR {
-        endpoint.slot().set(flag::RX_SHUT, true);
+        endpoint.receives_no_more();
     }
     if done < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(done) }
 }

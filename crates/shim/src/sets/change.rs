@@ -170,6 +170,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             return Err(errno);
         }
         if let Some(before) = before {
+            unlink(fd, index);
             drop_registration(set, inner, before);
         }
         inner.by_fd.insert(fd, place);
