@@ -54,8 +54,7 @@ int main(void) {
         int fd = used = connect_to(&at), set = epoll_create1(0);
         IS(epoll_add(set, fd, EPOLLIN), 0);
         way = i % 3, act = i / 3 % 3, done = 0;
-        int turns = 0;
-        for (; turns < 20; turns++) CHECK(exchange(fd, set));
+        for (int turn = 0; turn < 20; turn++) CHECK(exchange(fd, set));
         struct itimerval soon = {.it_value = {.tv_usec = 500 + rand_r(&seed) % 3000}};
         IS(setitimer(ITIMER_REAL, &soon, NULL), 0);
         while (exchange(fd, set)) {}

@@ -89,6 +89,7 @@ programs! {
     mixed_descriptors
     mixed_handlers
     most_entries
+    nested_once
     nested_sets
     no_descriptor_left
     no_more_threads
@@ -96,6 +97,7 @@ programs! {
     on_standard_streams
     one_place
     oneshot
+    oneshot_across_exec
     oneshot_threads
     other_user
     out_of_band

@@ -26,10 +26,12 @@ const INTERVAL: c_int = 60;
 const COUNT: c_int = 127;
 /// Silence that is no sign of anything while rings carry bytes, milliseconds.
 const QUIET: u32 = 1500;
-/// So long nothing was heard where a path counts as cut, milliseconds: the first probe, and time for its answer and that of a second.
+/// So long nothing was heard where a path counts as cut, milliseconds: the first probe, and time for its answer and that of others.
 const SILENCE: u32 = 2500;
-/// So many probes, or sendings of the same bytes, were not answered by then.
-const UNANSWERED: u8 = 2;
+/// So many probes were not answered by then …
+const UNANSWERED: u8 = 3;
+/// … or so many sendings of the same bytes.
+const UNACKNOWLEDGED: u8 = 2;
 /// Where the path is cut, so many unanswered probes are asked for soon, the pause between two of them doubling; further ones the kernel sends by itself, [`INTERVAL`] apart …
 const HURRIED: u8 = 6;
 /// … and none are sent after so many, well before they would end the connection.
@@ -47,6 +49,18 @@ const OPTIONS: [(c_int, c_int); 5] = [
 ];
 /// The largest values that setsockopt takes of those (`include/net/tcp.h`: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL, MAX_TCP_KEEPCNT).
 const LARGEST: [c_int; 5] = [1, 32767, 32767, 127, c_int::MAX];
+
+/// When to look at a path again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Next {
+    /// When rings carry bytes again.
+    #[default]
+    Idle,
+    /// In a second or so.
+    Watched,
+    /// Soon: a probe is not answered yet. One that a kernel dropped, whose queues are full for a moment, is to be followed by others before that means anything.
+    Doubted,
+}
 
 /// Is it an option that the path's check uses?
 #[must_use]
@@ -114,7 +128,7 @@ fn keep(slot: &Slot, stand: Stand, values: Values) {
 impl Path {
     /// Did TCP ask, and hear nothing?
     fn is_cut(self) -> bool {
-        self.silent >= SILENCE && (self.probes >= UNANSWERED || self.retransmits >= UNANSWERED)
+        self.silent >= SILENCE && (self.probes >= UNANSWERED || self.retransmits >= UNACKNOWLEDGED)
     }
 }
 
@@ -130,14 +144,14 @@ impl Endpoint<'_> {
         self.slot().keepalive.load(Relaxed) != 0 || self.slot().has(flag::CUT)
     }
 
-    /// A look at the path, every second or so. `moved`: rings carried bytes not long ago. True if another look is due soon.
+    /// A look at the path. `moved`: rings carried bytes not long ago. Returns when the next is due.
     ///
     /// `asks`: how many probes the caller may still have sent now; each that this look asks for is taken from it. The probes of thousands of connections at one moment would be more than the
     /// kernel's queue for a network device's packets takes (`net.core.netdev_max_backlog`): it drops the rest, and what was not asked is not answered.
-    pub fn check_path(self, moved: bool, asks: &mut u32) -> bool {
+    pub fn check_path(self, moved: bool, asks: &mut u32) -> Next {
         let slot = self.slot();
         if slot.stage() != Stage::Active {
-            return false;
+            return Next::Idle;
         }
         if slot.has(flag::HOLD) {
             // No ring carries anything, for good.
@@ -146,9 +160,9 @@ impl Endpoint<'_> {
                 self.incoming().gate().fetch_and(!GATE_CUT, SeqCst);
                 slot.set(flag::CUT, false);
             }
-            return false;
+            return Next::Idle;
         }
-        let Ok(path) = kernel::path(self.fd()) else { return false };
+        let Ok(path) = kernel::path(self.fd()) else { return Next::Idle };
         let stand = kept(slot).0;
         let now = sys::monotonic_ns() / 1_000_000;
         if slot.has(flag::CUT) {
@@ -160,18 +174,18 @@ impl Endpoint<'_> {
             } else {
                 self.ask_while_cut(path, asks);
             }
-            return true;
+            return Next::Watched;
         }
         if path.is_cut() {
             self.path_is_cut(now);
-            return true;
+            return Next::Watched;
         }
         if stand == Stand::Program {
             if moved && path.silent > QUIET && *asks != 0 {
                 *asks -= 1;
                 self.ask_kernel_to_probe();
             }
-            return moved;
+            return if moved { Next::Watched } else { Next::Idle };
         }
         if !moved && path.probes == 0 {
             if let Some(_held) = slot.tx.lock.try_lock(self.ticket()) {
@@ -182,7 +196,7 @@ impl Endpoint<'_> {
             *asks -= 1;
             self.ask_at_once();
         }
-        true
+        if path.probes == 0 { Next::Watched } else { Next::Doubted }
     }
 
     /// Where the shim's settings stand and TCP has been silent: setting the time again makes the kernel send a probe now, or after [`IDLE`] of silence.

@@ -943,6 +943,13 @@ impl<'a> Endpoint<'a> {
         self.tx_in_ring() && self.other_end_is_meant() && self.unread() != 0 && self.reader_is_here() && reads()
     }
 
+    /// [`probe`](Self::probe), where bytes wait for an end that may die without a word.
+    pub fn probe_half_closed(self) {
+        if self.waits_for_half_closed() {
+            self.probe();
+        }
+    }
+
     /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it
     /// does on TCP.
     #[must_use]

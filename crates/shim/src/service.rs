@@ -7,7 +7,7 @@ use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::{ProcessFlags, Reason, SLOTS, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
-use ginnel_channel::{Attachment, kernel, reclaim};
+use ginnel_channel::{Attachment, kernel, path, reclaim};
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
@@ -62,6 +62,8 @@ const ALONE_TICK: u64 = 5;
 const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
 /// How often it looks at paths while rings carry bytes or a path is in question, ms.
 const PATH_TICK: u64 = 1000;
+/// How often while a probe is not answered yet, ms.
+const DOUBT_TICK: u64 = 250;
 /// How often it looks whether rings carry bytes, ms.
 const PATHS_TICK: u64 = 2000;
 /// So many sockets a process has TCP ask at once, and then none for a while, ms: about a tenth of what the kernel takes at one moment, and the kernel's timers gather what is less than
@@ -617,8 +619,10 @@ struct Paths {
     began: u64,
     /// The slot that comes next.
     next: u32,
-    /// Rings carry bytes, or a path is in question.
-    any: bool,
+    /// When rings that are silent last counted as so one look longer.
+    aged: u64,
+    /// The soonest that any path is to be looked at again.
+    due: path::Next,
 }
 
 impl Paths {
@@ -627,8 +631,10 @@ impl Paths {
         /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
         const LINGER: u64 = 3;
         if self.next == 0 {
-            *self = Self { began: now, ..Self::default() };
+            let ages = now.saturating_sub(self.aged) >= (PATH_TICK - DOUBT_TICK) * 1_000_000;
+            *self = Self { began: now, aged: if ages { now } else { self.aged }, ..Self::default() };
         }
+        let older = u64::from(self.aged == self.began);
         let mut asks = ASKS;
         for index in fds::slots(self.next) {
             if asks == 0 {
@@ -642,14 +648,20 @@ impl Paths {
             }
             let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
             let before = known.load(Ordering::Relaxed);
-            let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(1).min(LINGER) } else { 0 };
+            let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(older).min(LINGER) } else { 0 };
             known.store(carried | quiet, Ordering::Relaxed);
             let moved = quiet < LINGER && carried != 0;
-            self.any |= (moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question))
-                && with_endpoint(index, |endpoint| endpoint.check_path(moved, &mut asks)) == Some(true);
+            if moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question) {
+                let next = with_endpoint(index, |endpoint| endpoint.check_path(moved, &mut asks));
+                self.due = self.due.max(next.unwrap_or_default());
+            }
         }
         self.next = 0;
-        let tick = if self.any { PATH_TICK } else { PATHS_TICK };
+        let tick = match self.due {
+            path::Next::Idle => PATHS_TICK,
+            path::Next::Watched => PATH_TICK,
+            path::Next::Doubted => DOUBT_TICK,
+        };
         (self.began + tick * 1_000_000).max(now + ASKS_PAUSE * 1_000_000)
     }
 }
@@ -683,9 +695,7 @@ fn serve(index: u32) {
             if endpoint.wants_service() {
                 endpoint.serve_tx();
             }
-            if endpoint.waits_for_half_closed() {
-                endpoint.probe();
-            }
+            endpoint.probe_half_closed();
         }
         _ => {}
     });

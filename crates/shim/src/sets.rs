@@ -27,7 +27,7 @@ use crate::{runtime, service};
 use change::add;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{SLOTS, Slot, flag};
+use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
@@ -109,7 +109,7 @@ impl<T> Spin<T> {
     /// waits for what this one holds.
     pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         const ROUNDS: u32 = 256;
-        let had = self.held.load(Ordering::Relaxed) != me()
+        let had = !self.is_mine()
             && (0..ROUNDS).any(|round| {
                 let had = self.try_acquire();
                 if !had {
@@ -155,6 +155,10 @@ struct Registration {
     disabled: bool,
     /// … for bytes in a ring.
     shot: bool,
+    /// As often it was armed by then, where several processes have the set.
+    arming: u32,
+    /// Events that were found when somebody only asked whether there are any, and that the kernel tells once: the next wait reports them.
+    kept: u32,
     /// The kernel has the registration.
     in_kernel: bool,
     /// EPOLLOUT is taken out of the kernel's interest.
@@ -187,6 +191,8 @@ impl Default for Registration {
             used: false,
             disabled: false,
             shot: false,
+            arming: 0,
+            kept: 0,
             in_kernel: false,
             masked: false,
             loud: false,
@@ -217,8 +223,8 @@ struct Inner {
     waiter_lost: bool,
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
-    /// Events to be reported by the next wait: found when it was only asked whether there are any.
-    stash: Vec<epoll_event>,
+    /// Registrations of which there are events to be reported by the next wait: see [`Registration::kept`].
+    stash: Vec<u32>,
     looked: u64,
     /// Counts passes in which not all that may be ready had a place.
     favoured: u32,
@@ -409,13 +415,7 @@ pub fn forsake(fd: c_int) {
 
 /// Does the service thread wait on the socket too, which nobody else has?
 fn is_held_by_service(slot: u32) -> bool {
-    service::is_watched(slot) && is_alone(slot)
-}
-
-/// Has no other process the socket, or may be about to have it?
-pub fn is_alone(slot: u32) -> bool {
-    let alone = |slot: &Slot| slot.holder_count() < 2 && slot.forking.load(Ordering::SeqCst) == 0 && !slot.has(flag::SPAWNED);
-    runtime::attachment().is_some_and(|attachment| alone(attachment.ledger.slot(slot)))
+    service::is_watched(slot) && runtime::attachment().is_some_and(|attachment| attachment.ledger.slot(slot).is_alone())
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.
@@ -459,6 +459,7 @@ pub fn disconnecting(fd: c_int, slot: u32) {
 
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
+    inner.stash.retain(|of| *of != index);
     forget_data(inner, index);
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         if !entry.plain {
@@ -467,6 +468,7 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
         entry.mask(set, false);
         entry.used = false;
         entry.hot = false;
+        entry.kept = 0;
         entry.late = None;
         entry.slot = None;
         entry.generation = entry.generation.wrapping_add(1);
@@ -590,16 +592,18 @@ impl Registration {
         self.events & event as u32 != 0
     }
 
-    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again.
-    fn hide(&mut self, set: &Set, epfd: c_int, index: u32) {
+    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
+    fn hide(&mut self, set: &Set, epfd: c_int, index: u32) -> bool {
         let before = self.interest();
         self.mask(set, true);
-        if self.interest() != before {
+        let changes = self.interest() != before;
+        if changes {
             retell(set, epfd, index, self);
         }
-        if let Some(endpoint) = self.endpoint().filter(|endpoint| endpoint.waits_for_half_closed()) {
-            endpoint.probe();
+        if let Some(endpoint) = self.endpoint() {
+            endpoint.probe_half_closed();
         }
+        changes
     }
 
     /// It is of this slot's socket.
@@ -609,8 +613,35 @@ impl Registration {
         local_bits(slot, local::REGISTERED | writes, 0);
     }
 
+    /// It was told of, and is armed once. `shot`: for bytes in a ring, or of what the kernel is yet to be told.
+    fn spend(&mut self, shot: bool) {
+        self.disabled = true;
+        self.shot |= shot;
+        self.arming = self.armings();
+    }
+
+    /// It is armed again.
+    fn rearm(&mut self) {
+        (self.disabled, self.shot) = (false, false);
+    }
+
+    /// Is the kernel's report of it one too many? Another thread reported it meanwhile, and nobody has armed it since. (Another process's arming is known here only later.)
+    fn is_spent(&self, set: &Set) -> bool {
+        let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
+        self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
+    }
+
+    fn armings(&self) -> u32 {
+        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
+        slot.map_or(0, |slot| slot.armings.load(Ordering::Acquire))
+    }
+
     /// What the kernel is told.
     fn interest(&self) -> u32 {
+        if self.disabled {
+            // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds by itself: those come once more, and are not passed on.)
+            return (libc::EPOLLONESHOT | libc::EPOLLET) as u32;
+        }
         let mut events = self.events;
         if self.masked {
             if !self.wants(libc::EPOLLET) {

@@ -86,15 +86,19 @@ impl Lock {
     /// Did this very thread take it, in a frame that is gone? Cheap where it is free.
     #[must_use]
     pub fn was_left_here(&self, me: u32) -> bool {
-        let seen = self.0.load(Ordering::Relaxed);
-        seen != 0 && holder(seen) == u64::from(me) + 1 && left::frame(seen >> TICKET) == Frame::Left
+        self.frame_here(me) == Frame::Left
     }
 
     /// Has this very thread it, which runs a signal handler now? Cheap where it is free.
     #[must_use]
     pub fn is_interrupted(&self, me: u32) -> bool {
+        self.frame_here(me) == Frame::Interrupted
+    }
+
+    /// What became of the frame in which it was taken, as far as this thread can tell.
+    fn frame_here(&self, me: u32) -> Frame {
         let seen = self.0.load(Ordering::Relaxed);
-        seen != 0 && holder(seen) == u64::from(me) + 1 && left::frame(seen >> TICKET) == Frame::Interrupted
+        if holder(seen) == u64::from(me) + 1 { left::frame(seen >> TICKET) } else { Frame::Unknown }
     }
 
     #[cold]

@@ -384,6 +384,8 @@ pub struct Slot {
     pub cut_tail: AtomicU64,
     /// Counts changes of its registrations in epoll sets that several processes have.
     pub registered: AtomicU32,
+    /// Counts how often programs asked for its events in such sets, each before the kernel is told.
+    pub armings: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024);
@@ -546,6 +548,12 @@ impl Slot {
     /// How many processes hold it.
     pub fn holder_count(&self) -> usize {
         self.holders.iter().filter(|holder| holder.load(Ordering::Acquire) != 0).count()
+    }
+
+    /// Has one process it, and no other is about to have it? False where that is not known.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.holder_count() < 2 && self.forking.load(Ordering::SeqCst) == 0 && !self.has(flag::SPAWNED)
     }
 
     /// Remembers the tuple.

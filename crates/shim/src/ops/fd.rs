@@ -91,11 +91,12 @@ pub fn is_inside(fd: c_int) -> bool {
 /// Its last descriptor is closed in such a handler: no more goes through rings. The other end sees what it sees of a program that ended.
 #[cold]
 fn forsake(fd: c_int, slot: u32) {
-    if fds::count(slot) == 1 && sets::is_alone(slot) {
-        sets::forsake(fd);
-        if let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) {
-            endpoint.slot().set_stage(Stage::Broken);
-        }
+    let Some(endpoint) = runtime::endpoint(fd, slot).filter(|endpoint| fds::count(slot) == 1 && endpoint.slot().is_alone()) else {
+        return;
+    };
+    sets::forsake(fd);
+    if runtime::carried(endpoint) {
+        endpoint.slot().set_stage(Stage::Broken);
     }
 }
 

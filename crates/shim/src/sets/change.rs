@@ -38,6 +38,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let before = entry.data;
             name(inner, registration, data);
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
+            shared::arms(set, entry);
             let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
             if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.kernel_data(registration)) {
                 name(inner, registration, before);
@@ -45,12 +46,13 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
             entry.mask(set, false);
             entry.loud = false;
-            (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
+            (entry.events, entry.disabled, entry.shot, entry.seen, entry.kept) = (events, false, false, u64::MAX, 0);
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
             }
+            inner.stash.retain(|of| *of != registration);
             make_hot(inner, registration);
             stir(set, inner);
             Outcome::Done(0)
@@ -152,6 +154,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = Registration { tagged: true, ..fresh };
+            shared::arms(set, entry);
         }
         name(inner, place, data);
         let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.kernel_data(place));

@@ -87,9 +87,12 @@ pub fn rejoined() {
     }
 }
 
-/// Before an exec: the new program knows nothing of tags, nor what is masked.
+/// Before an exec: the new program knows nothing of tags, nor what is masked or asked for beside the program's wish.
 pub fn untag() {
     late::executing();
+    for set in all_sets() {
+        shared::look(set, set.fd.load(Ordering::Relaxed));
+    }
     each_disguised(|set, epfd, _, entry| {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
         shared::told(set, entry);
@@ -102,13 +105,14 @@ pub fn tag_again() {
     each_disguised(retell);
 }
 
-/// Calls `work` with (set, its descriptor, number, registration) for all of which the kernel has other words than the program's.
+/// Calls `work` with (set, its descriptor, number, registration) for all of which the kernel has other words than the program's. Not for one that is disabled: it is armed with the program's
+/// own, perhaps by another process already.
 fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
             for (index, entry) in inner.registrations.iter_mut().enumerate() {
-                if entry.used && entry.in_kernel && (entry.tagged || entry.masked) {
+                if entry.used && entry.in_kernel && !entry.disabled && (entry.tagged || entry.masked || entry.loud) {
                     work(set, epfd, u32::try_from(index).unwrap_or(0), entry);
                 }
             }

@@ -48,6 +48,15 @@ pub fn told(set: &Set, entry: &mut Registration) {
     }
 }
 
+/// The program is about to ask for a registration's events: see [`Registration::is_spent`].
+pub fn arms(set: &Set, entry: &Registration) {
+    if set.shared.load(Ordering::Relaxed)
+        && let (Some(slot), Some(attachment)) = (entry.slot, runtime::attachment())
+    {
+        attachment.ledger.slot(slot).armings.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// May another process sleep on the set for what is looked at here?
 pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
     let held = |index: &u32| {
@@ -119,9 +128,13 @@ pub fn look(set: &Set, epfd: c_int) {
                 }
                 (entry.events, entry.disabled, entry.shot) = (events, false, false);
             }
-            let data = found.data;
-            if data & 0xffff_ffff_0000_0000 != tag_base() && data != entry.data {
+            let (data, disabled) = (found.data, entry.disabled);
+            if data & 0xffff_ffff_0000_0000 != tag_base() && (data != entry.data || entry.tagged) {
                 name(inner, place, data);
+                // Untagged there, before an exec: here the tag is still needed.
+                if let Some(entry) = inner.registrations.get_mut(place as usize).filter(|entry| entry.tagged && !disabled) {
+                    super::retell(set, epfd, place, entry);
+                }
             }
             super::make_hot(inner, place);
         }

@@ -262,29 +262,47 @@ fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usiz
     n
 }
 
-/// Events that were found when somebody only asked whether there are any, and that come once.
+/// Reports what is [kept](Registration::kept). Returns how many events there are.
 fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
-    let stash = set.inner.with(|inner| core::mem::take(&mut inner.stash));
-    let mut n = 0;
-    for event in stash {
-        let data = event.u64;
-        let fd = set
-            .inner
-            .with(|inner| resolve(inner, data).and_then(|index| inner.registrations.get(index as usize)).map(|entry| entry.fd));
-        // Still so?
-        let now = fd.map_or(event.events, |fd| event.events & crate::ops::ready::now(fd, event.events));
-        if now == 0 {
-            continue;
-        }
-        match room.get_mut(n) {
-            Some(place) => {
-                *place = epoll_event { events: now, u64: data };
-                n += 1;
+    freshen(set);
+    set.inner.with(|inner| {
+        let mut n = 0;
+        let Inner { stash, registrations, .. } = inner;
+        stash.retain(|&index| {
+            let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.kept != 0) else { return false };
+            let Some(place) = room.get_mut(n) else { return true };
+            *place = epoll_event { events: core::mem::take(&mut entry.kept), u64: entry.data };
+            n += 1;
+            false
+        });
+        n
+    })
+}
+
+/// Keeps only what is still so. Not under any set's lock.
+fn freshen(set: &Set) {
+    for index in set.inner.with(|inner| inner.stash.clone()) {
+        let kept = set.inner.with(|inner| {
+            let entry = inner.registrations.get(index as usize)?;
+            Some((entry.endpoint().map_or(entry.fd, Endpoint::fd), entry.kept))
+        });
+        let Some((fd, events)) = kept.filter(|(_, events)| *events != 0) else { continue };
+        let now = events & crate::ops::ready::now(fd, events);
+        set.inner.with(|inner| {
+            // Unless it was changed meanwhile.
+            let Some(entry) = inner.registrations.get_mut(index as usize).filter(|entry| entry.kept == events) else { return };
+            entry.kept = now;
+            if now == 0 {
+                if entry.disabled {
+                    // Nobody was told: it is armed yet.
+                    entry.rearm();
+                    retell(set, set.fd.load(Ordering::Relaxed), index, entry);
+                    make_hot(inner, index);
+                }
+                inner.stash.retain(|of| *of != index);
             }
-            None => set.inner.with(|inner| inner.stash.push(event)),
-        }
+        });
     }
-    n
 }
 
 enum Look {
@@ -326,10 +344,8 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
         return Look::Nothing;
     }
     if entry.wants(libc::EPOLLONESHOT) {
-        // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds by itself: those come once more, and are not passed on.)
-        (entry.disabled, entry.shot) = (true, true);
-        let nothing = (libc::EPOLLONESHOT | libc::EPOLLET) as u32;
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, nothing, entry.kernel_data(index));
+        entry.spend(true);
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
     }
     Look::Report(events)
 }
@@ -340,7 +356,7 @@ fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint
         return false;
     }
     let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
-    let news = entry.masked && (left || !endpoint.tx_in_ring() || endpoint.writable());
+    let news = left || !endpoint.tx_in_ring() || endpoint.writable();
     if news {
         entry.mask(set, false);
         retell(set, epfd, index, entry);
@@ -498,30 +514,37 @@ pub fn arm_for_kernel(index: u32) -> bool {
     })
 }
 
-/// See [`ready`], by number.
+/// See [`ready`], by number. Not under any set's lock.
 pub fn ready_at(index: u32) -> bool {
-    set_at(index).is_some_and(ready)
+    set_at(index).is_some_and(|set| {
+        freshen(set);
+        ready(set)
+    })
 }
 
 /// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account? Reports nothing to anybody.
 pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let Some(set) = set_at(index) else { return true };
     let mut room = [epoll_event { events: 0, u64: 0 }; 16];
-    let n = look(set, epfd, &mut room, 0).unwrap_or(0);
-    set.inner.with(|inner| {
-        for event in room.iter().take(n) {
-            let once = resolve(inner, event.u64)
-                .and_then(|index| inner.registrations.get(index as usize))
-                .is_some_and(|entry| entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT));
-            if once {
+    let got = ask(set, epfd, &mut room).unwrap_or(0);
+    let mut any = false;
+    for event in room.into_iter().take(got) {
+        let (index, event) = truth(set, epfd, event);
+        let Some(event) = event else { continue };
+        any = true;
+        set.inner.with(|inner| {
+            let of = index.and_then(|index| Some((index, inner.registrations.get_mut(index as usize)?)));
+            if let Some((index, entry)) = of.filter(|(_, entry)| entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT)) {
                 // The kernel has told it, and will not again: the next wait does.
-                let data = event.u64;
-                inner.stash.retain(|before| before.u64 != data);
-                inner.stash.push(*event);
+                entry.kept |= event.events;
+                if !inner.stash.contains(&index) {
+                    inner.stash.push(index);
+                }
             }
-        }
-    });
-    n > 0 || ready(set)
+        });
+    }
+    heed_bells(set);
+    any || ready(set)
 }
 
 /// Spins until a hot ring has something to report.
@@ -695,6 +718,7 @@ unsafe fn sleep(
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
         n => {
+            shared::look(set, epfd);
             let n = translate(set, epfd, room, 0, n);
             Ok((n > 0).then_some(n))
         }
@@ -729,49 +753,67 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
 
 /// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
 fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
+    let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
+    let n = translate(set, epfd, room, start, got);
+    heed_bells(set);
+    Ok(n)
+}
+
+/// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
+fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
     set.inner.with(|inner| {
         inner.looked = ticks();
         late::tell(set, inner);
     });
-    let Some(rest) = room.get_mut(start..) else { return Ok(start) };
-    let max = rest.len().min(c_int::MAX as usize);
-    // SAFETY: `rest` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, rest.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
-    let n = translate(set, epfd, room, start, got);
+    if room.is_empty() {
+        return Ok(0);
+    }
+    let max = room.len().min(c_int::MAX as usize);
+    // SAFETY: `room` is writable for `max` events.
+    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
+    if got > 0 {
+        shared::look(set, epfd);
+    }
+    Ok(got)
+}
+
+/// The set's waiter may have been rung meanwhile.
+fn heed_bells(set: &Set) {
     if let Some(attachment) = runtime::attachment() {
         take_bits(set, attachment);
     }
-    Ok(n)
+}
+
+/// What of an event of the kernel's is for the program, and of which registration it is.
+fn truth(set: &Set, epfd: c_int, event: epoll_event) -> (Option<u32>, Option<epoll_event>) {
+    let data = event.u64;
+    if data == tag_base() | u64::from(FIFO_TAG) {
+        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
+            waiter.empty();
+            if event.events & libc::EPOLLHUP as u32 != 0 {
+                // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+            }
+        }
+        return (None, None);
+    }
+    let index = set.inner.with(|inner| resolve(inner, data));
+    let event = match index {
+        Some(index) => judge(set, epfd, event.events, index),
+        None if hollow(set, data, event.events) => None,
+        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
+        None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
+    };
+    (index, event)
 }
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
 fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
-    if got > 0 {
-        shared::look(set, epfd);
-    }
     let mut n = start;
     for i in start..start + got {
         let Some(event) = room.get(i).copied() else { break };
-        let data = event.u64;
-        if data == tag_base() | u64::from(FIFO_TAG) {
-            if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
-                waiter.empty();
-                if event.events & libc::EPOLLHUP as u32 != 0 {
-                    // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
-                    let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                }
-            }
-            continue;
-        }
-        let index = set.inner.with(|inner| resolve(inner, data));
-        let event = match index {
-            Some(index) => judge(set, epfd, event.events, index),
-            None if hollow(set, data, event.events) => None,
-            // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
-            None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
-        };
-        let Some(event) = event else { continue };
+        let (_, Some(event)) = truth(set, epfd, event) else { continue };
         let wanted = event.u64;
         match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
             Some(twin) => twin.events |= event.events,
@@ -837,65 +879,75 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
     set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
-        let mut events = events;
-        let Some(endpoint) = carried else {
-            if entry.wants(libc::EPOLLONESHOT) {
-                entry.disabled = true;
-            }
-            return Some(epoll_event { events, u64: entry.data });
-        };
-        if entry.shot && endpoint.slot().holder_count() < 2 {
-            // Told from the ring meanwhile, to another thread.
+        if entry.is_spent(set) {
             return None;
         }
-        if entry.loud || events & !entry.events & OUT != 0 {
-            // What `stir` asked for, here or in another process that has the set.
-            events &= entry.events | !OUT;
+        if entry.disabled {
+            // Another process has armed it.
+            entry.rearm();
+        }
+        // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
+        let disguised = carried.is_some() || entry.loud || entry.masked;
+        let asked = entry.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        let unasked = if disguised { events & !asked } else { 0 };
+        let mut events = events & !unasked;
+        let mut retold = entry.loud || unasked & OUT != 0;
+        if retold {
             retell(set, epfd, index, entry);
         }
-        if events & IN != 0 && !readable || entry.events & IN == 0 {
-            events &= !IN;
-        }
-        if endpoint.slot().stage() == Stage::Active {
-            let unmasked = unmask(set, epfd, index, entry, endpoint) && entry.events & OUT != 0;
-            if unmasked || events & OUT != 0 {
-                let told = events & OUT != 0 || kernel::writable(endpoint.fd());
-                if endpoint.sendable(told) {
-                    events |= entry.events & OUT;
-                } else {
-                    events &= !OUT;
-                    if endpoint.tx_in_ring() {
-                        entry.hide(set, epfd, index);
+        if let Some(endpoint) = carried {
+            if !readable {
+                events &= !IN;
+            }
+            if endpoint.slot().stage() == Stage::Active {
+                let unmasked = unmask(set, epfd, index, entry, endpoint);
+                retold |= unmasked;
+                if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
+                    let told = events & OUT != 0 || kernel::writable(endpoint.fd());
+                    if endpoint.sendable(told) {
+                        events |= entry.events & OUT;
+                    } else {
+                        events &= !OUT;
+                        if endpoint.tx_in_ring() {
+                            retold |= entry.hide(set, epfd, index);
+                        }
                     }
                 }
-            }
-            if events & IN != 0 && endpoint.rx_in_ring() {
-                let key = key(endpoint);
-                if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
-                    // The edge of a token for bytes that the ring has reported already.
-                    events &= !IN;
+                if events & IN != 0 && endpoint.rx_in_ring() {
+                    let key = key(endpoint);
+                    if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
+                        // The edge of a token for bytes that the ring has reported already.
+                        events &= !IN;
+                    }
+                    entry.seen = key;
+                } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
+                    // All that is ready comes in one event: after a shot, the rest would come to nobody.
+                    let key = key(endpoint);
+                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                        events |= entry.events & IN;
+                    }
+                    entry.seen = key;
                 }
-                entry.seen = key;
-            } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
-                // All that is ready comes in one event: after a shot, the rest would come to nobody.
-                let key = key(endpoint);
-                if !entry.wants(libc::EPOLLET) || entry.seen != key {
-                    events |= entry.events & IN;
-                }
-                entry.seen = key;
             }
+        } else if entry.masked {
+            entry.mask(set, false);
+            retell(set, epfd, index, entry);
+            retold = true;
         }
-        let empty = events & !(libc::EPOLLET as u32) == 0;
+        let empty = events == 0;
         if entry.wants(libc::EPOLLONESHOT) {
-            if empty {
-                // The kernel disabled it for an event that was none.
+            if !empty {
+                entry.spend(retold);
+            }
+            if empty || retold {
+                // The kernel disabled it for an event that was none, or enabled it when it was told anew.
                 retell(set, epfd, index, entry);
-            } else {
-                entry.disabled = true;
             }
         }
         let data = entry.data;
-        make_hot(inner, index);
+        if carried.is_some() {
+            make_hot(inner, index);
+        }
         (!empty).then_some(epoll_event { events, u64: data })
     })
 }
