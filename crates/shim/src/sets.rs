@@ -8,19 +8,22 @@
 //! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
 //! socket writable: while its ring is full, EPOLLOUT is taken out of the kernel's interest (*masked*) and put back when there is room, which makes the edge.
 
+mod asked;
 mod change;
 mod late;
 mod news;
 mod process;
 mod shared;
+mod told;
 mod wait;
 
+pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
-pub use wait::{arm_for_kernel, ready_at as ready, truly_ready, wait, waits_for_room};
+pub use wait::{wait, waits_for_room};
 
 use crate::fds::{self, Entry};
 use crate::{runtime, service};

@@ -1,8 +1,10 @@
 //! Waiting on an epoll set.
 
+use super::asked::{arm_for_kernel, deliver, ready_inside};
+use super::told::{look, translate};
 use super::{
-    FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, nest, resolve, retell, set_at, shared,
-    stir, tag_base, want,
+    FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
+    want,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -10,7 +12,6 @@ use crate::wait::{self, Deadline, ticks};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
-use ginnel_channel::kernel;
 use ginnel_channel::layout::NO_EOF;
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
@@ -27,8 +28,8 @@ const IDLE: u32 = 32;
 /// How long a sleep lasts at most while a registration waits for room in a ring.
 const ROOM_TICK: timespec = timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 
 /// `epoll_wait` and its kin on set `index`.
 ///
@@ -135,7 +136,7 @@ fn leave(set: &Set) {
 }
 
 /// What has a ring direction's readiness come to: changes with every byte and at the end.
-fn key(endpoint: Endpoint<'_>) -> u64 {
+pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
     let direction = endpoint.incoming();
     let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
     // A switch may bring back bytes that were told of and could not be read for a while.
@@ -262,49 +263,6 @@ fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usiz
     n
 }
 
-/// Reports what is [kept](Registration::kept). Returns how many events there are.
-fn deliver(set: &Set, room: &mut [epoll_event]) -> usize {
-    freshen(set);
-    set.inner.with(|inner| {
-        let mut n = 0;
-        let Inner { stash, registrations, .. } = inner;
-        stash.retain(|&index| {
-            let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.kept != 0) else { return false };
-            let Some(place) = room.get_mut(n) else { return true };
-            *place = epoll_event { events: core::mem::take(&mut entry.kept), u64: entry.data };
-            n += 1;
-            false
-        });
-        n
-    })
-}
-
-/// Keeps only what is still so. Not under any set's lock.
-fn freshen(set: &Set) {
-    for index in set.inner.with(|inner| inner.stash.clone()) {
-        let kept = set.inner.with(|inner| {
-            let entry = inner.registrations.get(index as usize)?;
-            Some((entry.endpoint().map_or(entry.fd, Endpoint::fd), entry.kept))
-        });
-        let Some((fd, events)) = kept.filter(|(_, events)| *events != 0) else { continue };
-        let now = events & crate::ops::ready::now(fd, events);
-        set.inner.with(|inner| {
-            // Unless it was changed meanwhile.
-            let Some(entry) = inner.registrations.get_mut(index as usize).filter(|entry| entry.kept == events) else { return };
-            entry.kept = now;
-            if now == 0 {
-                if entry.disabled {
-                    // Nobody was told: it is armed yet.
-                    entry.rearm();
-                    retell(set, set.fd.load(Ordering::Relaxed), index, entry);
-                    make_hot(inner, index);
-                }
-                inner.stash.retain(|of| *of != index);
-            }
-        });
-    }
-}
-
 enum Look {
     /// These events.
     Report(u32),
@@ -351,7 +309,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
 }
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
-fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
     if !entry.masked {
         return false;
     }
@@ -365,7 +323,7 @@ fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint
 }
 
 /// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
-fn unmask_hot(set: &Set, inner: &mut Inner) {
+pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     if set.masked.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -435,12 +393,6 @@ fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
     true
 }
 
-/// Does an inner set have something to report?
-fn ready_inside(fd: c_int) -> bool {
-    let Entry::Epoll(index) = fds::get(fd) else { return false };
-    set_at(index).is_some_and(ready)
-}
-
 /// What a look at a registration's ring needs to know of it.
 #[derive(Clone, Copy)]
 struct Watched {
@@ -479,72 +431,8 @@ fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
 }
 
 /// Has a hot ring something to report?
-fn hot_has_news(inner: &Inner) -> bool {
+pub(super) fn hot_has_news(inner: &Inner) -> bool {
     watched(inner).any(|watched| watched.has_news())
-}
-
-/// Has a ring of this set something to report? Reports nothing.
-fn ready(set: &Set) -> bool {
-    shared::look(set, set.fd.load(Ordering::Relaxed));
-    heat_masked(set);
-    set.inner.with(|inner| {
-        if let Some(attachment) = runtime::attachment() {
-            // A channel that was armed in a wait, and told of bytes since.
-            rang(inner, attachment);
-        }
-        unmask_hot(set, inner);
-        if !inner.stash.is_empty() {
-            return true;
-        }
-        hot_has_news(inner) || inner.children.clone().iter().any(|(child, ..)| ready_inside(*child))
-    })
-}
-
-/// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False: there is something to report.
-pub fn arm_for_kernel(index: u32) -> bool {
-    let Some(set) = set_at(index) else { return true };
-    let children = set.inner.with(|inner| {
-        nest(inner);
-        inner.children.clone()
-    });
-    let all = set.inner.with(|inner| arm_hot(set, inner));
-    all && children.iter().all(|(child, ..)| match fds::get(*child) {
-        Entry::Epoll(child) => arm_for_kernel(child),
-        _ => true,
-    })
-}
-
-/// See [`ready`], by number. Not under any set's lock.
-pub fn ready_at(index: u32) -> bool {
-    set_at(index).is_some_and(|set| {
-        freshen(set);
-        ready(set)
-    })
-}
-
-/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account? Reports nothing to anybody.
-pub fn truly_ready(index: u32, epfd: c_int) -> bool {
-    let Some(set) = set_at(index) else { return true };
-    let mut room = [epoll_event { events: 0, u64: 0 }; 16];
-    let got = ask(set, epfd, &mut room).unwrap_or(0);
-    let mut any = false;
-    for event in room.into_iter().take(got) {
-        let (index, event) = truth(set, epfd, event);
-        let Some(event) = event else { continue };
-        any = true;
-        set.inner.with(|inner| {
-            let of = index.and_then(|index| Some((index, inner.registrations.get_mut(index as usize)?)));
-            if let Some((index, entry)) = of.filter(|(_, entry)| entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT)) {
-                // The kernel has told it, and will not again: the next wait does.
-                entry.kept |= event.events;
-                if !inner.stash.contains(&index) {
-                    inner.stash.push(index);
-                }
-            }
-        });
-    }
-    heed_bells(set);
-    any || ready(set)
 }
 
 /// Spins until a hot ring has something to report.
@@ -599,7 +487,7 @@ fn waiting_for_room(set: &Set) -> bool {
 
 /// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
 /// reader of the same socket.
-fn heat_masked(set: &Set) {
+pub(super) fn heat_masked(set: &Set) {
     const EVERY: u64 = 2_000_000;
     if set.masked.load(Ordering::Relaxed) != 0 {
         set.inner.with(|inner| {
@@ -616,13 +504,13 @@ fn heat_masked(set: &Set) {
 }
 
 /// Registrations whose channels rang become hot.
-fn take_bits(set: &Set, attachment: &Attachment) {
+pub(super) fn take_bits(set: &Set, attachment: &Attachment) {
     set.inner.with(|inner| rang(inner, attachment));
 }
 
 /// [`take_bits`] under the lock.
 #[inline]
-fn rang(inner: &mut Inner, attachment: &Attachment) {
+pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
     if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
         waiter.take(&attachment.segment, |bit| make_hot(inner, bit));
     }
@@ -749,205 +637,4 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
         }
     };
     if got < 0 { Err(next::errno()) } else { Ok(got.unsigned_abs() as usize) }
-}
-
-/// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
-fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
-    let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
-    let n = translate(set, epfd, room, start, got);
-    heed_bells(set);
-    Ok(n)
-}
-
-/// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
-fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
-    set.inner.with(|inner| {
-        inner.looked = ticks();
-        late::tell(set, inner);
-    });
-    if room.is_empty() {
-        return Ok(0);
-    }
-    let max = room.len().min(c_int::MAX as usize);
-    // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
-    if got > 0 {
-        shared::look(set, epfd);
-    }
-    Ok(got)
-}
-
-/// The set's waiter may have been rung meanwhile.
-fn heed_bells(set: &Set) {
-    if let Some(attachment) = runtime::attachment() {
-        take_bits(set, attachment);
-    }
-}
-
-/// What of an event of the kernel's is for the program, and of which registration it is.
-fn truth(set: &Set, epfd: c_int, event: epoll_event) -> (Option<u32>, Option<epoll_event>) {
-    let data = event.u64;
-    if data == tag_base() | u64::from(FIFO_TAG) {
-        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
-            waiter.empty();
-            if event.events & libc::EPOLLHUP as u32 != 0 {
-                // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-            }
-        }
-        return (None, None);
-    }
-    let index = set.inner.with(|inner| resolve(inner, data));
-    let event = match index {
-        Some(index) => judge(set, epfd, event.events, index),
-        None if hollow(set, data, event.events) => None,
-        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
-        None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
-    };
-    (index, event)
-}
-
-/// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
-/// Returns how many there are in all.
-fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
-    let mut n = start;
-    for i in start..start + got {
-        let Some(event) = room.get(i).copied() else { break };
-        let (_, Some(event)) = truth(set, epfd, event) else { continue };
-        let wanted = event.u64;
-        match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
-            Some(twin) => twin.events |= event.events,
-            None => {
-                if let Some(place) = room.get_mut(n) {
-                    *place = event;
-                    n += 1;
-                }
-            }
-        }
-    }
-    n
-}
-
-/// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, data: u64, events: u32) -> bool {
-    if events & !IN != 0 {
-        return false;
-    }
-    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).map(|(fd, ..)| *fd));
-    match child.map(|fd| (fd, fds::get(fd))) {
-        Some((fd, Entry::Epoll(index))) => !ready_at(index) && !truly_ready(index, fd),
-        _ => false,
-    }
-}
-
-/// What of the kernel's report is true, once rings and tokens are taken into account.
-fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
-    // Another process may have carried it, or another number of it is used here.
-    let unknown = set.inner.with(|inner| {
-        inner
-            .registrations
-            .get(index as usize)
-            .filter(|entry| entry.used && !entry.plain && entry.slot.is_none())
-            .map(|entry| entry.fd)
-    });
-    if let Some(fd) = unknown {
-        let _ = runtime::find(fd);
-    }
-    let endpoint = set.inner.with(|inner| {
-        let entry = inner.registrations.get_mut(index as usize)?;
-        if !entry.used {
-            return None;
-        }
-        if entry.slot.is_none()
-            && !entry.plain
-            && let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd)
-        {
-            entry.link(slot);
-        }
-        Some(entry.endpoint())
-    })?;
-    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
-    // Settling a reader's phase takes the endpoint's lock: not under the set's.
-    let mut readable = true;
-    if let Some(endpoint) = carried {
-        let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
-        if events & news != 0 {
-            endpoint.slot().heed_kernel();
-            readable = endpoint.tidy_before_sleep();
-        }
-    }
-    let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
-    set.inner.with(|inner| {
-        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
-        if entry.is_spent(set) {
-            return None;
-        }
-        if entry.disabled {
-            // Another process has armed it.
-            entry.rearm();
-        }
-        // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
-        let disguised = carried.is_some() || entry.loud || entry.masked;
-        let asked = entry.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-        let unasked = if disguised { events & !asked } else { 0 };
-        let mut events = events & !unasked;
-        let mut retold = entry.loud || unasked & OUT != 0;
-        if retold {
-            retell(set, epfd, index, entry);
-        }
-        if let Some(endpoint) = carried {
-            if !readable {
-                events &= !IN;
-            }
-            if endpoint.slot().stage() == Stage::Active {
-                let unmasked = unmask(set, epfd, index, entry, endpoint);
-                retold |= unmasked;
-                if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
-                    let told = events & OUT != 0 || kernel::writable(endpoint.fd());
-                    if endpoint.sendable(told) {
-                        events |= entry.events & OUT;
-                    } else {
-                        events &= !OUT;
-                        if endpoint.tx_in_ring() {
-                            retold |= entry.hide(set, epfd, index);
-                        }
-                    }
-                }
-                if events & IN != 0 && endpoint.rx_in_ring() {
-                    let key = key(endpoint);
-                    if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
-                        // The edge of a token for bytes that the ring has reported already.
-                        events &= !IN;
-                    }
-                    entry.seen = key;
-                } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
-                    // All that is ready comes in one event: after a shot, the rest would come to nobody.
-                    let key = key(endpoint);
-                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
-                        events |= entry.events & IN;
-                    }
-                    entry.seen = key;
-                }
-            }
-        } else if entry.masked {
-            entry.mask(set, false);
-            retell(set, epfd, index, entry);
-            retold = true;
-        }
-        let empty = events == 0;
-        if entry.wants(libc::EPOLLONESHOT) {
-            if !empty {
-                entry.spend(retold);
-            }
-            if empty || retold {
-                // The kernel disabled it for an event that was none, or enabled it when it was told anew.
-                retell(set, epfd, index, entry);
-            }
-        }
-        let data = entry.data;
-        if carried.is_some() {
-            make_hot(inner, index);
-        }
-        (!empty).then_some(epoll_event { events, u64: data })
-    })
 }

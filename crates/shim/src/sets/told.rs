@@ -1,0 +1,212 @@
+//! What the kernel tells of a set, and what of that is for the program.
+
+use super::asked::{ready_at, truly_ready};
+use super::wait::{IN, OUT, key, take_bits, unmask};
+use super::{FIFO_TAG, Set, kernel_control, late, make_hot, resolve, retell, shared, tag_base};
+use crate::fds::{self, Entry};
+use crate::{runtime, wait::ticks};
+use ginnel_channel::kernel;
+use ginnel_channel::ledger::Stage;
+use ginnel_region::sys;
+use libc::{c_int, epoll_event};
+
+/// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
+pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
+    let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
+    let n = translate(set, epfd, room, start, got);
+    heed_bells(set);
+    Ok(n)
+}
+
+/// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
+pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
+    set.inner.with(|inner| {
+        inner.looked = ticks();
+        late::tell(set, inner);
+    });
+    if room.is_empty() {
+        return Ok(0);
+    }
+    let max = room.len().min(c_int::MAX as usize);
+    // SAFETY: `room` is writable for `max` events.
+    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
+    if got > 0 {
+        shared::look(set, epfd);
+    }
+    Ok(got)
+}
+
+/// The set's waiter may have been rung meanwhile.
+pub(super) fn heed_bells(set: &Set) {
+    if let Some(attachment) = runtime::attachment() {
+        take_bits(set, attachment);
+    }
+}
+
+/// What of an event of the kernel's is for the program, and of which registration it is.
+pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event) -> (Option<u32>, Option<epoll_event>) {
+    let data = event.u64;
+    if data == tag_base() | u64::from(FIFO_TAG) {
+        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
+            waiter.empty();
+            if event.events & libc::EPOLLHUP as u32 != 0 {
+                // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+            }
+        }
+        return (None, None);
+    }
+    let index = set.inner.with(|inner| resolve(inner, data));
+    let event = match index {
+        Some(index) => judge(set, epfd, event.events, index),
+        None if hollow(set, data, event.events) => None,
+        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
+        None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
+    };
+    (index, event)
+}
+
+/// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
+/// Returns how many there are in all.
+pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
+    let mut n = start;
+    for i in start..start + got {
+        let Some(event) = room.get(i).copied() else { break };
+        let (_, Some(event)) = truth(set, epfd, event) else { continue };
+        let wanted = event.u64;
+        match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
+            Some(twin) => twin.events |= event.events,
+            None => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = event;
+                    n += 1;
+                }
+            }
+        }
+    }
+    n
+}
+
+/// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
+fn hollow(set: &Set, data: u64, events: u32) -> bool {
+    if events & !IN != 0 {
+        return false;
+    }
+    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).map(|(fd, ..)| *fd));
+    match child.map(|fd| (fd, fds::get(fd))) {
+        Some((fd, Entry::Epoll(index))) => !ready_at(index) && !truly_ready(index, fd),
+        _ => false,
+    }
+}
+
+/// What of the kernel's report is true, once rings and tokens are taken into account.
+fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
+    // Another process may have carried it, or another number of it is used here.
+    let unknown = set.inner.with(|inner| {
+        inner
+            .registrations
+            .get(index as usize)
+            .filter(|entry| entry.used && !entry.plain && entry.slot.is_none())
+            .map(|entry| entry.fd)
+    });
+    if let Some(fd) = unknown {
+        let _ = runtime::find(fd);
+    }
+    let endpoint = set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index as usize)?;
+        if !entry.used {
+            return None;
+        }
+        if entry.slot.is_none()
+            && !entry.plain
+            && let Entry::Endpoint(slot) | Entry::Inherited(slot) = fds::get(entry.fd)
+        {
+            entry.link(slot);
+        }
+        Some(entry.endpoint())
+    })?;
+    let carried = endpoint.filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active));
+    // Settling a reader's phase takes the endpoint's lock: not under the set's.
+    let mut readable = true;
+    if let Some(endpoint) = carried {
+        let news = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 | IN;
+        if events & news != 0 {
+            endpoint.slot().heed_kernel();
+            readable = endpoint.tidy_before_sleep();
+        }
+    }
+    let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
+    set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
+        if entry.is_spent(set) {
+            return None;
+        }
+        if entry.disabled {
+            // Another process has armed it.
+            entry.rearm();
+        }
+        // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
+        let disguised = carried.is_some() || entry.loud || entry.masked;
+        let asked = entry.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        let unasked = if disguised { events & !asked } else { 0 };
+        let mut events = events & !unasked;
+        let mut retold = entry.loud || unasked & OUT != 0;
+        if retold {
+            retell(set, epfd, index, entry);
+        }
+        if let Some(endpoint) = carried {
+            if !readable {
+                events &= !IN;
+            }
+            if endpoint.slot().stage() == Stage::Active {
+                let unmasked = unmask(set, epfd, index, entry, endpoint);
+                retold |= unmasked;
+                if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
+                    let told = events & OUT != 0 || kernel::writable(endpoint.fd());
+                    if endpoint.sendable(told) {
+                        events |= entry.events & OUT;
+                    } else {
+                        events &= !OUT;
+                        if endpoint.tx_in_ring() {
+                            retold |= entry.hide(set, epfd, index);
+                        }
+                    }
+                }
+                if events & IN != 0 && endpoint.rx_in_ring() {
+                    let key = key(endpoint);
+                    if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
+                        // The edge of a token for bytes that the ring has reported already.
+                        events &= !IN;
+                    }
+                    entry.seen = key;
+                } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
+                    // All that is ready comes in one event: after a shot, the rest would come to nobody.
+                    let key = key(endpoint);
+                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                        events |= entry.events & IN;
+                    }
+                    entry.seen = key;
+                }
+            }
+        } else if entry.masked {
+            entry.mask(set, false);
+            retell(set, epfd, index, entry);
+            retold = true;
+        }
+        let empty = events == 0;
+        if entry.wants(libc::EPOLLONESHOT) {
+            if !empty {
+                entry.spend(retold);
+            }
+            if empty || retold {
+                // The kernel disabled it for an event that was none, or enabled it when it was told anew.
+                retell(set, epfd, index, entry);
+            }
+        }
+        let data = entry.data;
+        if carried.is_some() {
+            make_hot(inner, index);
+        }
+        (!empty).then_some(epoll_event { events, u64: data })
+    })
+}
