@@ -6,6 +6,33 @@ static void peer(int fd) {
     hear();
 }
 
+// The registration of a closed number outlives it. The number becomes another socket's, which is registered too: neither changes the other.
+static void number_of_another(void) {
+    static char much[65536];
+    int first[2], second[2], set = epoll_create1(0), n;
+    struct epoll_event got[4], wants = {.events = EPOLLIN | EPOLLOUT, .data.u64 = 1}, writes = {.events = EPOLLOUT, .data.u64 = 2};
+    pair_here(first), pair_here(second);
+    int number = dup(first[0]);
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, number, &wants), 0);
+    IS(epoll_wait(set, got, 4, PATIENCE), 1);
+    close(number);
+    IS(dup(second[0]), number);
+    IS(epoll_ctl(set, EPOLL_CTL_ADD, number, &writes), 0);
+    while (send(first[0], much, sizeof much, MSG_DONTWAIT) > 0) {}
+    for (int i = 0; i < 5; i++) {
+        bool seen = false;
+        IS(polled(set, POLLIN, 5), POLLIN);
+        n = epoll_wait(set, got, 4, PATIENCE);
+        for (int k = 0; k < n; k++) seen |= got[k].data.u64 == 2 && got[k].events == EPOLLOUT;
+        CHECK(seen);
+    }
+    // Nothing to tell, but that the kernel cannot be kept from telling: a time limit holds.
+    IS(epoll_ctl(set, EPOLL_CTL_DEL, number, NULL), 0);
+    IS(polled(set, POLLIN, 20), 0);
+    close(set), close(number);
+    for (int i = 0; i < 2; i++) close(first[i]), close(second[i]);
+}
+
 int main(void) {
     int fd = with_peer(peer), twin = dup(fd), set = epoll_create1(0);
     struct epoll_event ev[4];
@@ -46,5 +73,6 @@ int main(void) {
     IS(epoll_wait(set, ev, 4, 20), 0);
     tell();
     peer_ends();
+    number_of_another();
     say("a registration lives as long as the socket, and is its number's again");
 }

@@ -48,6 +48,7 @@ macro_rules! programs {
 }
 
 programs! {
+    asked_beside_a_sleeper
     broken_pipe
     child_carries
     chroot_child

@@ -160,8 +160,6 @@ struct Registration {
     shot: bool,
     /// As often it was armed by then, where several processes have the set.
     arming: u32,
-    /// Events that were found when somebody only asked whether there are any, and that the kernel tells once: the next wait reports them.
-    kept: u32,
     /// The kernel has the registration.
     in_kernel: bool,
     /// EPOLLOUT is taken out of the kernel's interest.
@@ -195,7 +193,6 @@ impl Default for Registration {
             disabled: false,
             shot: false,
             arming: 0,
-            kept: 0,
             in_kernel: false,
             masked: false,
             loud: false,
@@ -215,6 +212,7 @@ struct Inner {
     by_fd: HashMap<c_int, u32>,
     by_data: HashMap<u64, u32>,
     free: Vec<u32>,
+    removed: Removed,
     hot: Vec<u32>,
     /// Registrations of which the kernel was not told the last change, and some of which it was told since.
     late: Vec<u32>,
@@ -226,14 +224,33 @@ struct Inner {
     waiter_lost: bool,
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
-    /// Registrations of which there are events to be reported by the next wait: see [`Registration::kept`].
-    stash: Vec<u32>,
     looked: u64,
     /// Counts passes in which not all that may be ready had a place.
     favoured: u32,
     /// When masked registrations were last looked for, ticks.
     searched: u64,
     turn: usize,
+}
+
+/// The registrations that were removed last (data, what was asked for): a wait may have asked the kernel before, which was told to report more than that.
+#[derive(Default)]
+struct Removed {
+    last: [(u64, u32); 16],
+    next: usize,
+}
+
+impl Removed {
+    fn note(&mut self, data: u64, events: u32) {
+        self.next = (self.next + 1) % self.last.len();
+        if let Some(place) = self.last.get_mut(self.next) {
+            *place = (data, events | (libc::EPOLLERR | libc::EPOLLHUP) as u32);
+        }
+    }
+
+    /// What was asked for with this data, by any of them.
+    fn of(&self, data: u64) -> Option<u32> {
+        self.last.iter().filter(|(of, asked)| *of == data && *asked != 0).map(|(_, asked)| *asked).reduce(|a, b| a | b)
+    }
 }
 
 /// One epoll set of this process.
@@ -462,16 +479,15 @@ pub fn disconnecting(fd: c_int, slot: u32) {
 
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
-    inner.stash.retain(|of| *of != index);
     forget_data(inner, index);
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         if !entry.plain {
             set.size.fetch_sub(1, Ordering::AcqRel);
+            inner.removed.note(entry.data, entry.events);
         }
         entry.mask(set, false);
         entry.used = false;
         entry.hot = false;
-        entry.kept = 0;
         entry.late = None;
         entry.slot = None;
         entry.generation = entry.generation.wrapping_add(1);
@@ -670,6 +686,12 @@ impl Registration {
         self.masked = on;
     }
 
+    /// Is its number still its socket's? Where that has other numbers the registration outlives its own, and the kernel can be told nothing more of it: another socket may have the
+    /// number.
+    fn is_named(&self) -> bool {
+        self.slot.is_none_or(|slot| matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+    }
+
     /// What the kernel returns with its events.
     fn kernel_data(&self, index: u32) -> u64 {
         if self.tagged { tag(index, self.generation) } else { self.data }
@@ -694,6 +716,9 @@ fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u
 /// Tells the kernel a registration's present interest.
 fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
     (entry.loud, entry.late) = (false, None);
+    if !entry.is_named() {
+        return;
+    }
     let data = entry.kernel_data(index);
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.

@@ -154,7 +154,7 @@ enum { ROUNDS = 60 };
 static inline void warm_up(int fd, bool first) {
     uint8_t text[16];
     for (int i = 0; i < ROUNDS; i++) {
-        if (first && i % 8 == 7) poll(NULL, 0, 1);
+        if (first && i % 4 == 3) poll(NULL, 0, 1);
         if (first) put_pattern(fd, sizeof text, i), get_pattern(fd, sizeof text, i + 1);
         else get_pattern(fd, sizeof text, i), put_pattern(fd, sizeof text, i + 1);
     }

@@ -215,15 +215,6 @@ pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
     if rest != events && rest != 0 && endpoint.reset_is_end() { rest } else { events }
 }
 
-/// Which of `events` (as epoll has them; the low ones are poll's) hold for `fd` now.
-pub(crate) fn now(fd: c_int, events: u32) -> u32 {
-    let mask = i16::try_from(events & 0x7fff).unwrap_or(0);
-    let mut wanted = [pollfd { fd, events: mask, revents: 0 }];
-    let mut asked = Few::new();
-    let _ = look(&mut wanted, &mut asked);
-    u32::try_from(wanted[0].revents).unwrap_or(0)
-}
-
 enum Slept {
     Again,
     TimedOut,
@@ -312,7 +303,8 @@ unsafe fn sleep(
         }
     }
     match got? {
-        0 if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
+        // Whatever the kernel said, which may mean nothing, and for ever.
+        _ if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
         _ => Ok(Slept::Again),
     }
 }

@@ -46,13 +46,12 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
             entry.mask(set, false);
             entry.loud = false;
-            (entry.events, entry.disabled, entry.shot, entry.seen, entry.kept) = (events, false, false, u64::MAX, 0);
+            (entry.events, entry.disabled, entry.shot, entry.seen) = (events, false, false, u64::MAX);
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
             }
-            inner.stash.retain(|of| *of != registration);
             make_hot(inner, registration);
             stir(set, inner);
             Outcome::Done(0)

@@ -28,7 +28,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
     if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
         for index in inner.hot.clone() {
             let entry = inner.registrations.get_mut(index as usize);
-            if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel) {
+            if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));

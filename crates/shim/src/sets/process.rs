@@ -112,7 +112,12 @@ fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.inner.with(|inner| {
             for (index, entry) in inner.registrations.iter_mut().enumerate() {
-                if entry.used && entry.in_kernel && !entry.disabled && (entry.tagged || entry.masked || entry.loud) {
+                if entry.used
+                    && entry.in_kernel
+                    && entry.is_named()
+                    && !entry.disabled
+                    && (entry.tagged || entry.masked || entry.loud)
+                {
                     work(set, epfd, u32::try_from(index).unwrap_or(0), entry);
                 }
             }

@@ -93,9 +93,8 @@ pub fn look(set: &Set, epfd: c_int) {
             let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
             // One that is exclusive cannot be changed, nor carry marks; it is away for a moment while what the kernel is told changes. One whose number is closed here, or is
             // another's, is not found by it.
-            let named = matches!(fds::get(entry.fd), Entry::Endpoint(slot) | Entry::Inherited(slot) if entry.slot == Some(slot));
             let inode = sys::fstat(entry.fd).map(|stat| stat.st_ino);
-            let (false, true, Ok(inode)) = (entry.wants(libc::EPOLLEXCLUSIVE), named, inode) else {
+            let (false, true, Ok(inode)) = (entry.wants(libc::EPOLLEXCLUSIVE), entry.is_named(), inode) else {
                 entry.changes = now;
                 continue;
             };

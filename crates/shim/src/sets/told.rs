@@ -2,9 +2,10 @@
 
 use super::asked::{ready_at, truly_ready};
 use super::wait::{IN, OUT, key, take_bits, unmask};
-use super::{FIFO_TAG, Set, kernel_control, late, make_hot, resolve, retell, shared, tag_base};
+use super::{FIFO_TAG, Set, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::{runtime, wait::ticks};
+use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
 use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
@@ -43,8 +44,17 @@ pub(super) fn heed_bells(set: &Set) {
     }
 }
 
-/// What of an event of the kernel's is for the program, and of which registration it is.
-pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event) -> (Option<u32>, Option<epoll_event>) {
+/// What an event is looked at for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The program is told of it.
+    Telling,
+    /// Somebody only asks whether there is one.
+    Asking,
+}
+
+/// What of an event of the kernel's is for the program.
+pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
@@ -54,16 +64,21 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event) -> (Option<u32>,
                 let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
             }
         }
-        return (None, None);
+        return None;
     }
     let index = set.inner.with(|inner| resolve(inner, data));
-    let event = match index {
-        Some(index) => judge(set, epfd, event.events, index),
-        None if hollow(set, data, event.events) => None,
-        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours.
-        None => (data & 0xffff_ffff_0000_0000 != tag_base()).then_some(event),
-    };
-    (index, event)
+    match index {
+        Some(index) => judge(set, epfd, event.events, index, purpose),
+        None if hollow(set, epfd, data, event.events) => None,
+        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
+        None if data & 0xffff_ffff_0000_0000 == tag_base() => None,
+        None => {
+            let shared = set.shared.load(Ordering::Relaxed);
+            let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
+            let events = event.events & asked.unwrap_or(u32::MAX);
+            (events != 0).then_some(epoll_event { events, u64: data })
+        }
+    }
 }
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
@@ -72,7 +87,7 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
     let mut n = start;
     for i in start..start + got {
         let Some(event) = room.get(i).copied() else { break };
-        let (_, Some(event)) = truth(set, epfd, event) else { continue };
+        let Some(event) = truth(set, epfd, event, Purpose::Telling) else { continue };
         let wanted = event.u64;
         match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
             Some(twin) => twin.events |= event.events,
@@ -88,19 +103,23 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
 }
 
 /// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, data: u64, events: u32) -> bool {
+fn hollow(set: &Set, epfd: c_int, data: u64, events: u32) -> bool {
     if events & !IN != 0 {
         return false;
     }
-    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).map(|(fd, ..)| *fd));
-    match child.map(|fd| (fd, fds::get(fd))) {
-        Some((fd, Entry::Epoll(index))) => !ready_at(index) && !truly_ready(index, fd),
-        _ => false,
+    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).copied());
+    let Some((fd, wanted, _)) = child else { return false };
+    let Entry::Epoll(index) = fds::get(fd) else { return false };
+    let hollow = !ready_at(index) && !truly_ready(index, fd);
+    if hollow && wanted & libc::EPOLLONESHOT as u32 != 0 {
+        // The kernel disabled it for an event that was none.
+        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
     }
+    hollow
 }
 
 /// What of the kernel's report is true, once rings and tokens are taken into account.
-fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event> {
+fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> Option<epoll_event> {
     // Another process may have carried it, or another number of it is used here.
     let unknown = set.inner.with(|inner| {
         inner
@@ -193,7 +212,16 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
             retell(set, epfd, index, entry);
             retold = true;
         }
-        let empty = events == 0;
+        let (empty, data) = (events == 0, entry.data);
+        let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
+        if purpose == Purpose::Asking && !empty && once {
+            // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
+            entry.seen = u64::MAX;
+            retell(set, epfd, index, entry);
+            make_hot(inner, index);
+            stir(set, inner);
+            return Some(epoll_event { events, u64: data });
+        }
         if entry.wants(libc::EPOLLONESHOT) {
             if !empty {
                 entry.spend(retold);
@@ -203,7 +231,6 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32) -> Option<epoll_event>
                 retell(set, epfd, index, entry);
             }
         }
-        let data = entry.data;
         if carried.is_some() {
             make_hot(inner, index);
         }

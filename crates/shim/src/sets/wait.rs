@@ -1,6 +1,6 @@
 //! Waiting on an epoll set.
 
-use super::asked::{arm_for_kernel, deliver, ready_inside};
+use super::asked::{arm_for_kernel, ready_inside};
 use super::told::{look, translate};
 use super::{
     FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
@@ -125,7 +125,7 @@ unsafe fn until_ready(
 
 /// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
 /// it cannot be, since there is more to tell, one of them is woken, as the kernel wakes the next.
-fn leave(set: &Set) {
+pub(super) fn leave(set: &Set) {
     if set.sleepers.load(Ordering::Acquire) != 0 {
         set.inner.with(|inner| {
             if !arm_hot(set, inner) {
@@ -158,16 +158,10 @@ struct Pass {
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
 fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
     let now = ticks();
-    set.inner
-        .with(|inner| {
-            rang(inner, attachment);
-            inner.stash.is_empty().then(|| collect_hot(set, inner, epfd, room, 0, now, asked))
-        })
-        .unwrap_or_else(|| {
-            // Not under the lock: what became of them is asked of other sets.
-            let n = deliver(set, room);
-            set.inner.with(|inner| collect_hot(set, inner, epfd, room, n, now, asked))
-        })
+    set.inner.with(|inner| {
+        rang(inner, attachment);
+        collect_hot(set, inner, epfd, room, now, asked)
+    })
 }
 
 /// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
@@ -175,7 +169,7 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
     set.inner.with(|inner| {
         let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
         let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        if !inner.stash.is_empty() || !inner.children.is_empty() {
+        if !inner.children.is_empty() {
             return 0;
         }
         let Look::Report(events) = examine(set, epfd, index, entry) else { return 0 };
@@ -185,8 +179,9 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
     })
 }
 
-/// [`collect`] under the lock, behind the `n` events that are there already.
-fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, now: u64, asked: bool) -> Pass {
+/// [`collect`] under the lock.
+fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], now: u64, asked: bool) -> Pass {
+    let mut n = 0;
     let recent = asked || now.wrapping_sub(inner.looked) < LOOK_EVERY;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
     // then, and a single place goes round.
@@ -303,7 +298,9 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
     }
     if entry.wants(libc::EPOLLONESHOT) {
         entry.spend(true);
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+        if entry.is_named() {
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+        }
     }
     Look::Report(events)
 }
