@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn silence_alone_is_no_cut() {
         let path = |retransmits, probes, silent| Path { retransmits, probes, silent }.is_cut();
-        assert!(!path(0, 0, 1_000_000) && !path(0, 1, 5000) && !path(0, 2, 2000) && !path(5, 0, 2000));
-        assert!(path(0, 2, 3000) && path(2, 0, 3000));
+        assert!(!path(0, 0, 1_000_000) && !path(0, 2, 5000) && !path(0, 3, 2000) && !path(5, 0, 2000));
+        assert!(path(0, 3, 3000) && path(2, 0, 3000));
     }
 }
