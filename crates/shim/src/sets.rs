@@ -243,7 +243,7 @@ impl Removed {
     fn note(&mut self, data: u64, events: u32) {
         self.next = (self.next + 1) % self.last.len();
         if let Some(place) = self.last.get_mut(self.next) {
-            *place = (data, events | (libc::EPOLLERR | libc::EPOLLHUP) as u32);
+            *place = (data, events);
         }
     }
 
@@ -293,6 +293,11 @@ fn tag_base() -> u64 {
         Ok(_) => fresh,
         Err(other) => other,
     }
+}
+
+/// Is it a tag of ours, not a program's own data?
+fn is_tag(data: u64) -> bool {
+    data & 0xffff_ffff_0000_0000 == tag_base()
 }
 
 const FIFO_TAG: u32 = u32::MAX;
@@ -483,7 +488,7 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         if !entry.plain {
             set.size.fetch_sub(1, Ordering::AcqRel);
-            inner.removed.note(entry.data, entry.events);
+            inner.removed.note(entry.data, entry.asked());
         }
         entry.mask(set, false);
         entry.used = false;
@@ -507,7 +512,7 @@ fn forget_data(inner: &mut Inner, index: u32) {
 /// Gives a registration its data: the program's own, or a tag where that is taken.
 fn name(inner: &mut Inner, index: u32, data: u64) {
     forget_data(inner, index);
-    let taken = inner.by_data.contains_key(&data) || data & 0xffff_ffff_0000_0000 == tag_base();
+    let taken = inner.by_data.contains_key(&data) || is_tag(data);
     if !taken {
         inner.by_data.insert(data, index);
     }
@@ -518,7 +523,7 @@ fn name(inner: &mut Inner, index: u32, data: u64) {
 
 /// The registration that an event of the kernel's speaks of.
 fn resolve(inner: &Inner, data: u64) -> Option<u32> {
-    if data & 0xffff_ffff_0000_0000 != tag_base() {
+    if !is_tag(data) {
         return inner.by_data.get(&data).copied();
     }
     let (index, generation) = (data as u32 & 0xff_ffff, (data >> 24) as u8);
@@ -611,6 +616,11 @@ impl Registration {
         self.events & event as u32 != 0
     }
 
+    /// What the program may be told: what it asked for, and errors, which it need not ask for.
+    fn asked(&self) -> u32 {
+        self.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32
+    }
+
     /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
     fn hide(&mut self, set: &Set, epfd: c_int, index: u32) -> bool {
         let before = self.interest();
@@ -699,10 +709,7 @@ impl Registration {
 
     fn endpoint(&self) -> Option<Endpoint<'static>> {
         let slot = self.slot?;
-        let fd = match fds::get(self.fd) {
-            Entry::Endpoint(of) | Entry::Inherited(of) if of == slot => self.fd,
-            _ => fds::of_slot(slot)?,
-        };
+        let fd = if self.is_named() { self.fd } else { fds::of_slot(slot)? };
         runtime::endpoint(fd, slot)
     }
 }

@@ -10,8 +10,7 @@ use libc::{c_int, epoll_event};
 
 /// Does an inner set have something to report?
 pub(super) fn ready_inside(fd: c_int) -> bool {
-    let Entry::Epoll(index) = fds::get(fd) else { return false };
-    set_at(index).is_some_and(ready)
+    matches!(fds::get(fd), Entry::Epoll(index) if ready_at(index))
 }
 
 /// Has a ring of this set something to report? Reports nothing.

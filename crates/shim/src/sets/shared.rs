@@ -2,7 +2,7 @@
 //! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
 //! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Inner, Registration, Set, created, drop_registration, kernel_control, name, nest, set_at, tag_base, unlink};
+use super::{Inner, Registration, Set, created, drop_registration, is_tag, kernel_control, name, nest, set_at, unlink};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -125,10 +125,11 @@ pub fn look(set: &Set, epfd: c_int) {
                 if events != entry.events {
                     entry.seen = u64::MAX;
                 }
-                (entry.events, entry.disabled, entry.shot) = (events, false, false);
+                entry.events = events;
+                entry.rearm();
             }
             let (data, disabled) = (found.data, entry.disabled);
-            if data & 0xffff_ffff_0000_0000 != tag_base() && (data != entry.data || entry.tagged) {
+            if !is_tag(data) && (data != entry.data || entry.tagged) {
                 name(inner, place, data);
                 // Untagged there, before an exec: here the tag is still needed.
                 if let Some(entry) = inner.registrations.get_mut(place as usize).filter(|entry| entry.tagged && !disabled) {

@@ -1,8 +1,8 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::asked::{ready_at, truly_ready};
-use super::wait::{IN, OUT, key, take_bits, unmask};
-use super::{FIFO_TAG, Set, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
+use super::wait::{IN, OUT, key, rang, unmask};
+use super::{FIFO_TAG, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::{runtime, wait::ticks};
 use core::sync::atomic::Ordering;
@@ -37,10 +37,10 @@ pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<us
     Ok(got)
 }
 
-/// The set's waiter may have been rung meanwhile.
+/// The set's waiter may have been rung meanwhile: registrations whose channels rang become hot.
 pub(super) fn heed_bells(set: &Set) {
     if let Some(attachment) = runtime::attachment() {
-        take_bits(set, attachment);
+        set.inner.with(|inner| rang(inner, attachment));
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
         Some(index) => judge(set, epfd, event.events, index, purpose),
         None if hollow(set, epfd, data, event.events) => None,
         // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
-        None if data & 0xffff_ffff_0000_0000 == tag_base() => None,
+        None if is_tag(data) => None,
         None => {
             let shared = set.shared.load(Ordering::Relaxed);
             let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
@@ -166,8 +166,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
         let disguised = carried.is_some() || entry.loud || entry.masked;
-        let asked = entry.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-        let unasked = if disguised { events & !asked } else { 0 };
+        let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
         if retold {

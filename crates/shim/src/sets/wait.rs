@@ -1,7 +1,7 @@
 //! Waiting on an epoll set.
 
 use super::asked::{arm_for_kernel, ready_inside};
-use super::told::{look, translate};
+use super::told::{heed_bells, look, translate};
 use super::{
     FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
     want,
@@ -500,12 +500,7 @@ pub(super) fn heat_masked(set: &Set) {
     }
 }
 
-/// Registrations whose channels rang become hot.
-pub(super) fn take_bits(set: &Set, attachment: &Attachment) {
-    set.inner.with(|inner| rang(inner, attachment));
-}
-
-/// [`take_bits`] under the lock.
+/// [`heed_bells`] under the lock.
 #[inline]
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
     if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
@@ -598,7 +593,7 @@ unsafe fn sleep(
             }
         }
     });
-    take_bits(set, attachment);
+    heed_bells(set);
     match got? {
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
