@@ -24,6 +24,8 @@ const SEGMENT: &str = "[segment.bench]\nsize = \"256M\"\nslots = 2\nvectors = 3\
 const SHORT: Duration = Duration::from_secs(30);
 /// Where processes in a machine report what they carried.
 const REPORT: &str = "/tmp/report";
+/// Where a program's number stands in its machine.
+const PID: &str = "/tmp/pid";
 /// Where the workload programs are in a machine.
 const PLACE: &str = "/root";
 /// A program of [`Work::Idle`] makes this file in its machine when its sleep begins.
@@ -116,15 +118,12 @@ impl Guests {
                 (Work::Idle, _) => format!("{PLACE}/{program} {role} --addr {address}:{port} {} --mark {MARK}", options.join(" ")),
                 _ => format!("{PLACE}/{program} {role} --addr {address}:{port} {}", options.join(" ")),
             };
-            format!("rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; exec {before}{command}")
+            format!("rm -f {REPORT} {MARK}; export GINNEL_REPORT={REPORT}; echo $$ >{PID}; exec {before}{command}")
         };
         let [server, client] = &self.machines;
         // It is gone, and has reported, before anything else is done.
         let stop = format!(
-            "for p in $(pgrep -f ':{port} |-p {port} '); do
-                [ $p = $$ ] || kill $p
-                for i in $(seq 100); do [ -d /proc/$p ] && [ $p != $$ ] || break; sleep 0.1; done
-            done; true"
+            "p=$(cat {PID}); kill $p; for i in $(seq 100); do [ -d /proc/$p ] || exit 0; sleep 0.1; done; kill -9 $p; exit 1"
         );
         let serving = server.start(&line("server"), patience)?;
         let listens = format!(
@@ -135,7 +134,8 @@ impl Guests {
         let idle = (work == Work::Idle).then(|| self.idle_cost());
         let theirs = fetching.finish()?;
         if work == Work::Getter || theirs.status != 0 {
-            server.run(&stop, SHORT)?;
+            let stopped = server.run(&stop, SHORT)?;
+            ensure!(work != Work::Getter || stopped.status == 0, "{program}'s server does not end: {}", stopped.err.trim());
         }
         let own = serving.finish()?;
         let theirs = values("client", &theirs)?;
