@@ -25,8 +25,9 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     let mut freed = 0;
     // Those of which nothing can come any more: what they hold by now is all there is.
     let gone = place::gone(&attachment.segment, attachment.place);
+    let mut living = Living::default();
     for slot in attachment.ledger.slots() {
-        if dead(attachment, slot) {
+        if dead(attachment, &mut living, slot) {
             bury(attachment, slot);
             freed += 1;
         }
@@ -60,7 +61,7 @@ pub fn reclaim(attachment: &Attachment) -> usize {
                 let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
                 let gone = if owner.member == attachment.member {
                     match process.checked_sub(1) {
-                        Some(process) => !attachment.ledger.alive(u32::try_from(process).unwrap_or(0)),
+                        Some(process) => !living.has(attachment, u32::try_from(process).unwrap_or(0)),
                         None => abandoned(attachment, page, 24),
                     }
                 } else {
@@ -94,10 +95,27 @@ impl Members {
     }
 }
 
+/// Processes that were found alive: a hundred connections of one ask for it once. (The place of a dead one may be another's at any moment.)
+#[derive(Default)]
+struct Living(Vec<u32>);
+
+impl Living {
+    fn has(&mut self, attachment: &Attachment, process: u32) -> bool {
+        if self.0.contains(&process) {
+            return true;
+        }
+        let lives = attachment.ledger.alive(process);
+        if lives {
+            self.0.push(process);
+        }
+        lives
+    }
+}
+
 /// Have all holders of a slot been dead for a while?
-fn dead(attachment: &Attachment, slot: &Slot) -> bool {
+fn dead(attachment: &Attachment, living: &mut Living, slot: &Slot) -> bool {
     let alive =
-        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.alive(holder - 1));
+        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && living.has(attachment, holder - 1));
     if alive {
         slot.dead_since.store(0, Relaxed);
         return false;
