@@ -16,12 +16,17 @@ fn word(fd: c_int) -> usize {
 /// # Safety
 /// The iovecs describe writable memory.
 pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    if let [piece] = iov {
+        // For the kernel the shorter way. SAFETY: the caller's promise.
+        return unsafe { sys::raw(Sysno::recvfrom, [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0]) };
+    }
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
     header.msg_iovlen = iov.len();
     // SAFETY: the caller's promise.
-    unsafe { sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, (flags | libc::MSG_DONTWAIT) as usize, 0, 0, 0]) }
+    unsafe { sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
 }
 
 /// Sends from `iov` without blocking and without SIGPIPE.
@@ -32,11 +37,15 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
 /// # Safety
 /// The iovecs describe readable memory.
 pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if let [piece] = iov {
+        // For the kernel the shorter way. SAFETY: the caller's promise.
+        return unsafe { sys::raw(Sysno::sendto, [word(fd), piece.iov_base as usize, piece.iov_len, flags as usize, 0, 0]) };
+    }
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
     header.msg_iovlen = iov.len();
-    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the caller's promise.
     unsafe { sys::raw(Sysno::sendmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
 }
