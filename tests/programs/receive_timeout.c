@@ -1,9 +1,29 @@
-// SO_RCVTIMEO ends a wait with EAGAIN, not before its time; data in time comes at once; a partial MSG_WAITALL is returned.
+// SO_RCVTIMEO ends a wait with EAGAIN, not before its time; data in time comes at once; a partial MSG_WAITALL is returned. A limit that is set after waits without one
+// holds, whoever sets it, and by whatever descriptor.
 #include "check.h"
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 static void peer(int fd) {
-    for (int i = 0; i < 3; i++) hear(), put_pattern(fd, 100, i);
+    for (int i = 0; i < 6; i++) {
+        hear();
+        if (i > 1) usleep(50000);
+        put_pattern(fd, 100, i);
+    }
     hear();
+}
+
+static void limits(int fd, int ms) {
+    struct timeval t = {0, ms * 1000};
+    IS(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t), 0);
+}
+
+static void times_out(int fd, int ms, const char *who) {
+    char text[200];
+    int64_t start = now_ms();
+    FAILS(read(fd, text, sizeof text), EAGAIN);
+    CHECK(now_ms() - start >= ms - 10);
+    say("%s", who);
 }
 
 int main(void) {
@@ -28,10 +48,35 @@ int main(void) {
     IS(recv(fd, text, 200, MSG_WAITALL), 100);
     CHECK(now_ms() - start >= 190);
     say("MSG_WAITALL returned what had come");
-    t.tv_usec = 0;
-    IS(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t), 0);
-    tell();
-    get_pattern(fd, 100, 2);
+    for (int i = 2; i < 6; i++) {
+        limits(fd, 0);
+        tell();
+        get_pattern(fd, 100, i);
+        if (i == 2) {
+            limits(fd, 150);
+            times_out(fd, 150, "set after waits without one");
+        } else if (i == 3) {
+            int other = dup(fd);
+            limits(other, 150);
+            close(other);
+            times_out(fd, 150, "set by another descriptor");
+        } else if (i == 4) {
+            t.tv_usec = 150000;
+            IS(syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t), 0);
+            times_out(fd, 150, "set by syscall()");
+        } else {
+            pid_t child = fork();
+            if (!child) {
+                limits(fd, 150);
+                _exit(0);
+            }
+            int status;
+            IS(waitpid(child, &status, 0), child);
+            IS(status, 0);
+            times_out(fd, 150, "set by a child");
+        }
+    }
+    limits(fd, 0);
     tell();
     peer_ends();
 }

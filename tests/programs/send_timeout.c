@@ -1,7 +1,14 @@
-// SO_SNDTIMEO ends a wait for room; what was taken before it arrives.
+// SO_SNDTIMEO ends a wait for room, also where others waited without a limit before; what was taken before it arrives.
 #include "check.h"
 
+enum { FIRST = 1 << 20 };
+
 static void peer(int fd) {
+    for (int i = 0; i < 8; i++) {
+        hear();
+        usleep(3000);
+        get_pattern(fd, FIRST, i);
+    }
     hear();
     uint64_t n;
     CHECK(read(side, &n, 8) == 8);
@@ -16,6 +23,8 @@ int main(void) {
     uint8_t *all = malloc(HUGE_);
     fill(all, 0, HUGE_, 5);
     int fd = with_peer(peer);
+    // More than fits a small ring, and for no longer than a writer waits for its reader.
+    for (int i = 0; i < 8; i++) tell(), put_pattern(fd, FIRST, i);
     struct timeval t = {0, 200000};
     IS(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t), 0);
     uint64_t sent = 0;

@@ -632,14 +632,25 @@ impl<'a> Endpoint<'a> {
         epoch != 0 && outgoing.switch(epoch).checked(since).is_ok()
     }
 
-    /// Throws away up to `n` bytes that are tokens.
+    /// Throws away up to `n` bytes that are tokens, as many as have come.
     fn discard_tokens(self, n: u64) -> u64 {
-        let rx = &self.slot().rx;
+        // Asked for where nothing is, the kernel would tell, and forget, an error of the connection.
         let there = kernel::readable(self.fd()).min(n);
-        if there == 0 {
-            return 0;
-        }
-        let got = kernel::discard(self.fd(), there as usize).unwrap_or(0) as u64;
+        if there == 0 { 0 } else { self.discard_those(there) }
+    }
+
+    /// Throws away `n` > 0 bytes that are tokens and have come.
+    fn discard_those(self, n: u64) -> u64 {
+        let rx = &self.slot().rx;
+        let got = match kernel::discard(self.fd(), n as usize) {
+            Ok(got) => got as u64,
+            Err(errno) => {
+                if errno != libc::EAGAIN {
+                    self.keep_error(errno);
+                }
+                0
+            }
+        };
         Slot::count(&rx.received, got);
         Slot::count(&rx.tokens, got);
         if self.live() {
@@ -1160,7 +1171,7 @@ impl<'a> Endpoint<'a> {
         if !waits && self.has_news(direction) {
             return Swept::News;
         }
-        Swept::Tokens(if counted > 0 { self.discard_tokens(counted) } else { 0 })
+        Swept::Tokens(if counted > 0 { self.discard_those(counted) } else { 0 })
     }
 
     /// Does a wish for data stand: will whoever sleeps here be woken by the next byte?
@@ -1185,7 +1196,7 @@ impl<'a> Endpoint<'a> {
     /// How many of the bytes in the kernel are tokens of this phase at most.
     fn tokens_until(self, direction: Direction<'_>) -> u64 {
         let rx = &self.slot().rx;
-        // FIONREAD first (in `discard_tokens`) would be the exact order; here the boundary is read first, so look at it again: bytes behind
+        // FIONREAD first (as in `discard_tokens`) would be the exact order; here the boundary is read first, so look at it again: bytes behind
         // a boundary that appears in between must not be thrown away.
         let phase = rx.phase.load(Relaxed);
         let there = kernel::readable(self.fd());

@@ -174,11 +174,11 @@ impl Waiter {
         fence(Ordering::SeqCst);
     }
 
-    /// Awake again. Empties the FIFO if somebody may have written into it.
-    pub fn awake(self, segment: &Segment) {
+    /// Awake again. Empties the FIFO if somebody may have written into it. `told`: the kernel told the caller of the FIFO, who empties it.
+    pub fn awake(self, segment: &Segment, told: bool) {
         let rung = page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) == 0;
         // An interrupt that was meant for another may have found a bit of ours set: it must not wake us again and again.
-        if rung || page_word(segment, self.page, DOORBELL).load(Ordering::Relaxed) & BELL != 0 {
+        if !told && (rung || page_word(segment, self.page, DOORBELL).load(Ordering::Relaxed) & BELL != 0) {
             self.empty();
         }
     }

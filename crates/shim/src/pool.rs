@@ -8,7 +8,7 @@ use ginnel_channel::Attachment;
 use ginnel_channel::attach::{Joined, Standing};
 use ginnel_channel::waiter::Waiter;
 use ginnel_ring::park::Want;
-use libc::{c_void, pollfd};
+use libc::{c_short, c_void};
 
 /// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
@@ -42,17 +42,15 @@ impl Borrowed {
         self.waiter.any(&self.joined.segment)
     }
 
-    /// Awake again: nothing that was rung is left.
-    pub fn awake(&self) {
-        self.waiter.awake(&self.joined.segment);
-        self.waiter.take(&self.joined.segment, |_| {});
-    }
-
-    /// `polled`: its FIFO, as the kernel tells of it. What stands in the waiter's page may be a peer's lie, and the sleeper would never sleep again.
-    pub fn emptied(&self, polled: pollfd) {
-        if polled.revents != 0 {
+    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO. (What stands in the waiter's page may be a peer's lie, and the sleeper would never
+    /// sleep again.)
+    pub fn awake(&self, polled: c_short) {
+        let told = polled != 0;
+        self.waiter.awake(&self.joined.segment, told);
+        if told {
             self.waiter.empty();
         }
+        self.waiter.take(&self.joined.segment, |_| {});
     }
 
     /// See [`Waiter::want`].
@@ -166,7 +164,7 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
         // No longer written down: only what is called here becomes of it.
         let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment });
         if word & TAG == left.tag() {
-            left.awake();
+            left.awake(0);
             left.free();
         } else {
             // Of a segment that was left.

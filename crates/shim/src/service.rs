@@ -527,7 +527,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     if let Some(waiter) = waiter {
         waiter.sleeping(&attachment.segment);
         if waiter.any(&attachment.segment) {
-            waiter.awake(&attachment.segment);
+            waiter.awake(&attachment.segment, false);
             waiter.take(&attachment.segment, serve);
             return true;
         }
@@ -539,11 +539,12 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
         sys::raw(Sysno::epoll_pwait, [EPOLL.load(Ordering::Relaxed) as usize, events.as_mut_ptr() as usize, 64, ms as usize, 0, 8])
     };
     work();
+    let events = events.get(..got.unwrap_or(0)).unwrap_or_default();
     if let Some(waiter) = waiter {
-        waiter.awake(&attachment.segment);
+        waiter.awake(&attachment.segment, events.iter().any(|event| event.u64 == FIFO_DATA));
         waiter.take(&attachment.segment, serve);
     }
-    for event in events.iter().take(got.unwrap_or(0)) {
+    for event in events {
         match event.u64 {
             BELL_DATA => {
                 let mut count = [0u8; 8];

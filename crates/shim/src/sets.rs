@@ -269,6 +269,10 @@ pub struct Set {
     /// As many changes of registrations, anybody's, are known here.
     changes: AtomicU32,
     habit: crate::wait::Habit,
+    /// The kernel had something for the program when it was last asked.
+    lively: AtomicBool,
+    /// How long the last question to the kernel took, ticks.
+    question: AtomicU64,
 }
 
 fn set_at(index: u32) -> Option<&'static Set> {
@@ -322,6 +326,8 @@ pub fn created(fd: c_int) {
                 shared: AtomicBool::new(false),
                 changes: AtomicU32::new(0),
                 habit: crate::wait::Habit::new(),
+                lively: AtomicBool::new(false),
+                question: AtomicU64::new(0),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => set = fresh,

@@ -5,12 +5,12 @@ use crate::{gather, next};
 use core::cell::Cell;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::ledger::Stage;
+use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
-use libc::{c_int, pollfd, timespec};
+use libc::{c_int, c_short, pollfd, timespec};
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +47,21 @@ pub fn remaining(deadline: Deadline) -> Option<timespec> {
     })
 }
 
-/// SO_RCVTIMEO or SO_SNDTIMEO of a socket.
+/// SO_RCVTIMEO or SO_SNDTIMEO of a socket. That there is none is remembered until the program sets one, unless one that the shim does not see may do so.
 #[must_use]
-fn socket_limit(fd: c_int, name: c_int) -> Option<timespec> {
+fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
+    let slot = endpoint.slot();
+    let unlimited = if name == libc::SO_RCVTIMEO { &slot.rx.unlimited } else { &slot.tx.unlimited };
+    // Before the kernel is asked: a change that comes in between is counted after it was made.
+    let changes = slot.rx.limits.load(Ordering::SeqCst).wrapping_add(1);
+    if unlimited.load(Ordering::Relaxed) == changes && !slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED) {
+        return None;
+    }
     let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    kernel::getsockopt(fd, libc::SOL_SOCKET, name, &mut limit).ok()?;
-    (limit.tv_sec != 0 || limit.tv_usec != 0).then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
+    kernel::getsockopt(endpoint.fd(), libc::SOL_SOCKET, name, &mut limit).ok()?;
+    let limited = limit.tv_sec != 0 || limit.tv_usec != 0;
+    unlimited.store(if limited { 0 } else { changes }, Ordering::Relaxed);
+    limited.then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
 }
 
 /// A call's time limit (SO_RCVTIMEO or SO_SNDTIMEO), asked for when it first matters: a call that need not sleep saves the question.
@@ -91,8 +100,8 @@ impl Limit {
         now - since
     }
 
-    fn end(&mut self, fd: c_int) -> Deadline {
-        *self.end.get_or_insert_with(|| deadline(socket_limit(fd, self.name)))
+    fn end(&mut self, endpoint: Endpoint<'_>) -> Deadline {
+        *self.end.get_or_insert_with(|| deadline(socket_limit(endpoint, self.name)))
     }
 }
 
@@ -242,12 +251,19 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
+/// Is a spin worth its while, this time? Asked once for each.
+pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {
+    attachment.spin_ns() != 0 && habit.worth_it() && !crowded()
+}
+
+/// [`spin_on`], where it [`pays`].
 pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+    pays(attachment, habit) && spin_on(attachment, habit, ready, together)
+}
+
+/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
+pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
     let limit = attachment.spin_ns();
-    if limit == 0 || !habit.worth_it() || crowded() {
-        return false;
-    }
     for _ in 0..60 {
         if ready() {
             habit.learn(true);
@@ -410,10 +426,10 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
             && !mixed()
             && let Some(waiter) = borrow(endpoint.attachment)
         {
-            return data_by_waiter(endpoint, &waiter, limit.end(endpoint.fd()), limit.partial);
+            return data_by_waiter(endpoint, &waiter, limit.end(endpoint), limit.partial);
         }
     }
-    data_by_token(endpoint, limit.end(endpoint.fd()), limit.partial)
+    data_by_token(endpoint, limit.end(endpoint), limit.partial)
 }
 
 fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline, partial: bool) -> Woken {
@@ -422,6 +438,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
         return Woken::Again;
     }
     waiter.sleeping();
+    let mut rung = 0;
     let woken = loop {
         if endpoint.readable() || waiter.any() || !waiter.is_current() {
             break Woken::Again;
@@ -436,7 +453,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
                 if fds[0].revents != 0 {
                     endpoint.slot().heed_kernel();
                 }
-                waiter.emptied(fds[1]);
+                rung = fds[1].revents;
                 break Woken::Again;
             }
             Err(libc::EINTR) => {
@@ -447,7 +464,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
             Err(_) => break Woken::Again,
         }
     };
-    waiter.awake();
+    waiter.awake(rung);
     if waiter.is_current() {
         endpoint.disarm_data(want);
     }
@@ -506,7 +523,7 @@ const PATIENCE: u64 = 15_000_000;
 /// end none, and so not the call.
 pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-    let end = limit.end(endpoint.fd());
+    let end = limit.end(endpoint);
     let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec).unwrap_or(A_WHILE);
     let mask = limit.mask.get_or_insert_with(|| {
         // SAFETY: both masks are ours.
@@ -532,7 +549,7 @@ pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
 /// Waits until a send may find room.
 pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -> Woken {
     if !in_ring {
-        let end = limit.end(endpoint.fd());
+        let end = limit.end(endpoint);
         let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLOUT, revents: 0 }];
         return match ppoll(&mut fds, remaining(end)) {
             Ok(0) => Woken::TimedOut,
@@ -544,7 +561,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint)) {
         return Woken::Again;
     }
-    let end = limit.end(endpoint.fd());
+    let end = limit.end(endpoint);
     let waiter = borrow(endpoint.attachment);
     let want = waiter.as_ref().map_or(Want::Token, Borrowed::want);
     let Some(armed) = endpoint.arm_space(want) else { return Woken::Again };
@@ -553,9 +570,10 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     }
     let head = || endpoint.outgoing().head().load(Ordering::Relaxed);
     let _ = limit.standstill(head());
-    let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head);
+    let mut rung = 0;
+    let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head, &mut rung);
     if let Some(waiter) = &waiter {
-        waiter.awake();
+        waiter.awake(rung);
         if waiter.is_current() {
             endpoint.disarm_space(want);
         }
@@ -563,7 +581,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     woken
 }
 
-/// [`for_room`], armed: sleeps once, for a while at most.
+/// [`for_room`], armed: sleeps once, for a while at most. `rung`: what the kernel told of the waiter's FIFO.
 fn asleep(
     endpoint: Endpoint<'static>,
     waiter: Option<&Borrowed>,
@@ -571,6 +589,7 @@ fn asleep(
     end: Deadline,
     limit: &mut Limit,
     head: impl Fn() -> u64,
+    rung: &mut c_short,
 ) -> Woken {
     if !endpoint.tx_in_ring() || endpoint.writable() || waiter.is_some_and(|waiter| !waiter.is_current()) {
         return Woken::Again;
@@ -607,9 +626,7 @@ fn asleep(
         Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
         Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
         Ok(1..) => {
-            if let Some(waiter) = waiter {
-                waiter.emptied(fds[1]);
-            }
+            *rung = fds[1].revents;
             if fds[0].revents & libc::POLLIN != 0 {
                 let _ = endpoint.tidy();
             }

@@ -276,7 +276,9 @@ pub struct Send {
     pub resend_start: AtomicU64,
     /// Ring offset at which a large ring was last thought of.
     pub thought: AtomicU64,
-    _pad: [AtomicU64; 3],
+    /// As [`Receive::unlimited`], of SO_SNDTIMEO.
+    pub unlimited: AtomicU64,
+    _pad: [AtomicU64; 2],
 }
 
 /// The reader's private state, under its lock.
@@ -308,7 +310,11 @@ pub struct Receive {
     pub error: AtomicU64,
     /// The waiter (as a wish's word) that was armed last on this end, asleep or not; 0 none.
     pub sleeper: AtomicU64,
-    _pad: [AtomicU64; 3],
+    /// Counts the program's changes of time limits, of both directions.
+    pub limits: AtomicU64,
+    /// The socket had no SO_RCVTIMEO when so many changes, less one, had been counted; 0: not known.
+    pub unlimited: AtomicU64,
+    _pad: [AtomicU64; 1],
 }
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);

@@ -291,10 +291,7 @@ unsafe fn sleep(
         got = if n < 0 { Err(next::errno()) } else { Ok(n) };
     }
     if let Some(waiter) = &waiter {
-        waiter.awake();
-        if let Some(fifo) = asked.last() {
-            waiter.emptied(*fifo);
-        }
+        waiter.awake(asked.last().map_or(0, |fifo| fifo.revents));
     }
     let current = waiter.as_ref().is_some_and(Borrowed::is_current);
     for (endpoint, want, space) in armed {

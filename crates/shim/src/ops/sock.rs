@@ -171,6 +171,10 @@ pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce(
     }
 }
 
+/// SO_RCVTIMEO_NEW and SO_SNDTIMEO_NEW (`asm-generic/socket.h`): with 64-bit times, where the C library's own are shorter.
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+
 /// After `setsockopt` succeeded (SO_RCVLOWAT and the like are tracked).
 ///
 /// # Safety
@@ -182,6 +186,13 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         && let Some(value) = unsafe { number(value, len) }
     {
         endpoint.corked(value != 0);
+    }
+    let limits = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW];
+    if level == libc::SOL_SOCKET
+        && limits.contains(&name)
+        && let Some(endpoint) = runtime::find(fd)
+    {
+        endpoint.slot().rx.limits.fetch_add(1, Ordering::SeqCst);
     }
     if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT && runtime::known(fd).is_some() {
         let mut least: c_int = 1;

@@ -15,6 +15,7 @@ use libc::{c_int, epoll_event};
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
     let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
     let n = translate(set, epfd, room, start, got);
+    set.lively.store(n > start, Ordering::Relaxed);
     heed_bells(set);
     Ok(n)
 }
@@ -29,8 +30,11 @@ pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<us
         return Ok(0);
     }
     let max = room.len().min(c_int::MAX as usize);
+    let begun = ticks();
     // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) }?;
+    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) };
+    set.question.store(ticks().wrapping_sub(begun), Ordering::Relaxed);
+    let got = got?;
     if got > 0 {
         shared::look(set, epfd);
     }

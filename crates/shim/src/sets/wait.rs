@@ -19,8 +19,11 @@ use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
-/// Between two looks at the kernel while rings are busy, ticks: about 20 µs.
+/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
 const LOOK_EVERY: u64 = 40_000;
+const LOOKS: u64 = 32;
+/// … but no longer than this.
+const LOOK_AT_LEAST_EVERY: u64 = 400_000;
 /// Hot registrations beyond which idle ones are armed and looked at no more.
 const MANY: usize = 16;
 /// Waits in vain after which a registration is idle.
@@ -96,18 +99,22 @@ unsafe fn until_ready(
             }
             continue;
         }
-        if hot && recent && !at_once && spin(set, attachment) {
+        let spins = hot && !at_once && wait::pays(attachment, &set.habit);
+        if spins && recent && spin(set, attachment) {
             match only(set, epfd, room) {
                 0 => continue,
                 n => return Ok(n),
             }
         }
-        let n = look(set, epfd, room, 0)?;
-        if n > 0 || at_once {
-            // SAFETY: the caller's promise.
-            return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
+        // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it, and is rung, or sent tokens, for nothing where it does not come to that.
+        if at_once || spins && !recent || set.lively.load(Ordering::Relaxed) {
+            let n = look(set, epfd, room, 0)?;
+            if n > 0 || at_once {
+                // SAFETY: the caller's promise.
+                return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
+            }
         }
-        if hot && spin(set, attachment) {
+        if spins && !recent && spin(set, attachment) {
             continue;
         }
         // SAFETY: the caller's promise.
@@ -182,7 +189,8 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
 /// [`collect`] under the lock.
 fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], now: u64, asked: bool) -> Pass {
     let mut n = 0;
-    let recent = asked || now.wrapping_sub(inner.looked) < LOOK_EVERY;
+    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+    let recent = asked || now.wrapping_sub(inner.looked) < every;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
     // then, and a single place goes round.
     let tight = room.len() - n <= inner.hot.len() + inner.children.len();
@@ -444,7 +452,7 @@ fn spin(set: &Set, attachment: &Attachment) -> bool {
     let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.inner.with(|inner| hot_has_news(inner)), Few::has_news);
-    wait::spin(attachment, &set.habit, found, together)
+    wait::spin_on(attachment, &set.habit, found, together)
 }
 
 /// The hot registrations of a set that has few.
@@ -563,6 +571,7 @@ unsafe fn sleep(
         (inner.waiter, armed, inner.children.clone())
     });
     if !armed {
+        set.lively.store(true, Ordering::Relaxed);
         return Ok(None);
     }
     let inside = children.iter().all(|(child, ..)| match fds::get(*child) {
@@ -578,12 +587,18 @@ unsafe fn sleep(
         // SAFETY: the caller's promise; `room` is writable.
         unsafe { kernel_wait(epfd, room, limit, mask) }
     } else {
+        // Whatever it was that came, the kernel was not asked.
+        set.lively.store(true, Ordering::Relaxed);
         Ok(0)
     };
+    let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
     set.inner.with(|inner| {
+        if quiet && got.is_ok_and(|n| n < room.len()) {
+            inner.looked = ticks();
+        }
         let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
         if let Some(waiter) = inner.waiter {
-            waiter.awake(&attachment.segment);
+            waiter.awake(&attachment.segment, told);
             if others {
                 // The others still sleep on the same waiter.
                 waiter.sleeping(&attachment.segment);
@@ -600,6 +615,7 @@ unsafe fn sleep(
         n => {
             shared::look(set, epfd);
             let n = translate(set, epfd, room, 0, n);
+            set.lively.store(n > 0, Ordering::Relaxed);
             Ok((n > 0).then_some(n))
         }
     }
