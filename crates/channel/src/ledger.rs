@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// How many sockets a ledger holds.
 pub const SLOTS: u32 = 16384;
@@ -50,6 +50,8 @@ struct Header {
     detached: [AtomicU64; 32],
     /// Counts changes of [`Slot::registered`].
     registered: AtomicU32,
+    /// A bit for each slot that is in use, and for some that were: see [`Ledger::slots`].
+    used: [AtomicU64; SLOTS as usize / 64],
 }
 
 const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
@@ -185,7 +187,28 @@ impl Ledger {
 
     /// Every slot in use.
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
-        (0..SLOTS).map(|index| self.slot(index)).filter(|slot| slot.cookie.load(Ordering::Acquire) != 0)
+        let marked = self.header().used.iter().zip((0..SLOTS).step_by(64)).flat_map(|(word, base)| {
+            let bits = word.load(Ordering::SeqCst);
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| (word, base + bit))
+        });
+        marked.filter_map(|(word, index)| {
+            let (slot, bit) = (self.slot(index), 1 << (index % 64));
+            let in_use = || slot.cookie.load(Ordering::SeqCst) != 0;
+            if !in_use() && self.writable {
+                word.fetch_and(!bit, Ordering::SeqCst);
+                if in_use() {
+                    word.fetch_or(bit, Ordering::SeqCst);
+                }
+            }
+            in_use().then_some(slot)
+        })
+    }
+
+    /// A slot was taken: after that, as [`Self::slots`] takes back the mark of one that it finds free.
+    fn mark_used(&self, index: u32) {
+        if let Some(word) = self.header().used.get(index as usize / 64) {
+            word.fetch_or(1 << (index % 64), Ordering::SeqCst);
+        }
     }
 
     /// Finds the slot of a socket.
@@ -209,8 +232,8 @@ impl Ledger {
         }
         for step in 0..REACH {
             let slot = self.slot(start.wrapping_add(step));
-            // A slot is freed with Release after it was cleared.
-            if slot.cookie.load(Ordering::Acquire) == 0 && slot.take(cookie, self.next_generation()) {
+            if slot.cookie.load(Ordering::Relaxed) == 0 && slot.take(cookie, self.next_generation()) {
+                self.mark_used(self.index(slot));
                 return Some((slot, true));
             }
         }
@@ -291,4 +314,67 @@ fn c_path(path: &Path) -> Result<CString, Error> {
 
 fn system(doing: &'static str, errno: i32) -> Error {
     if errno == libc::ENOSPC { Error::NoMemory } else { Error::System { doing, errno } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    fn ledger() -> (Ledger, std::path::PathBuf) {
+        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
+        (Ledger::open_or_create(&path).expect("a ledger"), path)
+    }
+
+    /// A cookie whose place begins at `start`.
+    fn cookie_at(start: u32, from: u64) -> u64 {
+        (from..).find(|cookie| hash(*cookie) == start).expect("one of them")
+    }
+
+    #[test]
+    fn slots_in_use_are_all_told_and_no_others() {
+        let (ledger, path) = ledger();
+        let taken: Vec<u32> = (1..3000).map(|cookie| ledger.index(ledger.find_or_claim(cookie, 0).expect("room").0)).collect();
+        let told = || ledger.slots().map(|slot| ledger.index(slot)).collect::<Vec<_>>();
+        let mut expected = taken.clone();
+        expected.sort_unstable();
+        assert_eq!(told(), expected);
+        for index in taken.iter().step_by(3) {
+            ledger.slot(*index).free();
+        }
+        let again = ledger.find_or_claim(1, 0).expect("room");
+        assert!(again.1, "it was freed");
+        let mut expected: Vec<u32> = taken.iter().enumerate().filter(|(at, _)| at % 3 != 0).map(|(_, index)| *index).collect();
+        expected.push(ledger.index(again.0));
+        expected.sort_unstable();
+        assert_eq!(told(), expected);
+        assert_eq!(told(), expected, "looking changes nothing");
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn sockets_whose_places_overlap_never_share_one() {
+        let (ledger, path) = ledger();
+        let occupied = cookie_at(100, 1);
+        let _ = ledger.find_or_claim(occupied, 0).expect("room");
+        // Both come to the same free place, each under the lock of its own stripe.
+        let racing = [cookie_at(100, occupied + 1), cookie_at(101, 1)];
+        let barrier = &Barrier::new(2);
+        let ledger = &ledger;
+        for round in 0..20_000 {
+            let got = std::thread::scope(|scope| {
+                let claim = |cookie| {
+                    barrier.wait();
+                    ledger.index(ledger.find_or_claim(cookie, 0).expect("room").0)
+                };
+                let other = scope.spawn(move || claim(racing[1]));
+                [claim(racing[0]), other.join().expect("no panic")]
+            });
+            assert_ne!(got[0], got[1], "round {round}");
+            for index in got {
+                ledger.slot(index).free();
+            }
+        }
+        std::fs::remove_file(path).expect("remove");
+    }
 }

@@ -322,7 +322,7 @@ const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
 /// Everything that the processes sharing a socket have in common.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// `SO_COOKIE`; 0: free.
+    /// `SO_COOKIE`; 0: free; [`TAKEN`]: somebody clears it. The first word.
     pub cookie: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
@@ -394,13 +394,19 @@ pub struct Slot {
     pub armings: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Slot>() == 1024);
+const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
+
+/// No socket's cookie: those count up.
+const TAKEN: u64 = u64::MAX;
 
 impl Slot {
-    /// Takes a free slot, with everything in it cleared. Called under the stripe's lock.
+    /// Takes a free slot, with everything in it cleared. False where it is not free: another stripe's lock may guard a socket whose places are the same.
     pub(super) fn take(&self, cookie: u64, generation: u64) -> bool {
+        if self.cookie.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
         let words = std::ptr::from_ref(self).cast::<AtomicU64>();
-        for word in 0..size_of::<Self>() / 8 {
+        for word in 1..size_of::<Self>() / 8 {
             // SAFETY: the slot is made of atomics only, 1024 bytes, aligned.
             unsafe { &*words.add(word) }.store(0, Ordering::Relaxed);
         }
