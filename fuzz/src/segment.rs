@@ -106,7 +106,7 @@ fn tables(bytes: &mut Bytes<'_>) {
                 }
             }
             5 => {
-                let _ = segment.release_group(bytes.value(700) as u32);
+                let _ = segment.release_groups(&[bytes.value(700) as u32]);
             }
             6 => {
                 segment.release_if_tagged(bytes.value(700) as u32, bytes.value(8) as u32, bytes.value(700) as u32);

@@ -2,13 +2,13 @@
 
 use crate::attach::Attachment;
 use crate::kernel;
-use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
+use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, MAGIC, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
 use ginnel_region::{PAGE, Use, sys};
 use ginnel_ring::park::{self, Want};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes to be taken by the kernel, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
@@ -262,17 +262,16 @@ pub(crate) fn release_dead_side(attachment: &Attachment, page: u32, side: u8) {
     release_side(attachment, page, side);
 }
 
-/// Frees a channel's pages. The rings' places were written by peers: only pages that carry the channel's tag are freed.
-pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
+/// Frees a channel's pages. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died the first page stays, for
+/// [`crate::reclaim`] to look for others.
+fn free_channel(attachment: &Attachment, page: u32) {
     let segment = &attachment.segment;
     if !segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel) {
         return;
     }
     let channel = Channel::at(segment, page);
     segment.add_carried(channel.carried());
-    if channel.released().load(Acquire) & DIED != 0 {
-        channel.magic().store(0, Relaxed);
-        segment.release_group(page);
+    if !channel.unmake() {
         return;
     }
     for side in [0, 1] {
@@ -290,8 +289,11 @@ pub(crate) fn free_channel(attachment: &Attachment, page: u32) {
             }
         }
     }
-    channel.magic().store(0, Relaxed);
-    segment.release_if_tagged(page, 1, page);
+    if channel.released().load(Acquire) & DIED != 0 {
+        channel.magic().store(MAGIC, Release);
+    } else {
+        segment.release_if_tagged(page, 1, page);
+    }
 }
 
 /// Says why a connection that had a channel stays on TCP from now on, and lets the peer know.

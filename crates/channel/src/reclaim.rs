@@ -44,25 +44,27 @@ pub fn reclaim(attachment: &Attachment) -> usize {
             entry.free();
         }
     }
-    let pages = u32::try_from(attachment.segment.len() / PAGE).unwrap_or(0);
-    for page in 0..pages {
-        match attachment.segment.owner(page) {
-            Some(owner) if owner.kind == Use::Channel => {
-                freed += usize::from(reclaim_channel(attachment, &mut lives, page, owner.member))
+    let mut ended = Vec::new();
+    for (page, owner) in attachment.segment.owned() {
+        match owner.kind {
+            Use::Channel => {
+                if is_ended(attachment, &mut lives, page, owner.member) {
+                    ended.push(page);
+                }
             }
-            Some(owner) if owner.kind == Use::Ring => {
+            Use::Ring => {
                 // The head of a group is claimed first and freed last: without it the page is nobody's.
                 let head = owner.tag.and_then(|tag| attachment.segment.owner(tag));
                 if !head.is_some_and(|head| head.kind == Use::Channel) {
                     attachment.segment.release_if_tagged(page, 1, owner.tag.unwrap_or(page));
                 }
             }
-            Some(owner) if owner.kind == Use::Waiter => {
+            Use::Waiter => {
                 let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
                 let gone = if owner.member == attachment.member {
                     match process.checked_sub(1) {
                         Some(process) => !living.has(attachment, u32::try_from(process).unwrap_or(0)),
-                        None => abandoned(attachment, page, 24),
+                        None => is_abandoned(attachment, page, 24),
                     }
                 } else {
                     !lives.of(attachment, owner.member)
@@ -71,9 +73,10 @@ pub fn reclaim(attachment: &Attachment) -> usize {
                     waiter::discard(attachment, page);
                 }
             }
-            _ => {}
         }
     }
+    freed += ended.len();
+    attachment.segment.release_groups(&ended);
     for member in gone {
         place::free_member(&attachment.segment, member);
     }
@@ -95,18 +98,22 @@ impl Members {
     }
 }
 
-/// Processes that were found alive: a hundred connections of one ask for it once. (The place of a dead one may be another's at any moment.)
+/// Processes that were found alive, the last few: a hundred connections of one ask for it once. (The place of a dead one may be another's at any moment.)
 #[derive(Default)]
-struct Living(Vec<u32>);
+struct Living {
+    found: [Option<u32>; 8],
+    next: usize,
+}
 
 impl Living {
     fn has(&mut self, attachment: &Attachment, process: u32) -> bool {
-        if self.0.contains(&process) {
+        if self.found.contains(&Some(process)) {
             return true;
         }
         let lives = attachment.ledger.alive(process);
-        if lives {
-            self.0.push(process);
+        if let (true, Some(place)) = (lives, self.found.get_mut(self.next)) {
+            *place = Some(process);
+            self.next = (self.next + 1) % 8;
         }
         lives
     }
@@ -145,19 +152,17 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     }
 }
 
-/// Releases the sides of a channel whose endpoints are gone. True if that freed it.
-fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, maker: u16) -> bool {
+/// Releases the sides of a channel whose endpoints are gone. True where none is left: the caller, and nobody else, is to free what is tagged with the page.
+fn is_ended(attachment: &Attachment, lives: &mut Members, page: u32, maker: u16) -> bool {
     let channel = Channel::at(&attachment.segment, page);
     if channel.magic().load(Acquire) != MAGIC {
-        // Half made. Its maker is at it, or died: only a ledger that knows its own slots can tell after a while.
-        return maker == attachment.member && abandoned(attachment, page, 0x1f8);
-    }
-    if channel.released().load(Relaxed) & 3 == 3 {
-        // Whoever was freeing it died at it.
-        attachment.segment.release_group(page);
-        return true;
+        // Half made, or half freed. Somebody is at it, or died: only a ledger that knows its own slots can tell after a while.
+        return (maker == attachment.member || !lives.of(attachment, maker)) && is_abandoned(attachment, page, 0x1f8);
     }
     for side in [0u8, 1] {
+        if channel.released().load(Relaxed) & 3 == 3 {
+            break;
+        }
         let owner = channel.owner(side).load(Relaxed);
         let (member, index) = ((owner >> 32) as u16, owner as u32);
         let generation = channel.generation(side).load(Relaxed);
@@ -177,11 +182,11 @@ fn reclaim_channel(attachment: &Attachment, lives: &mut Members, page: u32, make
             finish::release_dead_side(attachment, page, side);
         }
     }
-    !attachment.segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)
+    channel.released().load(Acquire) & 3 == 3 && channel.unmake()
 }
 
-/// Was a half-made group seen half made for a while? Then it is freed. Remembered in its first page, at `place`.
-fn abandoned(attachment: &Attachment, page: u32, place: u64) -> bool {
+/// Was a page seen before as one that its owner had not finished with, a while ago? Remembered in the page, at `place`.
+fn is_abandoned(attachment: &Attachment, page: u32, place: u64) -> bool {
     let seen = attachment.segment.word(u64::from(page) * PAGE + place);
     let now = sys::monotonic_ns() / 1_000_000;
     let since = seen.load(Relaxed);
@@ -192,6 +197,6 @@ fn abandoned(attachment: &Attachment, page: u32, place: u64) -> bool {
     if now - since < 5 * GRACE {
         return false;
     }
-    attachment.segment.release_group(page);
+    seen.store(0, Relaxed);
     true
 }

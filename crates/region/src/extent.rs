@@ -139,20 +139,30 @@ impl Segment {
         self.hint().fetch_min(extent.page, Relaxed);
     }
 
-    /// Frees every page whose group is headed by page `tag`, the head last. Returns how many there were.
-    pub fn release_group(&self, tag: u32) -> u32 {
+    /// Frees every page whose group is headed by one of `heads`, which ascend, in one go through all pages, and the heads last. Returns how many there were.
+    pub fn release_groups(&self, heads: &[u32]) -> u32 {
+        let Some(&lowest) = heads.first() else { return 0 };
         let (first, end) = self.page_range();
         let mut freed = 0;
-        for page in (first..end).filter(|&page| page != tag).chain((first..end).contains(&tag).then_some(tag)) {
-            let word = self.owner_word(page);
-            let old = word.load(Acquire);
-            let member_of_group =
-                Owner::of(old).is_some_and(|owner| owner.tag == Some(tag) && (owner.kind != Use::Waiter || page == tag));
-            if member_of_group && word.compare_exchange(old, POPULATED, AcqRel, Relaxed).is_ok() {
-                freed += 1;
+        let mut free = |page: u32, old: u64| {
+            freed += u32::from(self.owner_word(page).compare_exchange(old, POPULATED, AcqRel, Relaxed).is_ok());
+        };
+        for page in first..end {
+            let old = self.owner_word(page).load(Acquire);
+            if let Some(Owner { kind: Use::Channel | Use::Ring, tag: Some(tag), .. }) = Owner::of(old)
+                && tag != page
+                && heads.binary_search(&tag).is_ok()
+            {
+                free(page, old);
             }
         }
-        self.hint().fetch_min(tag.max(first), Relaxed);
+        for &head in heads.iter().filter(|head| (first..end).contains(head)) {
+            let old = self.owner_word(head).load(Acquire);
+            if Owner::of(old).is_some_and(|owner| owner.tag == Some(head)) {
+                free(head, old);
+            }
+        }
+        self.hint().fetch_min(lowest.max(first), Relaxed);
         freed
     }
 
@@ -177,6 +187,12 @@ impl Segment {
             return None;
         }
         Owner::of(self.owner_word(page).load(Acquire))
+    }
+
+    /// Every page that somebody owns.
+    pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
+        let (first, end) = self.page_range();
+        (first..end).filter_map(|page| Some((page, Owner::of(self.owner_word(page).load(Acquire))?)))
     }
 
     /// (free, all) pages that can be claimed.
@@ -211,7 +227,7 @@ mod tests {
         assert_eq!(segment.page_counts().0, all - 9);
         assert!(ring.page > head.page || ring.page + 8 <= head.page);
         assert_eq!(segment.owner(ring.page + 7), Some(Owner { kind: Use::Ring, tag: Some(head.page), member: 3 }));
-        assert_eq!(segment.release_group(head.page), 9);
+        assert_eq!(segment.release_groups(&[head.page]), 9);
         assert_eq!(segment.page_counts().0, all);
         std::fs::remove_file(path).expect("remove");
     }

@@ -31,5 +31,5 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
 /// As it is where both ends have let go.
 pub fn end(segment: &Segment, page: u32) {
     segment.add_carried(Channel::at(segment, page).carried());
-    segment.release_group(page);
+    segment.release_groups(&[page]);
 }
