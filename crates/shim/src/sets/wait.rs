@@ -137,6 +137,12 @@ pub(super) fn leave(set: &Set) {
         set.inner.with(|inner| {
             if !arm_hot(set, inner) {
                 stir(set, inner);
+            } else if let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment()) {
+                // What woke this thread, and took the FIFO's byte, may have been for them.
+                waiter.sleeping(&attachment.segment);
+                if waiter.any(&attachment.segment) {
+                    waiter.poke();
+                }
             }
         });
     }
