@@ -278,10 +278,15 @@ impl Attachment {
     }
 
     /// How long to spin before sleeping, nanoseconds: about what it costs to be woken. Between machines that is an interrupt of a virtual processor which may itself
-    /// be asleep, so as long as KVM and its guests poll before they let a processor sleep (Linux, `halt_poll_ns` and `guest_halt_poll_ns`).
+    /// be asleep, so as long as KVM and its guests poll before they let a processor sleep (Linux, `halt_poll_ns` and `guest_halt_poll_ns`);
+    /// under emulation all of that takes longer.
     #[must_use]
     pub fn spin_ns(&self) -> u64 {
-        self.settings.spin_ns.unwrap_or(if self.place.is_some() { 200_000 } else { 30_000 })
+        self.settings.spin_ns.unwrap_or_else(|| match self.place {
+            Some(_) if sys::is_emulated() => 1_000_000,
+            Some(_) => 200_000,
+            None => 30_000,
+        })
     }
 
     /// How this process stands to its segment.
