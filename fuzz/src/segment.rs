@@ -106,7 +106,8 @@ fn tables(bytes: &mut Bytes<'_>) {
                 }
             }
             5 => {
-                let _ = segment.release_groups(&[bytes.value(700) as u32]);
+                let head = segment.head(bytes.value(700) as u32).and_then(|head| segment.take(head));
+                let _ = segment.release_groups(head.as_slice());
             }
             6 => {
                 segment.release_if_tagged(bytes.value(700) as u32, bytes.value(8) as u32, bytes.value(700) as u32);

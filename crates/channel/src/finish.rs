@@ -2,13 +2,13 @@
 
 use crate::attach::Attachment;
 use crate::kernel;
-use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, MAGIC, NO_EOF, Record};
+use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
-use ginnel_region::{PAGE, Use, sys};
+use ginnel_region::{Extent, Head, PAGE, Use, sys};
 use ginnel_ring::park::{self, Want};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 /// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes to be taken by the kernel, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
@@ -184,8 +184,10 @@ pub fn forget(attachment: &Attachment, slot: &Slot) {
 pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if signed(attachment, slot, page, slot.side()) {
-        release_dead_side(attachment, page, slot.side());
+    if let Some(head) = attachment.segment.head(page)
+        && signed(attachment, slot, page, slot.side())
+    {
+        release_dead_side(attachment, head, slot.side());
     }
     slot.set_stage(Stage::Closed);
     slot.free();
@@ -245,35 +247,43 @@ fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> bool {
 
 /// Marks one side of a channel as released; frees the channel if both are.
 pub(crate) fn release_side(attachment: &Attachment, page: u32, side: u8) {
-    let channel = Channel::at(&attachment.segment, page);
+    if let Some(head) = attachment.segment.head(page) {
+        release_side_of(attachment, head, side);
+    }
+}
+
+fn release_side_of(attachment: &Attachment, head: Head, side: u8) {
+    let segment = &attachment.segment;
+    if head.is_busy() || !segment.owner(head.page()).is_some_and(|owner| owner.kind == Use::Channel) {
+        return;
+    }
+    let channel = Channel::at(segment, head.page());
     let bit = 1 << side;
     let before = channel.released().fetch_or(bit, AcqRel);
-    if before & bit == 0 && (before | bit) & 3 == 3 {
-        free_channel(attachment, page);
+    if before & bit == 0
+        && (before | bit) & 3 == 3
+        && let Some(head) = segment.take(head)
+    {
+        segment.add_carried(channel.carried());
+        free_channel(attachment, channel, head);
     }
 }
 
 /// In `released`: a side died, perhaps between claiming pages and describing them: every page with the channel's tag is to be looked for.
-const DIED: u64 = 0x10000;
+pub(crate) const DIED: u64 = 0x10000;
 
-/// [`release_side`] for a side that died.
-pub(crate) fn release_dead_side(attachment: &Attachment, page: u32, side: u8) {
-    Channel::at(&attachment.segment, page).released().fetch_or(DIED, AcqRel);
-    release_side(attachment, page, side);
+/// [`release_side`] for a side that died, of a channel that was seen as `head`.
+pub(crate) fn release_dead_side(attachment: &Attachment, head: Head, side: u8) {
+    if attachment.segment.head(head.page()) == Some(head) {
+        Channel::at(&attachment.segment, head.page()).released().fetch_or(DIED, AcqRel);
+        release_side_of(attachment, head, side);
+    }
 }
 
-/// Frees a channel's pages. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died the first page stays, for
-/// [`crate::reclaim`] to look for others.
-fn free_channel(attachment: &Attachment, page: u32) {
+/// Frees a channel's pages, whose head this process has taken. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died
+/// the head stays, for [`crate::reclaim`] to look for others.
+fn free_channel(attachment: &Attachment, channel: Channel<'_>, head: Head) {
     let segment = &attachment.segment;
-    if !segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel) {
-        return;
-    }
-    let channel = Channel::at(segment, page);
-    segment.add_carried(channel.carried());
-    if !channel.unmake() {
-        return;
-    }
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);
@@ -281,18 +291,16 @@ fn free_channel(attachment: &Attachment, page: u32) {
                 .power_of_two(PAGE, 1 << 26)
                 .and_then(|size| Ok((offset.checked(|&offset| segment.holds(offset, size))?, size)));
             if let Ok((offset, size)) = place {
-                segment.release_if_tagged(
-                    u32::try_from(offset / PAGE).unwrap_or(u32::MAX),
-                    u32::try_from(size / PAGE).unwrap_or(0),
-                    page,
-                );
+                let page = u32::try_from(offset / PAGE).unwrap_or(u32::MAX);
+                segment.release_part(head, Extent { page, pages: u32::try_from(size / PAGE).unwrap_or(0) });
             }
         }
     }
     if channel.released().load(Acquire) & DIED != 0 {
-        channel.magic().store(MAGIC, Release);
+        let _ = segment.settle(head);
     } else {
-        segment.release_if_tagged(page, 1, page);
+        channel.magic().store(0, Relaxed);
+        segment.release_head(head);
     }
 }
 

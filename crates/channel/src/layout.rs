@@ -136,12 +136,6 @@ impl<'a> Channel<'a> {
         Self { words: Words { first: NOWHERE.as_ptr(), segment: PhantomData }, page: 0 }
     }
 
-    /// From here on the page is no channel. False where it was none: somebody else frees it.
-    #[must_use]
-    pub fn unmake(self) -> bool {
-        self.magic().compare_exchange(MAGIC, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
     /// Remembers that `side` left the channel: both directions are on TCP, and stay there.
     pub fn leave(self, side: u8) {
         self.released().fetch_or(0x1000 << (side & 1), Ordering::SeqCst);

@@ -3,6 +3,7 @@
 //!
 //! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS.
 
+mod doubt;
 mod left;
 mod lock;
 mod process;
@@ -12,6 +13,7 @@ pub use lock::{Held, Interrupted, Lock};
 pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
 
+use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +30,7 @@ pub const PROCESSES: u32 = 4096;
 /// How far from its hashed place a slot may lie.
 const REACH: u32 = 64;
 
-const PROCESSES_AT: usize = 4096;
+const PROCESSES_AT: usize = 8192;
 const SLOTS_AT: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
 const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
 
@@ -52,6 +54,7 @@ struct Header {
     registered: AtomicU32,
     /// A bit for each slot that is in use, and for some that were: see [`Ledger::slots`].
     used: [AtomicU64; SLOTS as usize / 64],
+    doubts: Doubts,
 }
 
 const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
@@ -193,18 +196,18 @@ impl Ledger {
         });
         marked.filter_map(|(word, index)| {
             let (slot, bit) = (self.slot(index), 1 << (index % 64));
-            let in_use = || slot.cookie.load(Ordering::SeqCst) != 0;
-            if !in_use() && self.writable {
+            let is_free = || slot.cookie.load(Ordering::SeqCst) == 0;
+            if is_free() && self.writable {
                 word.fetch_and(!bit, Ordering::SeqCst);
-                if in_use() {
+                if !is_free() {
                     word.fetch_or(bit, Ordering::SeqCst);
                 }
             }
-            in_use().then_some(slot)
+            slot.is_in_use().then_some(slot)
         })
     }
 
-    /// A slot was taken: after that, as [`Self::slots`] takes back the mark of one that it finds free.
+    /// A slot was seized: after that, as [`Self::slots`] takes back the mark of one that it finds free.
     fn mark_used(&self, index: u32) {
         if let Some(word) = self.header().used.get(index as usize / 64) {
             word.fetch_or(1 << (index % 64), Ordering::SeqCst);
@@ -232,8 +235,9 @@ impl Ledger {
         }
         for step in 0..REACH {
             let slot = self.slot(start.wrapping_add(step));
-            if slot.cookie.load(Ordering::Relaxed) == 0 && slot.take(cookie, self.next_generation()) {
+            if slot.cookie.load(Ordering::Relaxed) == 0 && slot.seize(0) {
                 self.mark_used(self.index(slot));
+                slot.take(cookie, self.next_generation());
                 return Some((slot, true));
             }
         }

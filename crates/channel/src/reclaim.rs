@@ -7,7 +7,7 @@ use crate::ledger::{Slot, Stage};
 use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
-use ginnel_region::{PAGE, Use, sys};
+use ginnel_region::{Head, PAGE, Use, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
@@ -27,7 +27,8 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     let gone = place::gone(&attachment.segment, attachment.place);
     let mut living = Living::default();
     for slot in attachment.ledger.slots() {
-        if dead(attachment, &mut living, slot) {
+        let cookie = slot.cookie.load(Acquire);
+        if dead(attachment, &mut living, slot) && slot.seize(cookie) {
             bury(attachment, slot);
             freed += 1;
         }
@@ -46,33 +47,31 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     }
     let mut ended = Vec::new();
     for (page, owner) in attachment.segment.owned() {
-        match owner.kind {
-            Use::Channel => {
-                if is_ended(attachment, &mut lives, page, owner.member) {
-                    ended.push(page);
-                }
-            }
-            Use::Ring => {
-                // The head of a group is claimed first and freed last: without it the page is nobody's.
-                let head = owner.tag.and_then(|tag| attachment.segment.owner(tag));
-                if !head.is_some_and(|head| head.kind == Use::Channel) {
-                    attachment.segment.release_if_tagged(page, 1, owner.tag.unwrap_or(page));
-                }
-            }
-            Use::Waiter => {
-                let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed);
-                let gone = if owner.member == attachment.member {
-                    match process.checked_sub(1) {
-                        Some(process) => !living.has(attachment, u32::try_from(process).unwrap_or(0)),
-                        None => is_abandoned(attachment, page, 24),
-                    }
+        match (owner.kind, attachment.segment.head(page)) {
+            (Use::Channel, Some(head)) => ended.extend(take_ended(attachment, &mut lives, head, owner.member)),
+            (Use::Waiter, Some(head)) => {
+                let ours = owner.member == attachment.member;
+                let gone = if head.is_busy() {
+                    (ours || !lives.of(attachment, owner.member)) && is_left(attachment, head)
+                } else if ours {
+                    let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed).saturating_sub(1);
+                    !living.has(attachment, u32::try_from(process).unwrap_or(u32::MAX))
                 } else {
                     !lives.of(attachment, owner.member)
                 };
-                if gone {
+                if gone && attachment.segment.take(head).is_some() {
                     waiter::discard(attachment, page);
                 }
             }
+            (Use::Ring, _) => {
+                // The head of a group is claimed first and freed last: without it the page is nobody's.
+                let tag = owner.tag.unwrap_or(page);
+                if !attachment.segment.owner(tag).is_some_and(|head| head.kind == Use::Channel) {
+                    attachment.segment.release_if_tagged(page, 1, tag);
+                }
+            }
+            // Another's by now.
+            (_, None) => {}
         }
     }
     freed += ended.len();
@@ -152,15 +151,19 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     }
 }
 
-/// Releases the sides of a channel whose endpoints are gone. True where none is left: the caller, and nobody else, is to free what is tagged with the page.
-fn is_ended(attachment: &Attachment, lives: &mut Members, page: u32, maker: u16) -> bool {
-    let channel = Channel::at(&attachment.segment, page);
-    if channel.magic().load(Acquire) != MAGIC {
-        // Half made, or half freed. Somebody is at it, or died: only a ledger that knows its own slots can tell after a while.
-        return (maker == attachment.member || !lives.of(attachment, maker)) && is_abandoned(attachment, page, 0x1f8);
+/// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
+fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head, maker: u16) -> Option<Head> {
+    let segment = &attachment.segment;
+    let channel = Channel::at(segment, head.page());
+    let released = || channel.released().load(Acquire);
+    if head.is_busy() {
+        // Anybody may go on freeing it. Who is making it only the maker's ledger knows.
+        let half_freed = channel.magic().load(Acquire) == MAGIC && released() & 3 == 3;
+        let may = half_freed || maker == attachment.member || !lives.of(attachment, maker);
+        return (may && is_left(attachment, head)).then(|| segment.take(head)).flatten();
     }
     for side in [0u8, 1] {
-        if channel.released().load(Relaxed) & 3 == 3 {
+        if released() & 3 == 3 {
             break;
         }
         let owner = channel.owner(side).load(Relaxed);
@@ -179,24 +182,18 @@ fn is_ended(attachment: &Attachment, lives: &mut Members, page: u32, maker: u16)
             !lives.of(attachment, member)
         };
         if gone {
-            finish::release_dead_side(attachment, page, side);
+            finish::release_dead_side(attachment, head, side);
         }
     }
-    channel.released().load(Acquire) & 3 == 3 && channel.unmake()
+    // Its rings may just have been freed, or the page be another's.
+    let head = segment.head(head.page()).filter(|head| !head.is_busy())?;
+    let released = released();
+    // Without a death whoever was second is at it; or died there.
+    let ended = released & 3 == 3 && (released & finish::DIED != 0 || is_left(attachment, head));
+    ended.then(|| segment.take(head)).flatten()
 }
 
-/// Was a page seen before as one that its owner had not finished with, a while ago? Remembered in the page, at `place`.
-fn is_abandoned(attachment: &Attachment, page: u32, place: u64) -> bool {
-    let seen = attachment.segment.word(u64::from(page) * PAGE + place);
-    let now = sys::monotonic_ns() / 1_000_000;
-    let since = seen.load(Relaxed);
-    if since == 0 || since > now {
-        seen.store(now.max(1), Relaxed);
-        return false;
-    }
-    if now - since < 5 * GRACE {
-        return false;
-    }
-    seen.store(0, Relaxed);
-    true
+/// Has somebody been making or freeing a page for so long that it must be thought dead?
+fn is_left(attachment: &Attachment, head: Head) -> bool {
+    attachment.ledger.is_long_so(attachment.ticket(), attachment.segment.id(), head)
 }

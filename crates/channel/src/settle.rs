@@ -186,6 +186,7 @@ impl<'a> Endpoint<'a> {
         let rings = segment
             .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page) })
             .inspect_err(|_| segment.release(head))?;
+        let seen = segment.head(head.page).ok_or(Error::Full)?;
         segment.clear(head.page);
         let channel = Channel::at(segment, head.page);
         for side in [0u8, 1] {
@@ -198,7 +199,8 @@ impl<'a> Endpoint<'a> {
         channel.nonce(1).store(theirs, Relaxed);
         self.sign(channel, 0);
         channel.magic().store(MAGIC, Release);
-        Ok(head.page)
+        // Stopped for so long that it counted as abandoned: the pages are others' by now.
+        if segment.settle(seen) { Ok(head.page) } else { Err(Error::Full) }
     }
 
     /// Writes who this side is.

@@ -45,6 +45,17 @@ fn page_word(segment: &Segment, page: u32, offset: u64) -> &AtomicU64 {
     segment.word(u64::from(page) * PAGE + offset)
 }
 
+/// The last of making a waiter: says whose it is.
+fn made(attachment: &Attachment, segment: &Segment, waiter: Waiter) -> Result<Waiter, Error> {
+    page_word(segment, waiter.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
+    // Stopped for so long that it counted as abandoned: the page is another's by now.
+    let settled = segment.head(waiter.page).is_some_and(|head| segment.settle(head));
+    if !settled {
+        attachment.disown(waiter.fifo);
+    }
+    settled.then_some(waiter).ok_or(Error::Full)
+}
+
 impl Waiter {
     /// Makes a waiter.
     ///
@@ -89,9 +100,8 @@ impl Waiter {
                     page_word(segment, extent.page, DOORBELL).store(BELL | u64::from(bells.vector()), Ordering::Relaxed);
                 }
                 attachment.own(waiter.fifo);
-                page_word(segment, extent.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Relaxed);
                 page_word(segment, extent.page, 8).store(id, Ordering::Release);
-                Ok(waiter)
+                made(attachment, segment, waiter)
             }
             Err(errno) => {
                 let _ = sys::unlinkat(dir, &name);
@@ -116,8 +126,7 @@ impl Waiter {
         attachment.own(file);
         let bell = BELL | u64::from(place.peer) << 16 | u64::from(vector);
         page_word(segment, extent.page, DOORBELL).store(bell, Ordering::Relaxed);
-        page_word(segment, extent.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
-        Ok(Self { page: extent.page, fifo: file })
+        made(attachment, segment, Self { page: extent.page, fifo: file })
     }
 
     /// A waiter that was taken apart before: its page and its FIFO.

@@ -8,6 +8,8 @@ pub const PAGE: u64 = 4096;
 
 const POPULATED: u64 = 1 << 63;
 const USED: u64 = 1 << 62;
+const BUSY: u64 = 1 << 61;
+const CLAIMS: u64 = 0xff << 48;
 
 /// What claimed pages are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +23,8 @@ pub enum Use {
     Waiter = 3,
 }
 
-/// Who owns pages and what for. Layout of the owner word: bit 63 populated, bit 62 used, bits 56–59 use, bits 32–47 member, bits 0–31 tag.
+/// Who owns pages and what for. Layout of the owner word: bit 63 populated, bit 62 used, bit 61 being made or freed (of a page that heads a group), bits 56–59 use,
+/// bits 48–55 how often the page was claimed, bits 32–47 member, bits 0–31 tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The member of the segment (see `ginnel_channel`), 0 … 65535.
@@ -39,8 +42,11 @@ impl Owner {
         Self { member, kind, tag: None }
     }
 
-    fn word(self, first: u32) -> u64 {
-        POPULATED | USED | (self.kind as u64) << 56 | u64::from(self.member) << 32 | u64::from(self.tag.unwrap_or(first))
+    /// The word of a page that is claimed now, whose word was `old`.
+    fn word(self, first: u32, old: u64) -> u64 {
+        let busy = if self.kind == Use::Ring { 0 } else { BUSY };
+        let fields = (self.kind as u64) << 56 | u64::from(self.member) << 32 | u64::from(self.tag.unwrap_or(first));
+        POPULATED | USED | busy | next_claim(old) | fields
     }
 
     pub(crate) fn of(word: u64) -> Option<Self> {
@@ -55,6 +61,45 @@ impl Owner {
         }
         #[expect(clippy::cast_possible_truncation, reason = "the fields of the word are cut out here")]
         Some(Self { member: (word >> 32) as u16, kind, tag: Some(word as u32) })
+    }
+}
+
+fn next_claim(word: u64) -> u64 {
+    (word & CLAIMS).wrapping_add(1 << 48) & CLAIMS
+}
+
+/// The word of a page that is nobody's any more.
+fn freed(word: u64) -> u64 {
+    POPULATED | word & CLAIMS
+}
+
+/// A page that heads a group, as it was seen: no longer what it was once it changed hands, even for the same use by the same member.
+///
+/// It is busy from its claim until its maker has it [ready](Segment::settle), and again from when somebody [takes](Segment::take) it to free the group, or a part: only who made
+/// it busy goes on. Where that process died, another may take it from there, who has seen it so for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    page: u32,
+    word: u64,
+}
+
+impl Head {
+    /// Its number.
+    #[must_use]
+    pub fn page(self) -> u32 {
+        self.page
+    }
+
+    /// Its number, and a word that is another once it changed.
+    #[must_use]
+    pub fn parts(self) -> (u32, u64) {
+        (self.page, self.word)
+    }
+
+    /// Is somebody making or freeing it?
+    #[must_use]
+    pub fn is_busy(self) -> bool {
+        self.word & BUSY != 0
     }
 }
 
@@ -101,7 +146,7 @@ impl Segment {
                 let word = self.owner_word(first + taken);
                 let old = word.load(Relaxed);
                 // Acquire pairs with the Release store that freed the page.
-                if old & USED != 0 || word.compare_exchange(old, owner.word(first), AcqRel, Relaxed).is_err() {
+                if old & USED != 0 || word.compare_exchange(old, owner.word(first, old), AcqRel, Relaxed).is_err() {
                     self.set_free(Extent { page: first, pages: taken }, true);
                     first += taken + 1;
                     continue 'run;
@@ -129,7 +174,9 @@ impl Segment {
 
     fn set_free(&self, extent: Extent, populated: bool) {
         for page in extent.page..extent.page + extent.pages {
-            self.owner_word(page).store(if populated { POPULATED } else { 0 }, Release);
+            let word = self.owner_word(page);
+            let claims = word.load(Relaxed) & CLAIMS;
+            word.store(claims | if populated { POPULATED } else { 0 }, Release);
         }
     }
 
@@ -139,31 +186,66 @@ impl Segment {
         self.hint().fetch_min(extent.page, Relaxed);
     }
 
-    /// Frees every page whose group is headed by one of `heads`, which ascend, in one go through all pages, and the heads last. Returns how many there were.
-    pub fn release_groups(&self, heads: &[u32]) -> u32 {
+    /// A page that heads a group, as it is now; `None` where it heads none.
+    #[must_use]
+    pub fn head(&self, page: u32) -> Option<Head> {
+        let (first, end) = self.page_range();
+        let word = (first..end).contains(&page).then(|| self.owner_word(page).load(Acquire))?;
+        (Owner::of(word)?.tag == Some(page)).then_some(Head { page, word })
+    }
+
+    fn step(&self, head: Head, word: u64) -> bool {
+        self.owner_word(head.page).compare_exchange(head.word, word, AcqRel, Relaxed).is_ok()
+    }
+
+    /// The group is made, or what was to be freed of it is: not busy any more. False where somebody else took it.
+    #[must_use]
+    pub fn settle(&self, head: Head) -> bool {
+        self.step(head, head.word & !BUSY)
+    }
+
+    /// Makes it the caller's to free. `None` where it is no longer what was seen.
+    #[must_use]
+    pub fn take(&self, head: Head) -> Option<Head> {
+        let word = head.word & !CLAIMS | next_claim(head.word) | BUSY;
+        self.step(head, word).then_some(Head { word, ..head })
+    }
+
+    /// Frees such pages of an extent as belong to the group, but for its head, which the caller has [taken](Self::take): a bad value frees nothing of anybody else's.
+    pub fn release_part(&self, head: Head, part: Extent) {
+        let (low, end) = self.page_range();
+        for page in part.page.max(low)..part.page.saturating_add(part.pages).min(end) {
+            self.release_member(page, |tag| (tag == head.page).then_some(head));
+        }
+        self.hint().fetch_min(part.page.max(low), Relaxed);
+    }
+
+    /// Frees a page that belongs to a group, if `head_of` gives the head for its tag, and that still is what the caller has taken. True if it did.
+    fn release_member(&self, page: u32, head_of: impl FnOnce(u32) -> Option<Head>) -> bool {
+        let word = self.owner_word(page);
+        let old = word.load(Acquire);
+        let Some(Owner { kind: Use::Ring, tag: Some(tag), .. }) = Owner::of(old) else { return false };
+        // A page that changes hands after this look has another word then.
+        head_of(tag).is_some_and(|head| tag != page && self.owner_word(tag).load(Acquire) == head.word)
+            && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
+    }
+
+    /// Frees a head that the caller has [taken](Self::take), and of whose group nothing else is left.
+    pub fn release_head(&self, head: Head) -> bool {
+        let done = self.step(head, freed(head.word));
+        self.hint().fetch_min(head.page, Relaxed);
+        done
+    }
+
+    /// Frees the whole groups of heads that the caller has [taken](Self::take), which ascend, in one go through all pages, and the heads last. Returns how many pages there were.
+    pub fn release_groups(&self, heads: &[Head]) -> u32 {
         let Some(&lowest) = heads.first() else { return 0 };
         let (first, end) = self.page_range();
-        let mut freed = 0;
-        let mut free = |page: u32, old: u64| {
-            freed += u32::from(self.owner_word(page).compare_exchange(old, POPULATED, AcqRel, Relaxed).is_ok());
-        };
-        for page in first..end {
-            let old = self.owner_word(page).load(Acquire);
-            if let Some(Owner { kind: Use::Channel | Use::Ring, tag: Some(tag), .. }) = Owner::of(old)
-                && tag != page
-                && heads.binary_search(&tag).is_ok()
-            {
-                free(page, old);
-            }
-        }
-        for &head in heads.iter().filter(|head| (first..end).contains(head)) {
-            let old = self.owner_word(head).load(Acquire);
-            if Owner::of(old).is_some_and(|owner| owner.tag == Some(head)) {
-                free(head, old);
-            }
-        }
-        self.hint().fetch_min(lowest.max(first), Relaxed);
-        freed
+        let find = |tag| heads.get(heads.binary_search_by_key(&tag, |head| head.page).ok()?).copied();
+        let members = (first..end).filter(|&page| self.release_member(page, find)).count();
+        let heads = heads.iter().filter(|&&head| self.release_head(head)).count();
+        self.hint().fetch_min(lowest.page, Relaxed);
+        u32::try_from(members + heads).unwrap_or(u32::MAX)
     }
 
     /// Frees `pages` pages from `first` on as far as they still belong to the group of `tag`: a bad value frees nothing of anybody else's.
@@ -173,7 +255,7 @@ impl Segment {
             let word = self.owner_word(page);
             let old = word.load(Acquire);
             if Owner::of(old).is_some_and(|owner| owner.tag == Some(tag)) {
-                let _ = word.compare_exchange(old, POPULATED, AcqRel, Relaxed);
+                let _ = word.compare_exchange(old, freed(old), AcqRel, Relaxed);
             }
         }
         self.hint().fetch_min(first.max(low), Relaxed);
@@ -227,7 +309,12 @@ mod tests {
         assert_eq!(segment.page_counts().0, all - 9);
         assert!(ring.page > head.page || ring.page + 8 <= head.page);
         assert_eq!(segment.owner(ring.page + 7), Some(Owner { kind: Use::Ring, tag: Some(head.page), member: 3 }));
-        assert_eq!(segment.release_groups(&[head.page]), 9);
+        let seen = segment.head(head.page).expect("a head");
+        assert!(seen.is_busy() && segment.settle(seen) && !segment.settle(seen));
+        let taken = segment.head(head.page).and_then(|seen| segment.take(seen)).expect("taken");
+        assert!(taken.is_busy());
+        assert_eq!(segment.release_groups(&[seen]), 0, "the page is no longer what was seen");
+        assert_eq!(segment.release_groups(&[taken]), 9);
         assert_eq!(segment.page_counts().0, all);
         std::fs::remove_file(path).expect("remove");
     }

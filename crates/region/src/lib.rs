@@ -26,7 +26,7 @@ pub mod sys;
 mod untrusted;
 
 pub use error::Error;
-pub use extent::{Extent, Owner, PAGE, Use};
+pub use extent::{Extent, Head, Owner, PAGE, Use};
 pub use onlooker::Onlooker;
 pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
 pub use segment::{Config, MAGIC, Segment, VERSION, may_make};

@@ -13,7 +13,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
 /// First word of the memory that `ginneld` gives to those who may not join.
 const REFUSAL: &[u8; 8] = b"GINNELNO";
 /// Layout version. A reader of another version refuses.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MIN_SIZE: u64 = 16 << 20;
 const MAX_SIZE: u64 = 1 << 40;

@@ -322,7 +322,7 @@ const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
 /// Everything that the processes sharing a socket have in common.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// `SO_COOKIE`; 0: free; [`TAKEN`]: somebody clears it. The first word.
+    /// `SO_COOKIE`; 0: free; [`TAKEN`]: somebody fills or frees it. The first word.
     pub cookie: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
@@ -400,11 +400,19 @@ const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, co
 const TAKEN: u64 = u64::MAX;
 
 impl Slot {
-    /// Takes a free slot, with everything in it cleared. False where it is not free: another stripe's lock may guard a socket whose places are the same.
-    pub(super) fn take(&self, cookie: u64, generation: u64) -> bool {
-        if self.cookie.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return false;
-        }
+    /// Makes a slot with this cookie (0: a free one) the caller's alone. The lock of a stripe does not: it may guard other sockets than those whose places are the same.
+    #[must_use]
+    pub(crate) fn seize(&self, cookie: u64) -> bool {
+        self.cookie.compare_exchange(cookie, TAKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Is it a socket's?
+    pub(super) fn is_in_use(&self) -> bool {
+        !matches!(self.cookie.load(Ordering::Acquire), 0 | TAKEN)
+    }
+
+    /// Gives a slot that was seized to a socket, with everything in it cleared.
+    pub(super) fn take(&self, cookie: u64, generation: u64) {
         let words = std::ptr::from_ref(self).cast::<AtomicU64>();
         for word in 1..size_of::<Self>() / 8 {
             // SAFETY: the slot is made of atomics only, 1024 bytes, aligned.
@@ -412,12 +420,12 @@ impl Slot {
         }
         self.generation.store(generation, Ordering::Relaxed);
         self.cookie.store(cookie, Ordering::Release);
-        true
     }
 
     /// Gives the slot back.
     pub fn free(&self) {
         self.generation.store(0, Ordering::Relaxed);
+        self.dead_since.store(0, Ordering::Relaxed);
         self.cookie.store(0, Ordering::Release);
     }
 

@@ -25,11 +25,13 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
         channel.direction(side).tail().store(carried, Relaxed);
     }
     channel.magic().store(MAGIC, Relaxed);
+    assert!(segment.head(page).is_some_and(|head| segment.settle(head)));
     page
 }
 
 /// As it is where both ends have let go.
 pub fn end(segment: &Segment, page: u32) {
     segment.add_carried(Channel::at(segment, page).carried());
-    segment.release_groups(&[page]);
+    let head = segment.head(page).and_then(|head| segment.take(head)).expect("nobody else frees it");
+    segment.release_groups(&[head]);
 }
