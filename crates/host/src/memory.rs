@@ -44,17 +44,18 @@ pub fn create(name: &str, config: &SegmentConfig) -> Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Checks memory that an earlier instance made; gives its size in bytes.
+/// Checks memory that an earlier instance made; gives its size in bytes, and the version of its layout.
 ///
 /// # Errors
 /// If it is not sealed as it should be, or no segment.
-pub fn adopt(memory: impl AsFd) -> Result<u64> {
+pub fn adopt(memory: impl AsFd) -> Result<(u64, u32)> {
     let seals = fcntl_get_seals(&memory).context("it is no memfd")?;
     ensure!(seals.contains(SEALS), "its size can be changed: seals {seals:?}");
-    let mut magic = [0; 8];
+    let (mut magic, mut version) = ([0; 8], [0; 4]);
     rustix::io::pread(&memory, &mut magic, 0)?;
+    rustix::io::pread(&memory, &mut version, 8)?;
     ensure!(u64::from_le_bytes(magic) == ginnel_region::MAGIC, "it holds no segment");
-    Ok(u64::try_from(fstat(&memory)?.st_size)?)
+    Ok((u64::try_from(fstat(&memory)?.st_size)?, u32::from_le_bytes(version)))
 }
 
 /// Bytes that are really taken.
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(rustix::fs::ftruncate(&memory, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(&memory, 32 << 20), Err(Errno::PERM));
         assert_eq!(fcntl_add_seals(&memory, SealFlags::WRITE), Err(Errno::PERM), "nor take the writing away");
-        assert_eq!(adopt(&memory).expect("ours"), 16 << 20);
+        assert_eq!(adopt(&memory).expect("ours"), (16 << 20, ginnel_region::VERSION));
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         assert_eq!(Segment::open(path.as_ref()).expect("a segment").len(), 16 << 20);
         assert!(resident(&memory) < 4 << 20, "taken only as it is used");

@@ -6,7 +6,7 @@ use crate::look::Seen;
 use crate::{log, memory};
 use anyhow::Result;
 use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox};
-use ginnel_region::{Geometry, PeerTable, Presence};
+use ginnel_region::{Geometry, PeerTable, Presence, VERSION};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -102,10 +102,21 @@ impl Segment {
             };
             let (machines, vectors) = (bells().map(|bell| bell.0).max(), bells().map(|bell| bell.1 + 1).max());
             match (memory::adopt(&memory), machines, vectors) {
-                (Ok(size), Some(machines), Some(vectors)) => {
-                    let same = (size, machines, vectors) == (config.size, config.machines, config.vectors);
+                (Ok((size, version)), Some(machines), Some(vectors)) => {
+                    let configured = (size, machines, vectors) == (config.size, config.machines, config.vectors);
+                    let same = configured && version == VERSION;
                     if same || attached {
-                        if !same {
+                        if version != VERSION {
+                            log!(
+                                Warning,
+                                "layout_kept",
+                                segment = name,
+                                version = version,
+                                ours = VERSION,
+                                why = "virtual machines are attached to it, made by another release; programs of this one stay on TCP until ginneld starts with none of them"
+                            );
+                        }
+                        if !configured {
                             log!(
                                 Warning,
                                 "geometry_kept",
@@ -123,7 +134,7 @@ impl Segment {
                         Info,
                         "memory_replaced",
                         segment = name,
-                        why = "size, slots or vectors were changed and no machine is attached"
+                        why = "size, slots, vectors or the release were changed and no machine is attached"
                     );
                 }
                 (Err(error), ..) => log!(Error, "kept_memory_unusable", segment = name, why = format!("{error:#}")),

@@ -103,6 +103,25 @@ fn a_changed_size_waits_until_no_machine_is_attached() {
     assert_eq!((daemon.slots(), daemon.log().matches("geometry_kept").count()), (vec![2], 1));
 }
 
+/// A daemon of another release finds memory that it lays out otherwise.
+#[test]
+fn memory_of_another_release_stays_while_a_machine_is_attached() {
+    let daemon = Daemon::kept(SMALL);
+    let one = daemon.join(1);
+    let before = id(&one);
+    rustix::io::pwrite(one.memory().expect("memory"), &77u32.to_le_bytes(), 8).expect("written");
+    daemon.restart(libc::SIGKILL);
+    assert!(daemon.wait_log("event=layout_kept", 1).contains(&format!("segment=t version=77 ours={}", ginnel_region::VERSION)));
+    let mut version = [0; 4];
+    rustix::io::pread(daemon.join(2).memory().expect("memory"), &mut version, 8).expect("read");
+    assert_eq!(u32::from_le_bytes(version), 77, "the same memory");
+    drop(one);
+    wait("nobody", || daemon.slots().is_empty().then_some(()));
+    daemon.restart(libc::SIGKILL);
+    daemon.wait_log("event=memory_replaced", 1);
+    assert_ne!(id(&daemon.join(1)), before);
+}
+
 /// As many descriptors as a configuration may need, with the longest names: 2909 are handed on, and a joiner gets 2856 doorbells.
 #[test]
 fn the_largest_configuration_is_handed_on() {
