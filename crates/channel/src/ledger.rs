@@ -4,6 +4,7 @@
 //! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS.
 
 mod doubt;
+mod elsewhere;
 mod left;
 mod lock;
 mod process;

@@ -501,6 +501,24 @@ pub fn is_emulated() -> bool {
     false
 }
 
+/// Calls `each` with every name in a directory (getdents64(2)); takes no memory but the stack's.
+pub fn each_entry(dir: i32, mut each: impl FnMut(&CStr)) {
+    /// Where in an entry (`struct linux_dirent64`) its length stands, and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut buffer = [0u8; 1024];
+    // SAFETY: the buffer is writable for its length.
+    while let Ok(got @ 1..) = unsafe { raw(Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+    {
+        let mut rest = buffer.get(..got).unwrap_or_default();
+        while let Some(name) = rest.get(NAME..).and_then(|name| CStr::from_bytes_until_nul(name).ok()) {
+            each(name);
+            let length = rest.get(LENGTH..LENGTH + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes);
+            rest = rest.get(usize::from(length).max(NAME)..).unwrap_or_default();
+        }
+    }
+}
+
 /// Gives the processor away to whoever else can run on it.
 pub fn yield_now() {
     // SAFETY: no arguments.

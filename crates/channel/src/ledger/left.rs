@@ -48,14 +48,18 @@ pub fn frame(place: u64) -> Frame {
         return Frame::Unknown;
     }
     let (now, Some(stack)) = (here(), stack()) else { return Frame::Unknown };
+    let Some(start) = address(place, &stack).filter(|_| stack.contains(&now)) else { return Frame::Unknown };
+    let end = (start + (1 << GRAIN)).min(stack.end);
+    if end > now && handler_between(now..end) { Frame::Interrupted } else { Frame::Left }
+}
+
+/// Where on a stack a place is.
+pub fn address(place: u64, stack: &Range<u64>) -> Option<u64> {
     // All the addresses that the bits may mean are so far apart that one at most is on this stack.
     let span = 1u64 << (KNOWN + GRAIN);
     let low = place << GRAIN & (span - 1);
     let near = stack.start & !(span - 1);
-    let start = [near | low, (near + span) | low].into_iter().find(|start| stack.contains(start));
-    let Some(start) = start.filter(|_| stack.contains(&now)) else { return Frame::Unknown };
-    let end = (start + (1 << GRAIN)).min(stack.end);
-    if end > now && handler_between(now..end) { Frame::Interrupted } else { Frame::Left }
+    [near | low, (near + span) | low].into_iter().find(|start| stack.contains(start))
 }
 
 /// Does the stack hold a signal handler's frame there (the kernel's `struct rt_sigframe`)? It begins with the address that the handler returns to (sigaction's `sa_restorer`).

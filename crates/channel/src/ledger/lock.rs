@@ -1,7 +1,8 @@
-//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`]). It guards work of microseconds and is never held
+//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of microseconds and is never held
 //! across a sleep, so waiting is spinning, then yielding.
 
 use super::Ledger;
+use super::elsewhere;
 use super::left::{self, Frame};
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,7 +120,8 @@ impl Lock {
                 let gone = match holder(seen) == u64::from(me) + 1 {
                     true => match left::frame(seen >> TICKET) {
                         Frame::Interrupted => return Err(Interrupted),
-                        frame => frame == Frame::Left,
+                        Frame::Left => true,
+                        Frame::Unknown => round.is_multiple_of(VERY_LONG) && elsewhere::was_left(seen >> TICKET),
                     },
                     false => is_dead(ledger, seen),
                 };
@@ -134,13 +136,14 @@ impl Lock {
 
 /// Has whoever put `word` into a lock ended, or begun another program?
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
-    let holder = u32::try_from(holder(word).wrapping_sub(1)).unwrap_or(u32::MAX);
-    let entry = ledger.process(holder & 0xffff);
-    self::holder(word) != 0 && (!ledger.alive(holder & 0xffff) || entry.image.load(Ordering::Relaxed) & 0xffff != holder >> 16)
+    holder(word) != 0 && !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
 }
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
 const LONG: u32 = 20;
+
+/// Rounds after which it is asked whether it is another thread's that left: half a second. Such a thread mostly takes the lock over itself, when it works on the connection again.
+const VERY_LONG: u32 = 4096;
 
 /// Gives the processor away; for longer, the longer it has taken.
 fn pause(round: u32) {
@@ -150,5 +153,47 @@ fn pause(round: u32) {
         let time = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: `time` is readable.
         let _ = unsafe { sys::raw(Sysno::nanosleep, [&raw const time as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[inline(never)]
+    fn take_and_leave(lock: &Lock, ledger: &Ledger, me: u32, depth: u32) {
+        let room = [0u8; 600];
+        std::hint::black_box(&room);
+        if depth == 0 {
+            // As a handler that leaves by siglongjmp would.
+            std::mem::forget(lock.lock(ledger, me));
+        } else {
+            take_and_leave(lock, ledger, me, depth - 1);
+        }
+        std::hint::black_box(&room);
+    }
+
+    /// facts.md: a thread leaves by siglongjmp and waits for another, which needs what it held.
+    #[test]
+    fn what_another_thread_left_is_taken_over_while_that_sleeps() {
+        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
+        let ledger = Ledger::open_or_create(&path).expect("a ledger");
+        let index = ledger.enter().expect("room");
+        let me = ledger.process(index).ticket(index);
+        let lock = Lock(AtomicU64::new(0));
+        let over = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                take_and_leave(&lock, &ledger, me, 5);
+                over.wait();
+            });
+            while lock.0.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            assert!(lock.lock(&ledger, me).taken_over);
+            over.wait();
+        });
+        std::fs::remove_file(path).expect("remove");
     }
 }

@@ -140,6 +140,12 @@ impl Ledger {
         }
     }
 
+    /// Is the program still there whose ticket this is?
+    pub(super) fn is_still(&self, ticket: u32) -> bool {
+        let index = ticket & 0xffff;
+        self.alive(index) && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
+    }
+
     /// Is a process seen without its lock, and not known to have ended yet?
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {

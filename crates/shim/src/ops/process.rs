@@ -72,28 +72,13 @@ fn inherit() {
 fn open_descriptors() -> Vec<c_int> {
     let mut found = Vec::new();
     let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
-    let mut buffer = [0u8; 4096];
-    loop {
-        // SAFETY: the buffer is writable for its length.
-        let got =
-            unsafe { sys::raw(syscalls::Sysno::getdents64, [dir as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) };
-        let Ok(got @ 1..) = got else { break };
-        let mut at = 0;
-        while at + 19 < got {
-            let Some(entry) = buffer.get(at..got) else { break };
-            let length = entry.get(16..18).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_ne_bytes);
-            let name = entry.get(19..).and_then(|name| CStr::from_bytes_until_nul(name).ok());
-            if let Some(fd) = name.and_then(|name| name.to_str().ok()).and_then(|name| name.parse::<c_int>().ok())
-                && fd != dir
-            {
-                found.push(fd);
-            }
-            if length == 0 {
-                break;
-            }
-            at += usize::from(length);
+    sys::each_entry(dir, |name| {
+        if let Some(fd) = name.to_str().ok().and_then(|name| name.parse::<c_int>().ok())
+            && fd != dir
+        {
+            found.push(fd);
         }
-    }
+    });
     sys::close(dir);
     found
 }
