@@ -5,7 +5,7 @@ use ginnel_channel::census::census;
 use ginnel_channel::layout::{Channel, MAGIC};
 use ginnel_channel::ledger::Tuple;
 use ginnel_channel::rendezvous::{self, Found};
-use ginnel_region::{Config, Extent, Owner, PAGE, Segment, Use};
+use ginnel_region::{Config, Owner, PAGE, Segment, Use};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -72,7 +72,10 @@ fn tables(bytes: &mut Bytes<'_>) {
             }
             1 => {
                 let at = owners + bytes.below(u64::from(pages)) * 8;
-                let owner = 3 << 62 | u64::from(bytes.byte() % 5) << 56 | bytes.below(4) << 32 | bytes.below(u64::from(pages));
+                let owner = u64::from(bytes.byte() % 8) << 61
+                    | u64::from(bytes.byte() % 4) << 59
+                    | bytes.below(4) << 28
+                    | bytes.below(u64::from(pages));
                 segment.word(at).store(bytes.value(owner), Relaxed);
             }
             2 => {
@@ -113,7 +116,7 @@ fn tables(bytes: &mut Bytes<'_>) {
                 segment.release_if_tagged(bytes.value(700) as u32, bytes.value(8) as u32, bytes.value(700) as u32);
                 segment.fault_in(bytes.value(SIZE), bytes.value(PAGE));
                 let page = bytes.value(600) as u32;
-                segment.release(Extent { page: 700, pages: 1 });
+                segment.release_orphan(700);
                 if let Some(owner) = segment.owner(page) {
                     assert!(page < pages && owner.tag.is_some());
                 }

@@ -121,7 +121,7 @@ mod tests {
 
     /// A channel between two members that has carried so much.
     fn connect(segment: &Segment, members: [u64; 2], carried: [u64; 2]) -> u32 {
-        let page = segment.claim(1, Owner::new(0, Use::Channel)).expect("room").page;
+        let page = segment.claim_head(Owner::new(0, Use::Channel)).expect("room").page();
         segment.clear(page);
         let channel = Channel::at(segment, page);
         channel.magic().store(MAGIC, Relaxed);

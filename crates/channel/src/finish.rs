@@ -173,6 +173,9 @@ impl Endpoint<'_> {
 
 /// After the kernel's close of the last descriptor: the slot and this side of the channel are free.
 pub fn forget(attachment: &Attachment, slot: &Slot) {
+    if !slot.is_held_by(attachment.me()) || !slot.seize(slot.cookie.load(Acquire), attachment.ticket()) {
+        return;
+    }
     if slot.channel.load(Relaxed) != 0 || slot.left.load(Relaxed) != 0 {
         release_channel(attachment, slot);
     }
@@ -180,14 +183,12 @@ pub fn forget(attachment: &Attachment, slot: &Slot) {
     slot.free();
 }
 
-/// [`forget`] for a slot whose holders died.
+/// [`forget`] for a slot whose holders died, which this process has seized.
 pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if let Some(head) = attachment.segment.head(page)
-        && signed(attachment, slot, page, slot.side())
-    {
-        release_dead_side(attachment, head, slot.side());
+    if let Some(head) = signed(attachment, slot, page, slot.side()) {
+        let _ = release_dead_side(attachment, head, slot.side());
     }
     slot.set_stage(Stage::Closed);
     slot.free();
@@ -197,9 +198,7 @@ pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
 pub fn release_channel(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if signed(attachment, slot, page, slot.side()) {
-        release_side(attachment, page, slot.side());
-    }
+    release_side(attachment, slot, page, slot.side());
 }
 
 /// In [`Slot::left`]: seen before.
@@ -228,40 +227,36 @@ pub fn age_left(attachment: &Attachment, slot: &Slot) {
 pub fn release_left(attachment: &Attachment, slot: &Slot) {
     let left = slot.left.swap(0, AcqRel);
     let (page, side) = (left & !(SEEN | SIDE), u8::from(left & SIDE != 0));
-    if slot.segment.load(Relaxed) == attachment.segment.id() && signed(attachment, slot, page, side) {
-        release_side(attachment, page, side);
+    if slot.segment.load(Relaxed) == attachment.segment.id() {
+        release_side(attachment, slot, page, side);
     }
     if left != 0 && slot.channel.load(Relaxed) == 0 {
         slot.segment.store(0, Relaxed);
     }
 }
 
-/// Is a page still the slot's channel? Who left a segment and came back may find others' pages under the same numbers.
-fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> bool {
+/// The head of a page that is still the slot's channel. Who left a segment and came back may find others' pages under the same numbers.
+fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> Option<Head> {
+    // Before the look at the signature: a page that changes hands has another head then.
+    let head = attachment.segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
     let channel = Channel::at(&attachment.segment, page);
     let owner = u64::from(attachment.member) << 32 | u64::from(attachment.ledger.index(slot));
-    page != 0
-        && channel.owner(side).load(Relaxed) == owner
-        && channel.generation(side).load(Relaxed) == slot.generation.load(Relaxed)
+    let generation = slot.generation.load(Relaxed);
+    (generation != 0 && channel.owner(side).load(Relaxed) == owner && channel.generation(side).load(Relaxed) == generation)
+        .then_some(head)
 }
 
-/// Marks one side of a channel as released; frees the channel if both are.
-pub(crate) fn release_side(attachment: &Attachment, page: u32, side: u8) {
-    if let Some(head) = attachment.segment.head(page) {
-        release_side_of(attachment, head, side);
-    }
-}
-
-fn release_side_of(attachment: &Attachment, head: Head, side: u8) {
+/// Marks one side of a channel, the slot's, as released; frees the channel if both are.
+fn release_side(attachment: &Attachment, slot: &Slot, page: u32, side: u8) {
+    let Some(head) = signed(attachment, slot, page, side) else { return };
     let segment = &attachment.segment;
-    if head.is_busy() || !segment.owner(head.page()).is_some_and(|owner| owner.kind == Use::Channel) {
-        return;
-    }
-    let channel = Channel::at(segment, head.page());
+    let channel = Channel::at(segment, page);
     let bit = 1 << side;
-    let before = channel.released().fetch_or(bit, AcqRel);
+    let before = channel.released().fetch_or(bit, SeqCst);
+    // Somebody who notes the other side's death there just now ([`release_dead_side`]) looks at this side's word afterwards.
     if before & bit == 0
         && (before | bit) & 3 == 3
+        && !head.is_busy()
         && let Some(head) = segment.take(head)
     {
         segment.add_carried(channel.carried());
@@ -272,12 +267,12 @@ fn release_side_of(attachment: &Attachment, head: Head, side: u8) {
 /// In `released`: a side died, perhaps between claiming pages and describing them: every page with the channel's tag is to be looked for.
 pub(crate) const DIED: u64 = 0x10000;
 
-/// [`release_side`] for a side that died, of a channel that was seen as `head`.
-pub(crate) fn release_dead_side(attachment: &Attachment, head: Head, side: u8) {
-    if attachment.segment.head(head.page()) == Some(head) {
-        Channel::at(&attachment.segment, head.page()).released().fetch_or(DIED, AcqRel);
-        release_side_of(attachment, head, side);
-    }
+/// Marks a side that died as released, of a channel that was seen as `head`. The head as it is then, for [`crate::reclaim`] to free the channel if both are; `None` where it is no longer what was seen.
+pub(crate) fn release_dead_side(attachment: &Attachment, head: Head, side: u8) -> Option<Head> {
+    // Taken meanwhile: the page cannot become another's between the look and the mark.
+    let head = attachment.segment.take(head)?;
+    Channel::at(&attachment.segment, head.page()).released().fetch_or(DIED | 1 << side, SeqCst);
+    attachment.segment.settle(head)
 }
 
 /// Frees a channel's pages, whose head this process has taken. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died
@@ -299,7 +294,6 @@ fn free_channel(attachment: &Attachment, channel: Channel<'_>, head: Head) {
     if channel.released().load(Acquire) & DIED != 0 {
         let _ = segment.settle(head);
     } else {
-        channel.magic().store(0, Relaxed);
         segment.release_head(head);
     }
 }

@@ -12,7 +12,7 @@ mod slot;
 
 pub use lock::{Held, Interrupted, Lock};
 pub use process::{PATIENCE, Process, ProcessFlags};
-pub use slot::{Reason, Receive, Send, Slot, Stage, Tuple, attention, flag};
+pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
 
 use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
@@ -191,11 +191,23 @@ impl Ledger {
 
     /// Every slot in use.
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.not_free().filter(|slot| slot.is_in_use())
+    }
+
+    /// Every slot that somebody seized who has died since, and the word that stands for that.
+    pub fn abandoned(&self) -> impl Iterator<Item = (&Slot, u64)> {
+        let seized = self.not_free().map(|slot| (slot, slot.cookie.load(Ordering::Acquire)));
+        seized.filter(|(_, cookie)| {
+            *cookie >= slot::TAKEN && !self.is_still(u32::try_from(cookie & !slot::TAKEN).unwrap_or(u32::MAX))
+        })
+    }
+
+    fn not_free(&self) -> impl Iterator<Item = &Slot> {
         let marked = self.header().used.iter().zip((0..SLOTS).step_by(64)).flat_map(|(word, base)| {
             let bits = word.load(Ordering::SeqCst);
             (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| (word, base + bit))
         });
-        marked.filter_map(|(word, index)| {
+        marked.map(|(word, index)| {
             let (slot, bit) = (self.slot(index), 1 << (index % 64));
             let is_free = || slot.cookie.load(Ordering::SeqCst) == 0;
             if is_free() && self.writable {
@@ -204,11 +216,11 @@ impl Ledger {
                     word.fetch_or(bit, Ordering::SeqCst);
                 }
             }
-            slot.is_in_use().then_some(slot)
+            slot
         })
     }
 
-    /// A slot was seized: after that, as [`Self::slots`] takes back the mark of one that it finds free.
+    /// A slot was seized: after that, as [`Self::slots`] takes back the mark of one that it finds free. And before, as who seizes it may die.
     fn mark_used(&self, index: u32) {
         if let Some(word) = self.header().used.get(index as usize / 64) {
             word.fetch_or(1 << (index % 64), Ordering::SeqCst);
@@ -222,7 +234,7 @@ impl Ledger {
         (0..REACH).map(|step| self.slot(start.wrapping_add(step))).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
-    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's entry.
+    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's ticket.
     #[must_use]
     pub fn find_or_claim(&self, cookie: u64, me: u32) -> Option<(&Slot, bool)> {
         if let Some(slot) = self.find(cookie) {
@@ -236,7 +248,11 @@ impl Ledger {
         }
         for step in 0..REACH {
             let slot = self.slot(start.wrapping_add(step));
-            if slot.cookie.load(Ordering::Relaxed) == 0 && slot.seize(0) {
+            if slot.cookie.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            self.mark_used(self.index(slot));
+            if slot.seize(0, me) {
                 self.mark_used(self.index(slot));
                 slot.take(cookie, self.next_generation());
                 return Some((slot, true));
@@ -354,6 +370,24 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(told(), expected);
         assert_eq!(told(), expected, "looking changes nothing");
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
+    fn a_slot_that_a_dead_process_seized_is_found() {
+        let (ledger, path) = ledger();
+        let index = ledger.enter().expect("room");
+        let me = ledger.process(index).ticket(index);
+        // Of the same entry, one program before: the process is there, who seized is not.
+        let before = me.wrapping_sub(1 << 16);
+        let [living, dead] = [1, 2].map(|cookie| ledger.find_or_claim(cookie, me).expect("room").0);
+        assert!(living.seize(1, me) && dead.seize(2, before));
+        assert!(ledger.slots().next().is_none() && ledger.find(2).is_none());
+        let found: Vec<_> = ledger.abandoned().collect();
+        let [(slot, word)] = found[..] else { panic!("{} found", found.len()) };
+        assert_eq!(ledger.index(slot), ledger.index(dead));
+        assert!(slot.seize(word, me) && !slot.seize(word, me), "one of them has it");
+        assert!(ledger.abandoned().next().is_none());
         std::fs::remove_file(path).expect("remove");
     }
 

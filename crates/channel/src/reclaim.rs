@@ -2,13 +2,14 @@
 
 use crate::attach::Attachment;
 use crate::finish;
-use crate::layout::{Channel, MAGIC};
-use crate::ledger::{Slot, Stage};
+use crate::layout::Channel;
+use crate::ledger::{Slot, Stage, TAKEN};
 use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
 use ginnel_region::{Head, PAGE, Use, sys};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
 /// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
 const GRACE: u64 = 1000;
@@ -28,7 +29,13 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     let mut living = Living::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
-        if dead(attachment, &mut living, slot) && slot.seize(cookie) {
+        if dead(attachment, &mut living, slot) && seize_dead(attachment, slot, cookie) {
+            bury(attachment, slot);
+            freed += 1;
+        }
+    }
+    for (slot, word) in attachment.ledger.abandoned() {
+        if slot.seize(word, attachment.ticket()) {
             bury(attachment, slot);
             freed += 1;
         }
@@ -46,32 +53,17 @@ pub fn reclaim(attachment: &Attachment) -> usize {
         }
     }
     let mut ended = Vec::new();
-    for (page, owner) in attachment.segment.owned() {
-        match (owner.kind, attachment.segment.head(page)) {
-            (Use::Channel, Some(head)) => ended.extend(take_ended(attachment, &mut lives, head, owner.member)),
-            (Use::Waiter, Some(head)) => {
-                let ours = owner.member == attachment.member;
-                let gone = if head.is_busy() {
-                    (ours || !lives.of(attachment, owner.member)) && is_left(attachment, head)
-                } else if ours {
-                    let process = attachment.segment.word(u64::from(page) * PAGE + 16).load(Relaxed).saturating_sub(1);
-                    !living.has(attachment, u32::try_from(process).unwrap_or(u32::MAX))
-                } else {
-                    !lives.of(attachment, owner.member)
-                };
-                if gone && attachment.segment.take(head).is_some() {
-                    waiter::discard(attachment, page);
-                }
-            }
-            (Use::Ring, _) => {
-                // The head of a group is claimed first and freed last: without it the page is nobody's.
-                let tag = owner.tag.unwrap_or(page);
-                if !attachment.segment.owner(tag).is_some_and(|head| head.kind == Use::Channel) {
-                    attachment.segment.release_if_tagged(page, 1, tag);
-                }
-            }
-            // Another's by now.
-            (_, None) => {}
+    for (page, _) in attachment.segment.owned() {
+        let Some(head) = attachment.segment.head(page) else {
+            attachment.segment.release_orphan(page);
+            continue;
+        };
+        if head.owner().kind == Use::Channel {
+            ended.extend(take_ended(attachment, &mut lives, head));
+        } else if is_nobodys(attachment, &mut lives, &mut living, head)
+            && let Some(head) = attachment.segment.take(head)
+        {
+            waiter::discard(attachment, head);
         }
     }
     freed += ended.len();
@@ -136,6 +128,22 @@ fn dead(attachment: &Attachment, living: &mut Living, slot: &Slot) -> bool {
     }
 }
 
+/// Takes a slot whose holders are dead for burial: nobody has taken it up in the meantime.
+fn seize_dead(attachment: &Attachment, slot: &Slot, cookie: u64) -> bool {
+    if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.ticket()) {
+        return false;
+    }
+    // Who takes it up looks at the cookie afterwards ([`Slot::take_up`]).
+    fence(SeqCst);
+    let held =
+        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.alive(holder - 1));
+    if held {
+        slot.dead_since.store(0, Relaxed);
+        slot.give_back(cookie);
+    }
+    !held
+}
+
 fn bury(attachment: &Attachment, slot: &Slot) {
     if slot.stage() == Stage::Published {
         let entry = Entry::at(&attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
@@ -151,20 +159,42 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     }
 }
 
+/// Is a waiter one of the dead?
+fn is_nobodys(attachment: &Attachment, lives: &mut Members, living: &mut Living, head: Head) -> bool {
+    let maker = head.owner().member;
+    let ours = maker == attachment.member;
+    if head.is_busy() {
+        return (ours || !lives.of(attachment, maker)) && is_left(attachment, head);
+    }
+    if !ours {
+        return !lives.of(attachment, maker);
+    }
+    let process = attachment.segment.word(u64::from(head.page()) * PAGE + 16).load(Relaxed).saturating_sub(1);
+    !living.has(attachment, u32::try_from(process).unwrap_or(u32::MAX))
+}
+
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
-fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head, maker: u16) -> Option<Head> {
+fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Option<Head> {
     let segment = &attachment.segment;
     let channel = Channel::at(segment, head.page());
-    let released = || channel.released().load(Acquire);
+    let released = || channel.released().load(SeqCst);
+    let maker = head.owner().member;
+    let mut head = head;
     if head.is_busy() {
-        // Anybody may go on freeing it. Who is making it only the maker's ledger knows.
-        let half_freed = channel.magic().load(Acquire) == MAGIC && released() & 3 == 3;
-        let may = half_freed || maker == attachment.member || !lives.of(attachment, maker);
-        return (may && is_left(attachment, head)).then(|| segment.take(head)).flatten();
+        // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a death there.
+        let may = head.was_made() || maker == attachment.member || !lives.of(attachment, maker);
+        if !may || !is_left(attachment, head) {
+            return None;
+        }
+        let taken = segment.take(head)?;
+        if !taken.was_made() || released() & 3 == 3 {
+            return Some(taken);
+        }
+        head = segment.settle(taken)?;
     }
     for side in [0u8, 1] {
-        if released() & 3 == 3 {
-            break;
+        if released() & 1 << side != 0 {
+            continue;
         }
         let owner = channel.owner(side).load(Relaxed);
         let (member, index) = ((owner >> 32) as u16, owner as u32);
@@ -182,11 +212,11 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head, maker: u
             !lives.of(attachment, member)
         };
         if gone {
-            finish::release_dead_side(attachment, head, side);
+            head = finish::release_dead_side(attachment, head, side)?;
         }
     }
     // Its rings may just have been freed, or the page be another's.
-    let head = segment.head(head.page()).filter(|head| !head.is_busy())?;
+    let head = segment.head(head.page()).filter(|head| !head.is_busy() && head.owner().kind == Use::Channel)?;
     let released = released();
     // Without a death whoever was second is at it; or died there.
     let ended = released & 3 == 3 && (released & finish::DIED != 0 || is_left(attachment, head));

@@ -8,7 +8,7 @@ use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
 use crate::place::Place;
 use crate::rendezvous::{self, Entry, Found, state};
 use crate::{Attachment, catchup, finish};
-use ginnel_region::{Corrupt, Error, Owner, PAGE, Use, sys};
+use ginnel_region::{Corrupt, Error, Head, Owner, PAGE, Use, sys};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -182,13 +182,12 @@ impl<'a> Endpoint<'a> {
         let (segment, member) = (&self.attachment.segment, self.attachment.member);
         let ring = self.attachment.settings.ring;
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
-        let head = segment.claim(1, Owner::new(member, Use::Channel))?;
+        let head = segment.claim_head(Owner::new(member, Use::Channel))?;
+        segment.clear(head.page());
         let rings = segment
-            .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page) })
-            .inspect_err(|_| segment.release(head))?;
-        let seen = segment.head(head.page).ok_or(Error::Full)?;
-        segment.clear(head.page);
-        let channel = Channel::at(segment, head.page);
+            .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page()) })
+            .inspect_err(|_| _ = segment.release_head(head))?;
+        let channel = Channel::at(segment, head.page());
         for side in [0u8, 1] {
             let direction = channel.direction(side);
             direction.set_ring(0, 0, rings.offset() + u64::from(side) * ring, ring);
@@ -200,7 +199,7 @@ impl<'a> Endpoint<'a> {
         self.sign(channel, 0);
         channel.magic().store(MAGIC, Release);
         // Stopped for so long that it counted as abandoned: the pages are others' by now.
-        if segment.settle(seen) { Ok(head.page) } else { Err(Error::Full) }
+        segment.settle(head).map(Head::page).ok_or(Error::Full)
     }
 
     /// Writes who this side is.

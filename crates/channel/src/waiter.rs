@@ -16,7 +16,7 @@ use crate::Attachment;
 use crate::attach::{Joined, Standing, wake_directory};
 use crate::ledger::Slot;
 use crate::place::Place;
-use ginnel_region::{Error, Extent, Owner, PAGE, Segment, Use, device, sys};
+use ginnel_region::{Error, Head, Owner, PAGE, Segment, Use, device, sys};
 use ginnel_ring::park::Want;
 use std::ffi::CString;
 use std::path::Path;
@@ -45,15 +45,10 @@ fn page_word(segment: &Segment, page: u32, offset: u64) -> &AtomicU64 {
     segment.word(u64::from(page) * PAGE + offset)
 }
 
-/// The last of making a waiter: says whose it is.
-fn made(attachment: &Attachment, segment: &Segment, waiter: Waiter) -> Result<Waiter, Error> {
-    page_word(segment, waiter.page, 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
-    // Stopped for so long that it counted as abandoned: the page is another's by now.
-    let settled = segment.head(waiter.page).is_some_and(|head| segment.settle(head));
-    if !settled {
-        attachment.disown(waiter.fifo);
-    }
-    settled.then_some(waiter).ok_or(Error::Full)
+/// The last of making a waiter: says whose it is. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
+fn made(attachment: &Attachment, segment: &Segment, head: Head) -> bool {
+    page_word(segment, head.page(), 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
+    segment.settle(head).is_some()
 }
 
 impl Waiter {
@@ -75,10 +70,10 @@ impl Waiter {
             return Err(Error::Full);
         }
         let segment = &joined.segment;
-        let extent = segment.claim(1, Owner::new(joined.member, Use::Waiter))?;
-        segment.clear(extent.page);
+        let head = segment.claim_head(Owner::new(joined.member, Use::Waiter))?;
+        segment.clear(head.page());
         if let (Some(place), None) = (joined.place, &joined.bells) {
-            return Self::with_doorbell(attachment, segment, extent, place);
+            return Self::with_doorbell(attachment, segment, head, place);
         }
         let id = sys::random_u64();
         let name = fifo_name(id);
@@ -89,44 +84,52 @@ impl Waiter {
         });
         match opened {
             Ok(fifo) => {
-                let waiter = Self { page: extent.page, fifo: sys::move_high(fifo) };
-                if let Some(bells) = &joined.bells {
-                    if !bells.enter(waiter) {
-                        sys::close(waiter.fifo);
-                        let _ = sys::unlinkat(dir, &name);
-                        segment.release(extent);
-                        return Err(Error::Full);
-                    }
-                    page_word(segment, extent.page, DOORBELL).store(BELL | u64::from(bells.vector()), Ordering::Relaxed);
-                }
+                let waiter = Self { page: head.page(), fifo: sys::move_high(fifo) };
+                let entered = joined.bells.as_ref().is_none_or(|bells| {
+                    page_word(segment, waiter.page, DOORBELL).store(BELL | u64::from(bells.vector()), Ordering::Relaxed);
+                    bells.enter(waiter)
+                });
                 attachment.own(waiter.fifo);
-                page_word(segment, extent.page, 8).store(id, Ordering::Release);
-                made(attachment, segment, waiter)
+                page_word(segment, waiter.page, 8).store(id, Ordering::Release);
+                if entered && made(attachment, segment, head) {
+                    return Ok(waiter);
+                }
+                if let Some(bells) = joined.bells.as_ref().filter(|_| entered) {
+                    bells.leave(waiter);
+                }
+                attachment.disown(waiter.fifo);
+                let _ = sys::unlinkat(dir, &name);
+                segment.release_head(head);
+                Err(Error::Full)
             }
             Err(errno) => {
                 let _ = sys::unlinkat(dir, &name);
-                segment.release(extent);
+                segment.release_head(head);
                 Err(Error::System { doing: "make FIFO", errno })
             }
         }
     }
 
-    fn with_doorbell(attachment: &Attachment, segment: &Segment, extent: Extent, place: Place) -> Result<Self, Error> {
+    fn with_doorbell(attachment: &Attachment, segment: &Segment, head: Head, place: Place) -> Result<Self, Error> {
         // Vector 0 is also rung for whoever comes and goes. The others are shared out.
         let others = u32::from(place.vectors).saturating_sub(1);
-        let vector = if others == 0 { 0 } else { u16::try_from(1 + extent.page % others).unwrap_or(0) };
+        let vector = if others == 0 { 0 } else { u16::try_from(1 + head.page() % others).unwrap_or(0) };
         let file = crate::attach::open_device(segment.path());
-        if let Err(errno) = device::watch(file, u64::from(extent.page) * PAGE + SUMMARY, vector) {
+        if let Err(errno) = device::watch(file, u64::from(head.page()) * PAGE + SUMMARY, vector) {
             if file >= 0 {
                 sys::close(file);
             }
-            segment.release(extent);
+            segment.release_head(head);
             return Err(Error::System { doing: "wait for doorbells", errno });
         }
         attachment.own(file);
         let bell = BELL | u64::from(place.peer) << 16 | u64::from(vector);
-        page_word(segment, extent.page, DOORBELL).store(bell, Ordering::Relaxed);
-        made(attachment, segment, Self { page: extent.page, fifo: file })
+        page_word(segment, head.page(), DOORBELL).store(bell, Ordering::Relaxed);
+        if !made(attachment, segment, head) {
+            attachment.disown(file);
+            return Err(Error::Full);
+        }
+        Ok(Self { page: head.page(), fifo: file })
     }
 
     /// A waiter that was taken apart before: its page and its FIFO.
@@ -156,7 +159,10 @@ impl Waiter {
             bells.leave(self);
         }
         attachment.disown(self.fifo);
-        discard(joined, self.page);
+        let head = joined.segment.head(self.page).filter(|head| head.owner().kind == Use::Waiter);
+        if let Some(head) = head.and_then(|head| joined.segment.take(head)) {
+            discard(joined, head);
+        }
     }
 
     /// The descriptor that becomes readable when a peer wakes this waiter.
@@ -234,13 +240,16 @@ pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
     u32::try_from(page_word(segment, page, 16).load(Ordering::Relaxed)).ok()?.checked_sub(1)
 }
 
-/// Frees a waiter's page and removes its FIFO.
-pub(crate) fn discard(joined: &Joined, page: u32) {
+/// Frees a waiter's page, whose head this process has taken, and removes its FIFO.
+pub(crate) fn discard(joined: &Joined, head: Head) {
     if joined.place.is_none() || joined.bells.is_some() {
-        let id = page_word(&joined.segment, page, 8).load(Ordering::Acquire);
-        let _ = sys::unlinkat(joined.wake_dir(), &fifo_name(id));
+        let id = page_word(&joined.segment, head.page(), 8).load(Ordering::Acquire);
+        // As long as the page was this process's, so was what stood there.
+        if joined.segment.head(head.page()) == Some(head) {
+            let _ = sys::unlinkat(joined.wake_dir(), &fifo_name(id));
+        }
     }
-    joined.segment.release_if_tagged(page, 1, page);
+    joined.segment.release_head(head);
 }
 
 /// What wakes a waiter that sleeps.

@@ -1,15 +1,22 @@
 //! Pages of a segment, claimed by compare-and-swap on one owner word each.
 
+use crate::segment::MAX_SIZE;
 use crate::{Error, Segment, device::Source, sys};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Bytes in a page: the unit in which memory of a segment is claimed.
 pub const PAGE: u64 = 4096;
 
-const POPULATED: u64 = 1 << 63;
+const MADE: u64 = 1 << 63;
 const USED: u64 = 1 << 62;
 const BUSY: u64 = 1 << 61;
-const CLAIMS: u64 = 0xff << 48;
+const KIND_AT: u32 = 59;
+const CLAIM: u64 = 1 << 44;
+const CLAIMS: u64 = 0x7fff << 44;
+const MEMBER_AT: u32 = 28;
+const TAG: u64 = (1 << MEMBER_AT) - 1;
+
+const _: () = assert!(MAX_SIZE / PAGE - 1 <= TAG);
 
 /// What claimed pages are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +30,8 @@ pub enum Use {
     Waiter = 3,
 }
 
-/// Who owns pages and what for. Layout of the owner word: bit 63 populated, bit 62 used, bit 61 being made or freed (of a page that heads a group), bits 56–59 use,
-/// bits 48–55 how often the page was claimed, bits 32–47 member, bits 0–31 tag.
+/// Who owns pages and what for. Layout of the owner word: bit 63 was made, bit 62 used, bit 61 being made or freed (both of a page that heads a group), bits 59–60 use,
+/// bits 44–58 how often the page changed hands, bits 28–43 member, bits 0–27 tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The member of the segment (see `ginnel_channel`), 0 … 65535.
@@ -45,12 +52,12 @@ impl Owner {
     /// The word of a page that is claimed now, whose word was `old`.
     fn word(self, first: u32, old: u64) -> u64 {
         let busy = if self.kind == Use::Ring { 0 } else { BUSY };
-        let fields = (self.kind as u64) << 56 | u64::from(self.member) << 32 | u64::from(self.tag.unwrap_or(first));
-        POPULATED | USED | busy | next_claim(old) | fields
+        let tag = u64::from(self.tag.unwrap_or(first)) & TAG;
+        USED | busy | (self.kind as u64) << KIND_AT | next_claim(old) | u64::from(self.member) << MEMBER_AT | tag
     }
 
     pub(crate) fn of(word: u64) -> Option<Self> {
-        let kind = match (word >> 56) & 0xf {
+        let kind = match (word >> KIND_AT) & 3 {
             1 => Use::Channel,
             2 => Use::Ring,
             3 => Use::Waiter,
@@ -60,17 +67,17 @@ impl Owner {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, reason = "the fields of the word are cut out here")]
-        Some(Self { member: (word >> 32) as u16, kind, tag: Some(word as u32) })
+        Some(Self { member: (word >> MEMBER_AT) as u16, kind, tag: Some((word & TAG) as u32) })
     }
 }
 
 fn next_claim(word: u64) -> u64 {
-    (word & CLAIMS).wrapping_add(1 << 48) & CLAIMS
+    (word & CLAIMS).wrapping_add(CLAIM) & CLAIMS
 }
 
 /// The word of a page that is nobody's any more.
 fn freed(word: u64) -> u64 {
-    POPULATED | word & CLAIMS
+    word & CLAIMS
 }
 
 /// A page that heads a group, as it was seen: no longer what it was once it changed hands, even for the same use by the same member.
@@ -81,6 +88,7 @@ fn freed(word: u64) -> u64 {
 pub struct Head {
     page: u32,
     word: u64,
+    owner: Owner,
 }
 
 impl Head {
@@ -88,6 +96,12 @@ impl Head {
     #[must_use]
     pub fn page(self) -> u32 {
         self.page
+    }
+
+    /// Whose it is, and what for.
+    #[must_use]
+    pub fn owner(self) -> Owner {
+        self.owner
     }
 
     /// Its number, and a word that is another once it changed.
@@ -100,6 +114,12 @@ impl Head {
     #[must_use]
     pub fn is_busy(self) -> bool {
         self.word & BUSY != 0
+    }
+
+    /// Was it ready at any time since its claim?
+    #[must_use]
+    pub fn was_made(self) -> bool {
+        self.word & MADE != 0
     }
 }
 
@@ -121,38 +141,54 @@ impl Extent {
 }
 
 impl Segment {
-    /// Claims `pages` neighbouring pages and makes their memory real, so that touching them cannot raise SIGBUS.
+    /// Claims `pages` neighbouring pages of a group and makes their memory real, so that touching them cannot raise SIGBUS.
     /// The pages hold whatever their last owner left.
     ///
     /// # Errors
     /// [`Error::Full`] where no run of free pages is long enough, [`Error::NoMemory`] where the file system is full.
     pub fn claim(&self, pages: u32, owner: Owner) -> Result<Extent, Error> {
-        let (first, end) = self.page_range();
-        let start = self.hint().load(Relaxed).clamp(first, end);
-        let extent =
-            self.claim_in(start, end, pages, owner).or_else(|| self.claim_in(first, end, pages, owner)).ok_or(Error::Full)?;
-        self.hint().store(extent.page + pages, Relaxed);
-        if let Err(error) = self.make_real(extent) {
-            self.set_free(extent, false);
-            return Err(error);
-        }
+        let (extent, _) = self.find_free(pages, owner)?;
+        self.make_real(extent).inspect_err(|_| self.set_free(extent))?;
         Ok(extent)
     }
 
-    fn claim_in(&self, from: u32, end: u32, pages: u32, owner: Owner) -> Option<Extent> {
+    /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn claim_head(&self, owner: Owner) -> Result<Head, Error> {
+        let (extent, word) = self.find_free(1, owner)?;
+        let head = Head { page: extent.page, word, owner: Owner { tag: Some(extent.page), ..owner } };
+        self.make_real(extent).inspect_err(|_| _ = self.release_head(head))?;
+        Ok(head)
+    }
+
+    /// The claimed pages, and the last one's word.
+    fn find_free(&self, pages: u32, owner: Owner) -> Result<(Extent, u64), Error> {
+        let (first, end) = self.page_range();
+        let start = self.hint().load(Relaxed).clamp(first, end);
+        let found =
+            self.claim_in(start, end, pages, owner).or_else(|| self.claim_in(first, end, pages, owner)).ok_or(Error::Full)?;
+        self.hint().store(found.0.page + pages, Relaxed);
+        Ok(found)
+    }
+
+    fn claim_in(&self, from: u32, end: u32, pages: u32, owner: Owner) -> Option<(Extent, u64)> {
         let mut first = from;
         'run: while first.checked_add(pages)? <= end {
+            let mut last = 0;
             for taken in 0..pages {
                 let word = self.owner_word(first + taken);
                 let old = word.load(Relaxed);
+                last = owner.word(first, old);
                 // Acquire pairs with the Release store that freed the page.
-                if old & USED != 0 || word.compare_exchange(old, owner.word(first, old), AcqRel, Relaxed).is_err() {
-                    self.set_free(Extent { page: first, pages: taken }, true);
+                if old & USED != 0 || word.compare_exchange(old, last, AcqRel, Relaxed).is_err() {
+                    self.set_free(Extent { page: first, pages: taken });
                     first += taken + 1;
                     continue 'run;
                 }
             }
-            return Some(Extent { page: first, pages });
+            return Some((Extent { page: first, pages }, last));
         }
         None
     }
@@ -172,18 +208,11 @@ impl Segment {
         }
     }
 
-    fn set_free(&self, extent: Extent, populated: bool) {
+    fn set_free(&self, extent: Extent) {
         for page in extent.page..extent.page + extent.pages {
             let word = self.owner_word(page);
-            let claims = word.load(Relaxed) & CLAIMS;
-            word.store(claims | if populated { POPULATED } else { 0 }, Release);
+            word.store(freed(word.load(Relaxed)), Release);
         }
-    }
-
-    /// Frees claimed pages.
-    pub fn release(&self, extent: Extent) {
-        self.set_free(extent, true);
-        self.hint().fetch_min(extent.page, Relaxed);
     }
 
     /// A page that heads a group, as it is now; `None` where it heads none.
@@ -191,24 +220,25 @@ impl Segment {
     pub fn head(&self, page: u32) -> Option<Head> {
         let (first, end) = self.page_range();
         let word = (first..end).contains(&page).then(|| self.owner_word(page).load(Acquire))?;
-        (Owner::of(word)?.tag == Some(page)).then_some(Head { page, word })
+        let owner = Owner::of(word).filter(|owner| owner.kind != Use::Ring && owner.tag == Some(page))?;
+        Some(Head { page, word, owner })
     }
 
-    fn step(&self, head: Head, word: u64) -> bool {
-        self.owner_word(head.page).compare_exchange(head.word, word, AcqRel, Relaxed).is_ok()
+    fn step(&self, head: Head, word: u64) -> Option<Head> {
+        let done = self.owner_word(head.page).compare_exchange(head.word, word, AcqRel, Relaxed);
+        done.ok().map(|_| Head { word, ..head })
     }
 
-    /// The group is made, or what was to be freed of it is: not busy any more. False where somebody else took it.
+    /// The group is made, or what was to be done with it is: not busy any more. `None` where somebody else took it.
     #[must_use]
-    pub fn settle(&self, head: Head) -> bool {
-        self.step(head, head.word & !BUSY)
+    pub fn settle(&self, head: Head) -> Option<Head> {
+        if head.is_busy() { self.step(head, head.word & !BUSY | MADE) } else { None }
     }
 
-    /// Makes it the caller's to free. `None` where it is no longer what was seen.
+    /// Makes it the caller's to free, or to change. `None` where it is no longer what was seen.
     #[must_use]
     pub fn take(&self, head: Head) -> Option<Head> {
-        let word = head.word & !CLAIMS | next_claim(head.word) | BUSY;
-        self.step(head, word).then_some(Head { word, ..head })
+        self.step(head, head.word & !CLAIMS | next_claim(head.word) | BUSY)
     }
 
     /// Frees such pages of an extent as belong to the group, but for its head, which the caller has [taken](Self::take): a bad value frees nothing of anybody else's.
@@ -230,9 +260,9 @@ impl Segment {
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
     }
 
-    /// Frees a head that the caller has [taken](Self::take), and of whose group nothing else is left.
+    /// Frees a head that the caller has [taken](Self::take) or [claimed](Self::claim_head), and of whose group nothing else is left. False where it is somebody else's by now.
     pub fn release_head(&self, head: Head) -> bool {
-        let done = self.step(head, freed(head.word));
+        let done = self.step(head, freed(head.word)).is_some();
         self.hint().fetch_min(head.page, Relaxed);
         done
     }
@@ -259,6 +289,19 @@ impl Segment {
             }
         }
         self.hint().fetch_min(first.max(low), Relaxed);
+    }
+
+    /// Frees a page of a group that has no head: that is claimed first and freed last.
+    pub fn release_orphan(&self, page: u32) {
+        let word = self.owner_word(page);
+        // Before the look at the head: a page that changes hands has another word then.
+        let old = word.load(Acquire);
+        if let Some(Owner { kind: Use::Ring, tag: Some(tag), .. }) = Owner::of(old)
+            && !self.owner(tag).is_some_and(|head| head.kind == Use::Channel)
+            && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
+        {
+            self.hint().fetch_min(page, Relaxed);
+        }
     }
 
     /// Who owns a page; `None` where it is free or not a page that can be claimed.
@@ -304,18 +347,29 @@ mod tests {
         let (free, all) = segment.page_counts();
         assert_eq!(free, all);
         let owner = Owner::new(3, Use::Channel);
-        let head = segment.claim(1, owner).expect("one page");
-        let ring = segment.claim(8, Owner { kind: Use::Ring, tag: Some(head.page), ..owner }).expect("eight");
+        let seen = segment.claim_head(owner).expect("one page");
+        let head = seen.page();
+        let of_group = Owner { kind: Use::Ring, tag: Some(head), ..owner };
+        let ring = segment.claim(8, of_group).expect("eight");
         assert_eq!(segment.page_counts().0, all - 9);
-        assert!(ring.page > head.page || ring.page + 8 <= head.page);
-        assert_eq!(segment.owner(ring.page + 7), Some(Owner { kind: Use::Ring, tag: Some(head.page), member: 3 }));
-        let seen = segment.head(head.page).expect("a head");
-        assert!(seen.is_busy() && segment.settle(seen) && !segment.settle(seen));
-        let taken = segment.head(head.page).and_then(|seen| segment.take(seen)).expect("taken");
-        assert!(taken.is_busy());
+        assert!(ring.page > head || ring.page + 8 <= head);
+        assert_eq!(segment.owner(ring.page + 7), Some(of_group));
+        assert_eq!(segment.head(ring.page), None);
+        assert!(segment.head(head) == Some(seen) && seen.is_busy() && !seen.was_made());
+        let ready = segment.settle(seen).expect("nobody took it");
+        assert!(segment.head(head) == Some(ready) && !ready.is_busy() && ready.was_made());
+        assert!(segment.settle(seen).is_none() && segment.settle(ready).is_none());
+        segment.release_orphan(ring.page);
+        assert_eq!(segment.owner(ring.page), Some(of_group), "it has a head");
+        let taken = segment.take(ready).expect("taken");
+        assert!(taken.is_busy() && taken.was_made() && taken.owner() == Owner { tag: Some(head), ..owner });
+        assert!(!segment.release_head(ready));
         assert_eq!(segment.release_groups(&[seen]), 0, "the page is no longer what was seen");
         assert_eq!(segment.release_groups(&[taken]), 9);
         assert_eq!(segment.page_counts().0, all);
+        let left = segment.claim(1, of_group).expect("one");
+        segment.release_orphan(left.page);
+        assert_eq!(segment.page_counts().0, all, "nobody heads it any more");
         std::fs::remove_file(path).expect("remove");
     }
 
@@ -325,7 +379,7 @@ mod tests {
         let all = segment.page_counts().1;
         let whole = segment.claim(all, Owner::new(0, Use::Ring)).expect("all of it");
         assert_eq!(segment.claim(1, Owner::new(0, Use::Ring)), Err(Error::Full));
-        segment.release(whole);
+        segment.release_if_tagged(whole.page, whole.pages, whole.page);
         assert!(segment.claim(1, Owner::new(0, Use::Ring)).is_ok());
         assert_eq!(segment.claim(all, Owner::new(0, Use::Ring)), Err(Error::Full), "one page is missing");
         assert_eq!(segment.page_counts().0, all - 1, "a failed claim leaves nothing behind");
@@ -344,7 +398,7 @@ mod tests {
                         for page in extent.page..extent.page + extent.pages {
                             assert_eq!(segment.owner(page).map(|owner| owner.member), Some(member));
                         }
-                        segment.release(extent);
+                        segment.release_if_tagged(extent.page, extent.pages, extent.page);
                     }
                 });
             }

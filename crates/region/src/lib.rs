@@ -9,9 +9,9 @@
 //! ```no_run
 //! use ginnel_region::{Segment, Config};
 //! let segment = Segment::open_or_create("/dev/shm/example".as_ref(), &Config::default())?;
-//! let page = segment.claim(1, ginnel_region::Owner::new(0, ginnel_region::Use::Channel))?;
-//! segment.word(page.offset()).store(7, std::sync::atomic::Ordering::Release);
-//! segment.release(page);
+//! let head = segment.claim_head(ginnel_region::Owner::new(0, ginnel_region::Use::Channel))?;
+//! segment.word(u64::from(head.page()) * ginnel_region::PAGE).store(7, std::sync::atomic::Ordering::Release);
+//! segment.release_head(head);
 //! # Ok::<(), ginnel_region::Error>(())
 //! ```
 

@@ -99,7 +99,7 @@ mod tests {
         let before = taken();
         assert_eq!(look(u32::MAX), (vec![], Ok(true)));
         assert_eq!(taken(), before);
-        let head = segment.claim(1, Owner::new(3, Use::Channel)).expect("room").page;
+        let head = segment.claim_head(Owner::new(3, Use::Channel)).expect("room").page();
         segment.claim(2, Owner { kind: Use::Ring, tag: Some(head), ..Owner::new(3, Use::Channel) }).expect("room");
         assert_eq!(look(2), (vec![(head, Use::Channel), (head + 1, Use::Ring)], Ok(false)), "as far as is asked");
         assert_eq!(look(u32::MAX).0.len(), 3);

@@ -16,7 +16,7 @@ const REFUSAL: &[u8; 8] = b"GINNELNO";
 pub const VERSION: u32 = 2;
 
 const MIN_SIZE: u64 = 16 << 20;
-const MAX_SIZE: u64 = 1 << 40;
+pub(crate) const MAX_SIZE: u64 = 1 << 40;
 
 /// How a new segment is made.
 #[derive(Debug, Clone)]

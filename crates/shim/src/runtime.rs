@@ -206,12 +206,12 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
 
 /// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed.
 fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slot, bool)> {
-    let me = attachment.me();
+    let (me, ticket) = (attachment.me(), attachment.ticket());
     let end = sys::monotonic_ns() + PATIENCE;
     loop {
-        let (slot, new) = attachment.ledger.find_or_claim(cookie, me).or_else(|| {
+        let (slot, new) = attachment.ledger.find_or_claim(cookie, ticket).or_else(|| {
             reclaim::reclaim_now_and_then(attachment);
-            attachment.ledger.find_or_claim(cookie, me)
+            attachment.ledger.find_or_claim(cookie, ticket)
         })?;
         if slot.holder_count() > 4 {
             slot.purge(&attachment.ledger);
@@ -219,8 +219,11 @@ fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slo
         let before = slot.is_held_by(me);
         match slot.take_up(me) {
             Some(held) if slot.cookie.load(Ordering::Acquire) == cookie => return held.then_some((slot, new)),
-            // It was freed meanwhile, and is another socket's.
-            Some(_) if !before => drop(slot.let_go(me)),
+            // It was freed meanwhile, and is another socket's; or is looked at by somebody who took its holders for dead, and sees in a moment that they are not.
+            Some(_) if !before => {
+                slot.let_go(me);
+                let _ = kernel::poll(-1, 0, 1);
+            }
             // Another process closes what it takes for the last descriptor: the slot is free in a moment, or the socket's for good.
             _ => drop(kernel::poll(-1, 0, 1)),
         }
@@ -298,7 +301,7 @@ pub fn let_go(fd: c_int, index: u32) -> bool {
             return false;
         }
     }
-    if !endpoint.slot().end(&endpoint.attachment.ledger) {
+    if !endpoint.slot().end(&endpoint.attachment.ledger, endpoint.me()) {
         // Whoever was to have it has come meanwhile.
         endpoint.leave_options();
         return false;

@@ -5,10 +5,16 @@ use ginnel_region::{Head, sys};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// So long it must have been seen so, milliseconds.
+/// So long it must have been seen so, milliseconds …
 const LONG: u64 = 5000;
-/// Nobody asked about it for so long: it was made, or freed, milliseconds.
+/// … at so many looks …
+const LOOKS: u64 = 3;
+/// … that lie so far apart, milliseconds: what changes all the time is found the same again by chance once, not each time.
+const APART: u64 = 1000;
+/// An entry may give way to another that nobody asked about for so long, milliseconds: it was made, or freed.
 const FORGOTTEN: u64 = 60_000;
+/// So many pages of one segment are remembered: one that is full of nonsense leaves room for others.
+const OF_SEGMENT: usize = 16;
 
 #[repr(C)]
 pub(super) struct Doubts {
@@ -24,6 +30,41 @@ struct Doubt {
     /// First seen so, and last, monotonic milliseconds; 0: a free entry.
     since: AtomicU64,
     asked: AtomicU64,
+    /// When looks were counted last, and how many.
+    counted: AtomicU64,
+    looks: AtomicU64,
+}
+
+impl Doubt {
+    /// Free? A time that is still to come is of another boot's clock.
+    fn is_void(&self, now: u64) -> bool {
+        let asked = self.asked.load(Relaxed);
+        asked == 0 || asked > now
+    }
+
+    fn is_of(&self, segment: u64, now: u64) -> bool {
+        !self.is_void(now) && self.segment.load(Relaxed) == segment
+    }
+
+    fn begin(&self, segment: u64, (page, word): (u32, u64), now: u64) {
+        self.segment.store(segment, Relaxed);
+        self.page.store(page.into(), Relaxed);
+        self.word.store(word, Relaxed);
+        for time in [&self.since, &self.asked, &self.counted] {
+            time.store(now.max(1), Relaxed);
+        }
+        self.looks.store(1, Relaxed);
+    }
+
+    /// Another look at the same.
+    fn look(&self, now: u64) -> bool {
+        self.asked.store(now, Relaxed);
+        if now.saturating_sub(self.counted.load(Relaxed)) >= APART {
+            self.counted.store(now, Relaxed);
+            self.looks.fetch_add(1, Relaxed);
+        }
+        self.looks.load(Relaxed) >= LOOKS && now.saturating_sub(self.since.load(Relaxed)) >= LONG
+    }
 }
 
 impl Ledger {
@@ -37,24 +78,21 @@ impl Ledger {
         let doubts = &self.header().doubts;
         let _held = doubts.lock.lock(self, me);
         let (page, word) = head.parts();
-        let same = |doubt: &&Doubt| {
-            (doubt.segment.load(Relaxed), doubt.page.load(Relaxed), doubt.word.load(Relaxed)) == (segment, page.into(), word)
-        };
-        // A time that is still to come is of another boot's clock.
-        let is_over = |doubt: &&Doubt| {
-            let asked = doubt.asked.load(Relaxed);
-            asked == 0 || asked > now || now - asked > FORGOTTEN
-        };
-        if let Some(known) = doubts.known.iter().find(|doubt| same(doubt) && !is_over(doubt)) {
-            known.asked.store(now, Relaxed);
-            return now.saturating_sub(known.since.load(Relaxed)) >= LONG;
+        let of_segment = || doubts.known.iter().filter(|doubt| doubt.is_of(segment, now));
+        let same = |doubt: &&Doubt| doubt.page.load(Relaxed) == u64::from(page) && doubt.word.load(Relaxed) == word;
+        if let Some(known) = of_segment().find(same) {
+            return known.look(now);
         }
-        if let Some(free) = doubts.known.iter().find(is_over) {
-            free.segment.store(segment, Relaxed);
-            free.page.store(page.into(), Relaxed);
-            free.word.store(word, Relaxed);
-            free.since.store(now, Relaxed);
-            free.asked.store(now.max(1), Relaxed);
+        let asked = |doubt: &&Doubt| doubt.asked.load(Relaxed);
+        let forgotten = |doubt: &&Doubt| now - doubt.asked.load(Relaxed) > FORGOTTEN;
+        let place = if of_segment().count() < OF_SEGMENT {
+            let oldest = || doubts.known.iter().min_by_key(asked).filter(forgotten);
+            doubts.known.iter().find(|doubt| doubt.is_void(now)).or_else(oldest)
+        } else {
+            of_segment().min_by_key(asked).filter(forgotten)
+        };
+        if let Some(place) = place {
+            place.begin(segment, (page, word), now);
         }
         false
     }
@@ -71,27 +109,37 @@ mod tests {
         let (path, memory) = (name("ledger"), name("doubt"));
         let ledger = Ledger::open_or_create(&path).expect("a ledger");
         let segment = Segment::create(&memory, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");
-        let claim = || segment.claim(1, Owner::new(0, Use::Channel)).expect("room");
-        let page = claim().page;
+        let claim = || segment.claim_head(Owner::new(0, Use::Channel)).expect("room");
+        let page = claim().page();
         let head = || segment.head(page).expect("a head");
         let ask = |head, now| ledger.is_long_so_at(0, segment.id(), head, now);
-        assert!(!ask(head(), 1000) && !ask(head(), 1000 + LONG - 1));
+        assert!(!ask(head(), 1000) && !ask(head(), 3000) && !ask(head(), 1000 + LONG - 1));
         assert!(ask(head(), 1000 + LONG), "still being made");
         // Taken, and claimed anew: another state each time.
-        assert!(segment.take(head()).is_some());
-        assert!(!ask(head(), 1000 + LONG) && ask(head(), 1000 + 2 * LONG));
-        assert!(segment.release_head(head()));
-        assert_eq!(claim().page, page);
-        assert!(!ask(head(), 1000 + 2 * LONG));
-        assert!(!ledger.is_long_so_at(0, segment.id() ^ 1, head(), 1000 + 3 * LONG), "another segment's page");
-        assert!(ask(head(), 1000 + 3 * LONG));
-        assert!(!ask(head(), 1000 + 3 * LONG + FORGOTTEN + 1), "forgotten meanwhile");
+        let taken = segment.take(head()).expect("nobody else did");
+        assert!(!ask(taken, 10_000) && !ask(taken, 10_000 + LONG), "two looks tell nothing");
+        assert!(!ask(taken, 10_000 + LONG + APART - 1) && ask(taken, 10_000 + LONG + APART));
+        assert!(segment.release_head(taken));
+        assert_eq!(claim().page(), page);
+        assert!(!ask(head(), 20_000));
+        assert!(!ledger.is_long_so_at(0, segment.id() ^ 1, head(), 30_000), "another segment's page");
+        // Looked at seldom.
+        assert!(!ask(head(), 200_000) && ask(head(), 400_000));
         // More than can be remembered: they get their turn.
-        let many: Vec<_> = (0..100).filter_map(|_| segment.head(claim().page)).collect();
+        let many: Vec<_> = (0..40).map(|_| claim()).collect();
         let late = 1_000_000;
         let long = |now| many.iter().filter(|head| ask(**head, now)).count();
-        assert_eq!((long(late), long(late + LONG)), (0, 64));
-        assert_eq!(long(late + LONG + FORGOTTEN), 64, "asked about all the time");
+        assert_eq!([late, late + LONG / 2, late + LONG].map(long), [0, 0, OF_SEGMENT]);
+        let (first, others) = many.split_at(OF_SEGMENT);
+        for head in first {
+            assert!(segment.release_head(*head));
+        }
+        let long = |now| others.iter().filter(|head| ask(**head, now)).count();
+        let later = late + LONG + FORGOTTEN + 1;
+        assert_eq!([later, later + LONG / 2, later + LONG].map(long), [0, 0, OF_SEGMENT]);
+        assert!(!ledger.is_long_so_at(0, segment.id() ^ 1, head(), later), "other segments have room");
+        // After a boot the clock begins anew.
+        assert!(!ask(head(), 5) && !ask(head(), 3000) && ask(head(), 5 + LONG));
         for path in [path, memory] {
             std::fs::remove_file(path).expect("remove");
         }

@@ -322,7 +322,7 @@ const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
 /// Everything that the processes sharing a socket have in common.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// `SO_COOKIE`; 0: free; [`TAKEN`]: somebody fills or frees it. The first word.
+    /// `SO_COOKIE`; 0: free; [`TAKEN`] and a ticket: that process fills or frees it. The first word.
     pub cookie: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
@@ -396,19 +396,25 @@ pub struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
 
-/// No socket's cookie: those count up.
-const TAKEN: u64 = u64::MAX;
+/// In [`Slot::cookie`], above the ticket of who seized it. Not in a socket's: those count up.
+pub const TAKEN: u64 = 1 << 63;
 
 impl Slot {
-    /// Makes a slot with this cookie (0: a free one) the caller's alone. The lock of a stripe does not: it may guard other sockets than those whose places are the same.
+    /// Makes a slot with this cookie (0: a free one; with [`TAKEN`]: from a process that died) the caller's alone. The lock of a stripe does not: it may guard other sockets than
+    /// those whose places are the same. `me`: this process's ticket.
     #[must_use]
-    pub(crate) fn seize(&self, cookie: u64) -> bool {
-        self.cookie.compare_exchange(cookie, TAKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    pub fn seize(&self, cookie: u64, me: u32) -> bool {
+        self.cookie.compare_exchange(cookie, TAKEN | u64::from(me), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives a slot back to the socket from which it was [seized](Self::seize).
+    pub(crate) fn give_back(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Release);
     }
 
     /// Is it a socket's?
     pub(super) fn is_in_use(&self) -> bool {
-        !matches!(self.cookie.load(Ordering::Acquire), 0 | TAKEN)
+        !matches!(self.cookie.load(Ordering::Acquire), 0 | TAKEN..)
     }
 
     /// Gives a slot that was seized to a socket, with everything in it cleared.
@@ -520,7 +526,7 @@ impl Slot {
     /// [`Self::hold`] by a process that has come to the socket by itself. `None`: its last descriptor is being closed, as far as who closes it knew; look again.
     pub fn take_up(&self, process: u32) -> Option<bool> {
         if self.is_held_by(process) {
-            return Some(true);
+            return (!self.has(flag::ENDING)).then_some(true);
         }
         let held = self.hold(process);
         // One of the two sees the other: here, and in `end`.
@@ -532,8 +538,8 @@ impl Slot {
         Some(held)
     }
 
-    /// Nobody holds it any more: from here on nobody takes it up. False where somebody has.
-    pub fn end(&self, ledger: &super::Ledger) -> bool {
+    /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it, holds it so that nobody takes it for a dead one's. False where somebody has taken it up.
+    pub fn end(&self, ledger: &super::Ledger, process: u32) -> bool {
         self.set(flag::ENDING, true);
         fence(Ordering::SeqCst);
         let held = |holder: &AtomicU32| {
@@ -541,7 +547,10 @@ impl Slot {
             seen != 0 && ledger.alive(seen - 1)
         };
         let ends = !self.holders.iter().any(held) && self.forking.load(Ordering::SeqCst) == 0;
-        if !ends {
+        if ends {
+            self.purge(ledger);
+            self.hold(process);
+        } else {
             self.set(flag::ENDING, false);
         }
         ends

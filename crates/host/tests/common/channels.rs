@@ -14,7 +14,8 @@ pub fn open(client: &Client) -> Segment {
 
 /// A connection between two peers that has carried so many bytes of each; gives its page.
 pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
-    let page = segment.claim(1, Owner::new(peers[0], Use::Channel)).expect("room").page;
+    let head = segment.claim_head(Owner::new(peers[0], Use::Channel)).expect("room");
+    let page = head.page();
     segment.clear(page);
     let channel = Channel::at(segment, page);
     for (side, (&peer, &carried)) in (0..).zip(peers.iter().zip(&carried)) {
@@ -25,7 +26,7 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
         channel.direction(side).tail().store(carried, Relaxed);
     }
     channel.magic().store(MAGIC, Relaxed);
-    assert!(segment.head(page).is_some_and(|head| segment.settle(head)));
+    assert!(segment.settle(head).is_some());
     page
 }
 
