@@ -681,20 +681,21 @@ impl<'a> Endpoint<'a> {
             }
             Want::Waiter { page, bit } => {
                 if !waiter::ring(self.attachment, page, bit, Some(self.slot())) {
-                    self.wake_unrung();
+                    self.cannot_ring();
+                    self.wake_by_token();
                 }
             }
             Want::Nothing | Want::Closed | Want::Promised(_) => {}
         }
     }
 
-    /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it is told to ask for tokens from now on. In ring phase, under the send lock.
+    /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it is told to ask for tokens from now on: in whatever phase, as a reader that
+    /// never writes has no other.
     #[cold]
-    fn wake_unrung(self) {
+    fn cannot_ring(self) {
         if self.attachment.bells.is_none() && self.attachment.settings.deaf == 0 {
             self.outgoing().mute().store(1, SeqCst);
         }
-        self.wake_by_token();
     }
 
     /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's is, so that it is counted. In ring phase, under the send lock.
@@ -897,9 +898,10 @@ impl<'a> Endpoint<'a> {
                 if let Want::Waiter { page, bit } = park::claim_waiter(word)
                     && !waiter::ring(self.attachment, page, bit, Some(self.slot()))
                 {
+                    self.cannot_ring();
                     let Ok(_held) = self.send_lock_unless_interrupted() else { return };
                     if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
-                        self.wake_unrung();
+                        self.wake_by_token();
                     }
                 }
             }
