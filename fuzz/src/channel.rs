@@ -127,7 +127,7 @@ pub fn target(bytes: &[u8]) {
     }
     drop(sockets);
     for end in ends {
-        finish::forget(&stage.attachment, end.slot());
+        finish::forget(&stage.attachment, end.slot(), end.slot().cookie.load(Relaxed));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::attach::Attachment;
 use crate::kernel;
 use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Reason, Slot, Stage, flag};
+use crate::ledger::{Reason, Slot, Stage, TAKEN, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
 use ginnel_region::{Extent, Head, PAGE, Use, sys};
@@ -171,9 +171,9 @@ impl Endpoint<'_> {
     }
 }
 
-/// After the kernel's close of the last descriptor: the slot and this side of the channel are free.
-pub fn forget(attachment: &Attachment, slot: &Slot) {
-    if !slot.is_held_by(attachment.me()) || !slot.seize(slot.cookie.load(Acquire), attachment.ticket()) {
+/// After the kernel's close of the last descriptor: the slot and this side of the channel are free. `cookie`: the socket's, as whose the slot was [ended](Slot::end).
+pub fn forget(attachment: &Attachment, slot: &Slot, cookie: u64) {
+    if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.ticket()) {
         return;
     }
     if slot.channel.load(Relaxed) != 0 || slot.left.load(Relaxed) != 0 {

@@ -242,7 +242,7 @@ impl Ledger {
         }
         let start = hash(cookie);
         let stripe = self.header().stripes.get(start as usize % STRIPES)?;
-        let _held = stripe.lock(self, me);
+        let _held = stripe.lock_unless_interrupted(self, me).ok()?;
         if let Some(slot) = self.find(cookie) {
             return Some((slot, false));
         }

@@ -9,7 +9,6 @@ use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
 use ginnel_region::{Head, PAGE, Use, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::fence;
 
 /// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
 const GRACE: u64 = 1000;
@@ -29,7 +28,8 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     let mut living = Living::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
-        if dead(attachment, &mut living, slot) && seize_dead(attachment, slot, cookie) {
+        if cookie < TAKEN && dead(attachment, &mut living, slot) && slot.seize_dead(&attachment.ledger, cookie, attachment.ticket())
+        {
             bury(attachment, slot);
             freed += 1;
         }
@@ -124,24 +124,10 @@ fn dead(attachment: &Attachment, living: &mut Living, slot: &Slot) -> bool {
             slot.dead_since.store(now.max(1), Relaxed);
             false
         }
+        // A child that is to hold it may be long about saying so.
+        since if slot.forking.load(Relaxed) != 0 => now.saturating_sub(since) >= 30 * GRACE,
         since => now.saturating_sub(since) >= GRACE,
     }
-}
-
-/// Takes a slot whose holders are dead for burial: nobody has taken it up in the meantime.
-fn seize_dead(attachment: &Attachment, slot: &Slot, cookie: u64) -> bool {
-    if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.ticket()) {
-        return false;
-    }
-    // Who takes it up looks at the cookie afterwards ([`Slot::take_up`]).
-    fence(SeqCst);
-    let held =
-        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && attachment.ledger.alive(holder - 1));
-    if held {
-        slot.dead_since.store(0, Relaxed);
-        slot.give_back(cookie);
-    }
-    !held
 }
 
 fn bury(attachment: &Attachment, slot: &Slot) {
@@ -196,16 +182,14 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
         if released() & 1 << side != 0 {
             continue;
         }
-        let owner = channel.owner(side).load(Relaxed);
-        let (member, index) = ((owner >> 32) as u16, owner as u32);
-        let generation = channel.generation(side).load(Relaxed);
-        // A side that nobody signed yet is as alive as the other one.
-        let (member, index, generation) = if generation == 0 {
-            let other = channel.owner(1 - side).load(Relaxed);
-            ((other >> 32) as u16, other as u32, channel.generation(1 - side).load(Relaxed))
-        } else {
-            (member, index, generation)
+        let signature = |side| {
+            let generation = channel.generation(side).load(Acquire);
+            (generation, channel.owner(side).load(Relaxed))
         };
+        // A side that nobody signed yet is as alive as the other one.
+        let (generation, owner) =
+            Some(signature(side)).filter(|(generation, _)| *generation != 0).unwrap_or_else(|| signature(1 - side));
+        let (member, index) = ((owner >> 32) as u16, owner as u32);
         let gone = if member == attachment.member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {

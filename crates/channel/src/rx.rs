@@ -174,11 +174,13 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Takes the receive lock; what a dead holder left half done is made whole.
+    #[inline(always)]
     pub(crate) fn receive_lock(self) -> Held<'a> {
         self.made_whole_rx(self.slot().rx.lock.lock(&self.attachment.ledger, self.ticket()))
     }
 
     /// The same, for calls of signal handlers.
+    #[inline(always)]
     fn receive_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
         let held = self.slot().rx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
         Ok(self.made_whole_rx(held))
@@ -556,13 +558,15 @@ impl<'a> Endpoint<'a> {
         }
         // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another thread has the lock for microseconds; this very thread for ever, where it
         // was interrupted in a send.
-        let held = (0..20).find_map(|_| {
-            self.slot().tx.lock.try_lock(self.ticket()).or_else(|| {
-                let _ = kernel::poll(-1, 0, 1);
-                None
-            })
-        });
-        let Some(held) = held else { return Take::End };
+        let mut tries = 0;
+        let held = loop {
+            match self.slot().tx.lock.try_lock(self.ticket()) {
+                Some(held) => break held,
+                None if tries == 20 => return Take::End,
+                None => drop(kernel::poll(-1, 0, 1)),
+            }
+            tries += 1;
+        };
         if !self.tx_in_ring() || self.slot().has(flag::TX_SHUT) {
             // Another thread went back to TCP meanwhile: a token would be data there.
             return Take::End;

@@ -187,6 +187,7 @@ impl<'a> Endpoint<'a> {
         let rings = segment
             .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page()) })
             .inspect_err(|_| _ = segment.release_head(head))?;
+        segment.still(head)?;
         let channel = Channel::at(segment, head.page());
         for side in [0u8, 1] {
             let direction = channel.direction(side);
@@ -206,7 +207,8 @@ impl<'a> Endpoint<'a> {
     fn sign(self, channel: Channel<'_>, side: u8) {
         let index = self.index();
         channel.owner(side).store(u64::from(self.attachment.member) << 32 | u64::from(index), Relaxed);
-        channel.generation(side).store(self.slot().generation.load(Relaxed), Relaxed);
+        // Whoever sees it sees the owner too.
+        channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
         channel.service(side).store(u64::from(self.attachment.service_page()), Relaxed);
     }
 
@@ -229,14 +231,13 @@ impl<'a> Endpoint<'a> {
         }
         let (page, nonce) = entry.offer();
         let channel = Channel::at(segment, page);
-        let sound = segment.owner(page).is_some_and(|owner| owner.kind == Use::Channel)
-            && nonce == slot.nonce.load(Relaxed)
-            && channel.magic().load(Acquire) == MAGIC
-            && channel.nonce(1).load(Relaxed) == nonce;
-        if !sound {
+        let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && head.was_made());
+        let sound =
+            nonce == slot.nonce.load(Relaxed) && channel.magic().load(Acquire) == MAGIC && channel.nonce(1).load(Relaxed) == nonce;
+        let Some(head) = head.filter(|_| sound) else {
             entry.free();
             return self.start_over();
-        }
+        };
         slot.channel.store(page, Relaxed);
         slot.segment.store(segment.id(), Relaxed);
         slot.set(flag::SIDE_ONE, true);
@@ -244,6 +245,11 @@ impl<'a> Endpoint<'a> {
         if self.adopt_rings(channel).is_err() {
             entry.free();
             return slot.make_plain(Reason::Corrupt);
+        }
+        // Stopped for so long that its maker has gone: the page may be another's.
+        if segment.still(head).is_err() {
+            entry.free();
+            return self.start_over();
         }
         self.sign(channel, 1);
         slot.attempts.store(0, Relaxed);

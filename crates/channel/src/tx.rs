@@ -116,11 +116,13 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Takes the send lock; what a dead holder left half done is made whole.
+    #[inline(always)]
     pub(crate) fn send_lock(self) -> Held<'a> {
         self.made_whole(self.slot().tx.lock.lock(&self.attachment.ledger, self.ticket()))
     }
 
     /// The same, for calls of signal handlers.
+    #[inline(always)]
     fn send_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
         let held = self.slot().tx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
         Ok(self.made_whole(held))

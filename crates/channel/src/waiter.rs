@@ -45,10 +45,15 @@ fn page_word(segment: &Segment, page: u32, offset: u64) -> &AtomicU64 {
     segment.word(u64::from(page) * PAGE + offset)
 }
 
-/// The last of making a waiter: says whose it is. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
-fn made(attachment: &Attachment, segment: &Segment, head: Head) -> bool {
-    page_word(segment, head.page(), 16).store(u64::from(attachment.me()) + 1, Ordering::Release);
-    segment.settle(head).is_some()
+/// The last of making a waiter: says whose it is, and how it is woken. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
+fn made(attachment: &Attachment, segment: &Segment, head: Head, fifo: u64, bell: u64) -> bool {
+    segment.still(head).is_ok() && {
+        let word = |at| page_word(segment, head.page(), at);
+        word(8).store(fifo, Ordering::Relaxed);
+        word(DOORBELL).store(bell, Ordering::Relaxed);
+        word(16).store(u64::from(attachment.me()) + 1, Ordering::Release);
+        segment.settle(head).is_some()
+    }
 }
 
 impl Waiter {
@@ -85,13 +90,10 @@ impl Waiter {
         match opened {
             Ok(fifo) => {
                 let waiter = Self { page: head.page(), fifo: sys::move_high(fifo) };
-                let entered = joined.bells.as_ref().is_none_or(|bells| {
-                    page_word(segment, waiter.page, DOORBELL).store(BELL | u64::from(bells.vector()), Ordering::Relaxed);
-                    bells.enter(waiter)
-                });
                 attachment.own(waiter.fifo);
-                page_word(segment, waiter.page, 8).store(id, Ordering::Release);
-                if entered && made(attachment, segment, head) {
+                let entered = joined.bells.as_ref().is_none_or(|bells| bells.enter(waiter));
+                let bell = joined.bells.as_ref().map_or(0, |bells| BELL | u64::from(bells.vector()));
+                if entered && made(attachment, segment, head, id, bell) {
                     return Ok(waiter);
                 }
                 if let Some(bells) = joined.bells.as_ref().filter(|_| entered) {
@@ -124,8 +126,7 @@ impl Waiter {
         }
         attachment.own(file);
         let bell = BELL | u64::from(place.peer) << 16 | u64::from(vector);
-        page_word(segment, head.page(), DOORBELL).store(bell, Ordering::Relaxed);
-        if !made(attachment, segment, head) {
+        if !made(attachment, segment, head, 0, bell) {
             attachment.disown(file);
             return Err(Error::Full);
         }

@@ -148,7 +148,7 @@ impl Segment {
     /// [`Error::Full`] where no run of free pages is long enough, [`Error::NoMemory`] where the file system is full.
     pub fn claim(&self, pages: u32, owner: Owner) -> Result<Extent, Error> {
         let (extent, _) = self.find_free(pages, owner)?;
-        self.make_real(extent).inspect_err(|_| self.set_free(extent))?;
+        self.make_real(extent).inspect_err(|_| self.give_up(extent, owner))?;
         Ok(extent)
     }
 
@@ -160,7 +160,7 @@ impl Segment {
         let (extent, word) = self.find_free(1, owner)?;
         let head = Head { page: extent.page, word, owner: Owner { tag: Some(extent.page), ..owner } };
         self.make_real(extent).inspect_err(|_| _ = self.release_head(head))?;
-        Ok(head)
+        self.still(head)
     }
 
     /// The claimed pages, and the last one's word.
@@ -183,7 +183,7 @@ impl Segment {
                 last = owner.word(first, old);
                 // Acquire pairs with the Release store that freed the page.
                 if old & USED != 0 || word.compare_exchange(old, last, AcqRel, Relaxed).is_err() {
-                    self.set_free(Extent { page: first, pages: taken });
+                    self.give_up(Extent { page: first, pages: taken }, owner);
                     first += taken + 1;
                     continue 'run;
                 }
@@ -208,10 +208,15 @@ impl Segment {
         }
     }
 
-    fn set_free(&self, extent: Extent) {
+    /// Frees what was just claimed for `owner`, and is not somebody else's by now.
+    fn give_up(&self, extent: Extent, owner: Owner) {
+        let owner = Owner { tag: Some(owner.tag.unwrap_or(extent.page)), ..owner };
         for page in extent.page..extent.page + extent.pages {
             let word = self.owner_word(page);
-            word.store(freed(word.load(Relaxed)), Release);
+            let old = word.load(Relaxed);
+            if Owner::of(old) == Some(owner) {
+                let _ = word.compare_exchange(old, freed(old), Release, Relaxed);
+            }
         }
     }
 
@@ -222,6 +227,14 @@ impl Segment {
         let word = (first..end).contains(&page).then(|| self.owner_word(page).load(Acquire))?;
         let owner = Owner::of(word).filter(|owner| owner.kind != Use::Ring && owner.tag == Some(page))?;
         Some(Head { page, word, owner })
+    }
+
+    /// Is a head still what it was when it was seen? To be asked before writing to its page, after what may have taken seconds.
+    ///
+    /// # Errors
+    /// [`Error::Full`]: it was thought abandoned, and is somebody else's.
+    pub fn still(&self, head: Head) -> Result<Head, Error> {
+        if self.head(head.page) == Some(head) { Ok(head) } else { Err(Error::Full) }
     }
 
     fn step(&self, head: Head, word: u64) -> Option<Head> {

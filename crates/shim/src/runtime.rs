@@ -216,17 +216,11 @@ fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slo
         if slot.holder_count() > 4 {
             slot.purge(&attachment.ledger);
         }
-        let before = slot.is_held_by(me);
-        match slot.take_up(me) {
-            Some(held) if slot.cookie.load(Ordering::Acquire) == cookie => return held.then_some((slot, new)),
-            // It was freed meanwhile, and is another socket's; or is looked at by somebody who took its holders for dead, and sees in a moment that they are not.
-            Some(_) if !before => {
-                slot.let_go(me);
-                let _ = kernel::poll(-1, 0, 1);
-            }
-            // Another process closes what it takes for the last descriptor: the slot is free in a moment, or the socket's for good.
-            _ => drop(kernel::poll(-1, 0, 1)),
+        if let Some(held) = slot.take_up(me, cookie) {
+            return held.then_some((slot, new));
         }
+        // Another process closes what it takes for the last descriptor: the slot is free in a moment, or the socket's for good.
+        let _ = kernel::poll(-1, 0, 1);
         if sys::monotonic_ns() > end {
             return None;
         }
@@ -280,34 +274,43 @@ fn guess_connected(fd: c_int) -> bool {
     whole && info.acked + in_flight == info.bytes_sent - info.bytes_retransmitted + 1
 }
 
-/// One descriptor of this process let go of `slot`; `fd` is still open. True if this was the last descriptor of the socket anywhere, as far as is known:
+/// A socket whose last descriptor is being closed: its slot, and its cookie.
+#[must_use]
+pub struct Ended {
+    index: u32,
+    cookie: u64,
+}
+
+/// One descriptor of this process let go of `slot`; `fd` is still open. `Some` if this was the last descriptor of the socket anywhere, as far as is known:
 /// then the close has been prepared, and [`ended`] is due after the kernel's close.
-pub fn let_go(fd: c_int, index: u32) -> bool {
-    let Some(endpoint) = endpoint(fd, index) else { return false };
+pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
+    let endpoint = endpoint(fd, index)?;
+    // While this process holds it.
+    let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
     let left = crate::service::unless_serving(index, || fds::unrefer(index, fd));
     if left > 0 {
-        return false;
+        return None;
     }
     crate::report::add(endpoint.slot());
     endpoint.slot().let_go(endpoint.me());
     if others_live(endpoint) || endpoint.slot().forking.load(Ordering::SeqCst) != 0 {
         endpoint.leave_options();
-        return false;
+        return None;
     }
     if endpoint.slot().has(flag::SPAWNED) {
         // Somebody else may have it, without having said so yet: it is left to the kernel as it is. What is still in a ring is theirs to read, and a close here would reset
         // it; where nobody has it, the slot is found without a holder.
-        if !endpoint.detach(Reason::HandedOver, 1_000_000_000) {
-            return false;
+        if !endpoint.detach(Reason::HandedOver, 500_000_000) {
+            return None;
         }
     }
-    if !endpoint.slot().end(&endpoint.attachment.ledger, endpoint.me()) {
+    if !endpoint.slot().end(&endpoint.attachment.ledger, endpoint.me(), cookie) {
         // Whoever was to have it has come meanwhile.
         endpoint.leave_options();
-        return false;
+        return None;
     }
     endpoint.finish();
-    true
+    Some(Ended { index, cookie })
 }
 
 /// Does another process that holds the socket live?
@@ -322,9 +325,9 @@ pub fn others_live(endpoint: Endpoint<'_>) -> bool {
 }
 
 /// After the kernel's close of the last descriptor.
-pub fn ended(index: u32) {
+pub fn ended(ended: &Ended) {
     if let Some(attachment) = attachment() {
-        finish::forget(attachment, attachment.ledger.slot(index));
+        finish::forget(attachment, attachment.ledger.slot(ended.index), ended.cookie);
     }
 }
 

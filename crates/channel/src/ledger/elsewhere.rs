@@ -1,5 +1,5 @@
 //! Frames that another thread left, as in [`super::left`]. Where that thread is now the kernel tells, if it sleeps (`/proc/self/task/TID/syscall`, proc(5)): above the frame on the
-//! same stack, it has left it. No memory is taken but the stack's.
+//! same stack, it has left it. A thread that has ended is not known. No memory is taken but the stack's.
 
 use super::left::{GRAIN, address};
 use ginnel_region::sys;
@@ -7,12 +7,17 @@ use std::ffi::CStr;
 use std::io::Write;
 use std::ops::Range;
 
-/// A thread that sleeps: its number, and what the kernel says of its call.
+/// A thread that sleeps: its number, its call's, its stack pointer and program counter.
 #[derive(PartialEq, Eq)]
 struct Sleeper {
     thread: u32,
-    call: [u8; 256],
+    call: u32,
+    pointer: u64,
+    counter: u64,
 }
+
+/// So far above a place the frame that it is in may still begin, bytes.
+const NEAR: u64 = 512;
 
 /// Was the frame at `place` (see [`super::left::here`]) another thread's, which has left it? False where that cannot be told.
 #[cold]
@@ -43,9 +48,10 @@ fn sleeper_above(place: u64) -> Option<Sleeper> {
     let tasks = sys::openat(libc::AT_FDCWD, c"/proc/self/task", libc::O_RDONLY | libc::O_DIRECTORY, 0).ok()?;
     let (mut found, mut others) = (None, false);
     sys::each_entry(tasks, |name| {
-        let Some((pointer, sleeper)) = asleep(tasks, name) else { return };
+        let Some(sleeper) = asleep(tasks, name) else { return };
+        let pointer = sleeper.pointer;
         if let Some((_, address)) = stacks.iter().flatten().find(|(stack, _)| stack.contains(&pointer)) {
-            others |= found.is_some() || pointer < address + (1 << GRAIN);
+            others |= found.is_some() || pointer < address + (1 << GRAIN) + NEAR;
             found = Some(sleeper);
         }
     });
@@ -53,17 +59,18 @@ fn sleeper_above(place: u64) -> Option<Sleeper> {
     found.filter(|_| !others)
 }
 
-/// Where on its stack a thread sleeps.
-fn asleep(tasks: i32, name: &CStr) -> Option<(u64, Sleeper)> {
+/// A thread in a system call.
+fn asleep(tasks: i32, name: &CStr) -> Option<Sleeper> {
     let thread = name.to_str().ok()?.parse().ok()?;
     let mut path = [0u8; 32];
     write!(&mut path[..31], "{thread}/syscall").ok()?;
     let mut call = [0u8; 256];
     read(tasks, CStr::from_bytes_until_nul(&path).ok()?, &mut call)?;
-    // The call and its arguments, the stack pointer, the program counter; "running" of one that does not sleep.
-    let text = std::str::from_utf8(&call).ok()?;
-    let pointer = text.split_ascii_whitespace().filter(|field| field.starts_with("0x")).rev().nth(1)?;
-    Some((u64::from_str_radix(pointer.strip_prefix("0x")?, 16).ok()?, Sleeper { thread, call }))
+    // The call and its six arguments, the stack pointer, the program counter; "running" of one that does not sleep, and -1 for the call of one that waits for a page.
+    let mut fields = CStr::from_bytes_until_nul(&call).ok()?.to_str().ok()?.split_ascii_whitespace();
+    let call = fields.next()?.parse().ok()?;
+    let mut number = fields.skip(6).map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());
+    Some(Sleeper { thread, call, pointer: number.next()??, counter: number.next()?? })
 }
 
 fn read(directory: i32, path: &CStr, buffer: &mut [u8]) -> Option<usize> {

@@ -15,7 +15,7 @@ pub const GRAIN: u32 = 8;
 const KNOWN: u32 = 31;
 
 /// Where on its stack this thread is.
-#[inline]
+#[inline(always)]
 pub fn here() -> u64 {
     let local = MaybeUninit::<u8>::uninit();
     local.as_ptr() as u64
@@ -70,14 +70,19 @@ fn handler_between(range: Range<u64>) -> bool {
     const STATE: u64 = 232;
     const MARK_AT: u64 = 464;
     const MARK: u64 = 0x4650_5853;
-    let restorers: Vec<u64> = (1..=64).filter_map(sys::signal_action).map(|action| action.restorer).filter(|&at| at != 0).collect();
+    let mut restorers = [0; 64];
+    for (restorer, signal) in restorers.iter_mut().zip(1..) {
+        *restorer = sys::signal_action(signal).map_or(0, |action| action.restorer);
+    }
     // SAFETY: only for places in `range`, which is this thread's stack above where it is now.
     let read = |at: u64| range.contains(&at).then(|| unsafe { std::ptr::read_volatile((at & !7) as *const u64) });
     let is_frame = |at: u64| {
         let pointer = read(at + POINTER).is_some_and(|pointer| pointer > at && pointer <= range.end);
         pointer && read(at + STATE).and_then(|state| read(state + MARK_AT)).is_some_and(|mark| mark & 0xffff_ffff == MARK)
     };
-    (range.start & !7..range.end & !7).step_by(8).any(|at| read(at).is_some_and(|word| restorers.contains(&word)) && is_frame(at))
+    (range.start & !7..range.end & !7)
+        .step_by(8)
+        .any(|at| read(at).is_some_and(|word| word != 0 && restorers.contains(&word)) && is_frame(at))
 }
 
 /// No stack is larger, bytes.

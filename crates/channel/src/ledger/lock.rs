@@ -27,8 +27,8 @@ pub struct Interrupted;
 /// Bits of a lock word that say who holds it.
 const TICKET: u32 = 33;
 
-/// What `me` puts into a lock that it takes here.
-#[inline]
+/// What `me` puts into a lock that it takes here: in the frame of whoever works under it, as all in between is inlined.
+#[inline(always)]
 fn word(me: u32) -> u64 {
     (u64::from(me) + 1) | ((left::here() >> left::GRAIN) << TICKET)
 }
@@ -49,14 +49,19 @@ impl Drop for Held<'_> {
 
 impl Lock {
     /// Takes the lock if nobody has it. `me`: this process's ticket.
-    #[inline]
+    #[inline(always)]
     pub fn try_lock(&self, me: u32) -> Option<Held<'_>> {
-        let free = self.0.compare_exchange(0, word(me), Ordering::Acquire, Ordering::Relaxed);
+        self.take(word(me))
+    }
+
+    #[inline(always)]
+    fn take(&self, word: u64) -> Option<Held<'_>> {
+        let free = self.0.compare_exchange(0, word, Ordering::Acquire, Ordering::Relaxed);
         free.ok().map(|_| Held { lock: self, taken_over: false })
     }
 
     /// Takes the lock, waiting while another thread or process works under it.
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, ledger: &Ledger, me: u32) -> Held<'_> {
         loop {
             if let Ok(held) = self.lock_unless_interrupted(ledger, me) {
@@ -69,11 +74,12 @@ impl Lock {
     ///
     /// # Errors
     /// The work under the lock is this very thread's, and waits for the handler.
-    #[inline]
+    #[inline(always)]
     pub fn lock_unless_interrupted(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
-        match self.try_lock(me) {
+        let word = word(me);
+        match self.take(word) {
             Some(held) => Ok(held),
-            None => self.lock_contended(ledger, me),
+            None => self.lock_contended(ledger, word),
         }
     }
 
@@ -103,13 +109,13 @@ impl Lock {
     }
 
     #[cold]
-    fn lock_contended(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
+    fn lock_contended(&self, ledger: &Ledger, word: u64) -> Result<Held<'_>, Interrupted> {
         let mut round = 0u32;
         loop {
             for _ in 0..50 {
                 std::hint::spin_loop();
                 if self.0.load(Ordering::Relaxed) == 0
-                    && let Some(held) = self.try_lock(me)
+                    && let Some(held) = self.take(word)
                 {
                     return Ok(held);
                 }
@@ -117,7 +123,7 @@ impl Lock {
             round = round.saturating_add(1);
             if round > LONG && round.is_multiple_of(16) {
                 let seen = self.0.load(Ordering::Relaxed);
-                let gone = match holder(seen) == u64::from(me) + 1 {
+                let gone = match holder(seen) == holder(word) {
                     true => match left::frame(seen >> TICKET) {
                         Frame::Interrupted => return Err(Interrupted),
                         Frame::Left => true,
@@ -125,7 +131,7 @@ impl Lock {
                     },
                     false => is_dead(ledger, seen),
                 };
-                if gone && self.0.compare_exchange(seen, word(me), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if gone && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(Held { lock: self, taken_over: true });
                 }
             }

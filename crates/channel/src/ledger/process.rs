@@ -1,6 +1,6 @@
 //! The processes that use a ledger.
 
-use super::{Ledger, PROCESSES};
+use super::{Ledger, PROCESSES, flag};
 use ginnel_region::{PAGE, sys};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -163,9 +163,7 @@ impl Ledger {
 
     /// Takes the lock of this process's entry. It lasts as long as this process's memory: neither a fork child has it, nor the program after an exec.
     fn lock_entry(&self, index: u32) -> bool {
-        let this = u64::from(sys::pid()) << 32 | (u64::from(index) + 1);
-        if LOCKED.load(Ordering::Relaxed) == this {
-            // This process entered before, for another segment.
+        if has_entered(index) {
             return true;
         }
         let Some(fd) = self.reopen(libc::O_RDWR) else { return false };
@@ -180,7 +178,7 @@ impl Ledger {
         });
         sys::close(fd);
         if locked {
-            LOCKED.store(this, Ordering::Relaxed);
+            LOCKED.store(mark(index), Ordering::Relaxed);
         }
         locked
     }
@@ -202,7 +200,8 @@ impl Ledger {
         };
         let start = pid % PROCESSES;
         let order = || (0..PROCESSES).map(move |step| (start + step) % PROCESSES);
-        let index = order().take(64).find(|&index| own(self.process(index))).or_else(|| {
+        let before = order().take(64).find(|&index| own(self.process(index)));
+        let index = before.or_else(|| {
             order().find(|&index| {
                 let entry = self.process(index);
                 let seen = entry.pid.load(Ordering::Acquire);
@@ -215,6 +214,7 @@ impl Ledger {
                 free && entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
         })?;
+        let again = has_entered(index);
         let entry = self.process(index);
         entry.namespace.store(namespace, Ordering::Relaxed);
         entry.started.store(started, Ordering::Relaxed);
@@ -223,7 +223,15 @@ impl Ledger {
         entry.set(ProcessFlags::Locked, self.lock_entry(index));
         entry.joined.store(0, Ordering::Relaxed);
         entry.service.store(0, Ordering::Relaxed);
-        entry.image.fetch_add(1, Ordering::Relaxed);
+        if !again {
+            entry.image.fetch_add(1, Ordering::Relaxed);
+        }
+        if !again && before.is_some() {
+            // What the program before was about to end when it became this one.
+            for slot in self.slots().filter(|slot| slot.has(flag::ENDING)) {
+                slot.let_go(index);
+            }
+        }
         entry.reason.store(0, Ordering::Relaxed);
         let name = comm();
         for (word, bytes) in entry.name.iter().zip(name.chunks_exact(8)) {
@@ -235,6 +243,16 @@ impl Ledger {
     fn names_holder(&self, index: u32) -> bool {
         self.slots().any(|slot| slot.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == index + 1))
     }
+}
+
+/// What [`LOCKED`] is where this process holds the lock of that entry.
+fn mark(index: u32) -> u64 {
+    u64::from(sys::pid()) << 32 | (u64::from(index) + 1)
+}
+
+/// Did this process enter before, for another segment?
+fn has_entered(index: u32) -> bool {
+    LOCKED.load(Ordering::Relaxed) == mark(index)
 }
 
 /// This process's number and, plus one, the entry whose lock it holds; 0: none.

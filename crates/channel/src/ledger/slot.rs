@@ -1,6 +1,7 @@
 //! One socket's slot in the ledger.
 
 use super::Lock;
+use crate::kernel;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -400,16 +401,11 @@ const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, co
 pub const TAKEN: u64 = 1 << 63;
 
 impl Slot {
-    /// Makes a slot with this cookie (0: a free one; with [`TAKEN`]: from a process that died) the caller's alone. The lock of a stripe does not: it may guard other sockets than
+    /// Makes a slot with this cookie (0: a free one; with [`TAKEN`]: of a process that died) the caller's alone. The lock of a stripe does not: it may guard other sockets than
     /// those whose places are the same. `me`: this process's ticket.
     #[must_use]
     pub fn seize(&self, cookie: u64, me: u32) -> bool {
         self.cookie.compare_exchange(cookie, TAKEN | u64::from(me), Ordering::SeqCst, Ordering::Relaxed).is_ok()
-    }
-
-    /// Gives a slot back to the socket from which it was [seized](Self::seize).
-    pub(crate) fn give_back(&self, cookie: u64) {
-        self.cookie.store(cookie, Ordering::Release);
     }
 
     /// Is it a socket's?
@@ -512,10 +508,11 @@ impl Slot {
 
     /// Adds a holder; `false` where there is no room.
     pub fn hold(&self, process: u32) -> bool {
-        if self.is_held_by(process) {
-            return true;
-        }
-        self.holders.iter().any(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        self.is_held_by(process) || self.add(process).is_some()
+    }
+
+    fn add(&self, process: u32) -> Option<&AtomicU32> {
+        self.holders.iter().find(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
     /// Is this process among its holders?
@@ -523,37 +520,73 @@ impl Slot {
         self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1)
     }
 
-    /// [`Self::hold`] by a process that has come to the socket by itself. `None`: its last descriptor is being closed, as far as who closes it knew; look again.
-    pub fn take_up(&self, process: u32) -> Option<bool> {
-        if self.is_held_by(process) {
-            return (!self.has(flag::ENDING)).then_some(true);
-        }
-        let held = self.hold(process);
-        // One of the two sees the other: here, and in `end`.
+    /// [`Self::hold`] by a process that has come to the socket with this cookie by itself. `None`: it is another's by now, or its last descriptor is being closed, as far as who closes
+    /// it knew; look again.
+    pub fn take_up(&self, process: u32, cookie: u64) -> Option<bool> {
+        let held = self.is_held_by(process);
+        let added = if held { None } else { self.add(process) };
+        // One of the two sees the other: here, and in `end` and `seize_dead`.
         fence(Ordering::SeqCst);
-        if self.has(flag::ENDING) {
-            self.let_go(process);
+        if self.has(flag::ENDING) || self.cookie.load(Ordering::Acquire) != cookie {
+            // Only what was put there now: another thread may have taken it up for the socket that it is by now.
+            if let Some(place) = added {
+                let _ = place.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
             return None;
         }
-        Some(held)
+        Some(held || added.is_some())
     }
 
-    /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it, holds it so that nobody takes it for a dead one's. False where somebody has taken it up.
-    pub fn end(&self, ledger: &super::Ledger, process: u32) -> bool {
-        self.set(flag::ENDING, true);
+    /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it, holds it so that nobody takes it for a dead one's. False where somebody has taken it up,
+    /// or ends it too.
+    #[must_use]
+    pub fn end(&self, ledger: &super::Ledger, process: u32, cookie: u64) -> bool {
+        for _ in 0..200 {
+            if self.flags.fetch_or(flag::ENDING, Ordering::SeqCst) & flag::ENDING == 0 {
+                self.dead_since.store(0, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                let ends = self.cookie.load(Ordering::Acquire) == cookie
+                    && !self.is_held(ledger)
+                    && self.forking.load(Ordering::SeqCst) == 0;
+                if ends {
+                    self.purge(ledger);
+                    self.hold(process);
+                } else {
+                    self.set(flag::ENDING, false);
+                }
+                return ends;
+            }
+            // Somebody ends it, and holds it in a moment; or sees in a moment that somebody held it just now, and would have been too late.
+            if self.is_held(ledger) || self.cookie.load(Ordering::Acquire) != cookie {
+                break;
+            }
+            let _ = kernel::poll(-1, 0, 1);
+        }
+        false
+    }
+
+    /// Takes a slot with this cookie whose holders have been seen dead for burial: nobody takes it up from here on. False where somebody has, or buries it too. `me`: this process's ticket.
+    #[must_use]
+    pub fn seize_dead(&self, ledger: &super::Ledger, cookie: u64, me: u32) -> bool {
+        let ended = self.flags.fetch_or(flag::ENDING, Ordering::SeqCst) & flag::ENDING != 0;
         fence(Ordering::SeqCst);
+        let seized = !self.is_held(ledger) && self.seize(cookie, me);
+        if !seized {
+            self.dead_since.store(0, Ordering::Relaxed);
+            if !ended {
+                self.set(flag::ENDING, false);
+            }
+        }
+        seized
+    }
+
+    /// Does any of its holders live?
+    pub fn is_held(&self, ledger: &super::Ledger) -> bool {
         let held = |holder: &AtomicU32| {
             let seen = holder.load(Ordering::Acquire);
             seen != 0 && ledger.alive(seen - 1)
         };
-        let ends = !self.holders.iter().any(held) && self.forking.load(Ordering::SeqCst) == 0;
-        if ends {
-            self.purge(ledger);
-            self.hold(process);
-        } else {
-            self.set(flag::ENDING, false);
-        }
-        ends
+        self.holders.iter().any(held)
     }
 
     /// Takes holders off that are dead.

@@ -1,7 +1,8 @@
 //! Descriptors: made, copied, replaced, closed.
 use super::Outcome;
 use crate::fds::{self, Entry};
-use crate::{next, runtime, service, sets, wait};
+use crate::runtime::{self, Ended};
+use crate::{next, service, sets, wait};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
@@ -107,20 +108,20 @@ fn close_endpoint(fd: c_int) -> Outcome<c_int> {
     // SAFETY: the program's own call.
     let closed = unsafe { next::close(fd) };
     let errno = next::errno();
-    if last {
-        runtime::ended(slot);
+    if let Some(last) = last {
+        runtime::ended(&last);
     }
     if closed < 0 { Outcome::Failed(errno) } else { Outcome::Done(closed) }
 }
 
-/// Lets go of an endpoint's descriptor. True if the socket ends with it.
-fn release(fd: c_int, slot: u32) -> bool {
+/// Lets go of an endpoint's descriptor. `Some` if the socket ends with it.
+fn release(fd: c_int, slot: u32) -> Option<Ended> {
     sets::closing(fd, Some(slot));
     part(fd, slot)
 }
 
 /// [`release`], except for the descriptor's places in epoll sets.
-pub fn part(fd: c_int, slot: u32) -> bool {
+pub fn part(fd: c_int, slot: u32) -> Option<Ended> {
     let last = runtime::let_go(fd, slot);
     if fds::count(slot) == 0 {
         service::forget(slot);
@@ -170,9 +171,9 @@ pub fn replacing(new: c_int) {
     match fds::get(new) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             fds::take(new);
-            if release(new, slot) {
+            if let Some(last) = release(new, slot) {
                 // The kernel closes it within the call; the endpoint is finished either way.
-                runtime::ended(slot);
+                runtime::ended(&last);
             }
         }
         Entry::Epoll(set) => {

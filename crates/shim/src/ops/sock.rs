@@ -36,8 +36,8 @@ pub fn disconnecting(fd: c_int) {
             }
             sets::disconnecting(fd, slot);
             fds::take(fd);
-            if super::fd::part(fd, slot) {
-                runtime::ended(slot);
+            if let Some(ended) = super::fd::part(fd, slot) {
+                runtime::ended(&ended);
             }
         }
         Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Plain => fds::set(fd, Entry::Unknown),
