@@ -18,19 +18,22 @@ fn debts() -> MutexGuard<'static, Debts> {
     DEBTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Cleans up on Ctrl-C, SIGTERM, SIGHUP and panics.
-pub fn install() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
-        eprintln!("\ninterrupted: cleaning up");
-        all();
-        std::process::exit(130);
-    })?;
+/// Cleans up on panics; on Ctrl-C, SIGTERM and SIGHUP does what the caller says: clean up and leave ([`leave`]), or stop soon.
+pub fn install(interrupted: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+    ctrlc::set_handler(interrupted)?;
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
         all();
     }));
     Ok(())
+}
+
+/// Cleans up and leaves as a shell expects of an interrupted program.
+pub fn leave() {
+    eprintln!("\ninterrupted: cleaning up");
+    all();
+    std::process::exit(130);
 }
 
 /// Remembers a command that undoes what the caller is about to do.

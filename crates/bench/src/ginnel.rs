@@ -9,8 +9,8 @@ use std::process::Command;
 /// The `ginnel` command.
 pub struct Ginnel {
     command: PathBuf,
-    /// Name of a segment that forces tokens, once made.
-    tokens: String,
+    /// Name of this bench's own segment, once made.
+    segment: String,
 }
 
 /// What the shims of one sample's processes reported at their exit (`GINNEL_REPORT`), added up.
@@ -51,26 +51,33 @@ impl Ginnel {
         }
         let command = given.unwrap_or_else(|| target.join("release/ginnel"));
         ensure!(command.exists(), "no {}: build it, or name it with --ginnel", command.display());
-        Ok(Self { command, tokens: String::new() })
+        Ok(Self { command, segment: String::new() })
     }
 
-    /// Makes a segment whose connections wake each other with tokens only; removed by [`cleanup::all`].
-    pub fn force_tokens(&mut self) -> Result<()> {
-        let name = format!("bench-tokens-{}", std::process::id());
+    /// The command in the folder of this program: where both are installed.
+    pub fn beside() -> Result<Self> {
+        let command = std::env::current_exe()?.with_file_name("ginnel");
+        ensure!(command.exists(), "no {}: ginnel and ginnel-bench belong into one folder", command.display());
+        Ok(Self { command, segment: String::new() })
+    }
+
+    /// Makes a segment for this bench alone, with these options of `ginnel segment create`; removed by [`cleanup::all`].
+    pub fn make_segment(&mut self, options: &[&str]) -> Result<()> {
+        let name = format!("bench-{}", std::process::id());
         let command = self.command.to_str().context("the path of ginnel is not UTF-8")?;
         cleanup::later([command, "segment", "remove", &name]);
-        let output = Command::new(command).args(["segment", "create", &name, "--tokens"]).output()?;
+        let output = Command::new(command).args(["segment", "create", &name]).args(options).output()?;
         ensure!(output.status.success(), "ginnel segment create: {}", String::from_utf8_lossy(&output.stderr).trim());
-        self.tokens = name;
+        self.segment = name;
         Ok(())
     }
 
-    /// The start of a command line that runs a program under Ginnel.
-    pub fn run(&self, tokens: bool) -> Result<Vec<&str>> {
+    /// The start of a command line that runs a program under Ginnel, in the default segment or in that of this bench.
+    pub fn run(&self, own_segment: bool) -> Result<Vec<&str>> {
         let mut line = vec![self.command.to_str().context("the path of ginnel is not UTF-8")?, "run"];
-        if tokens {
-            ensure!(!self.tokens.is_empty(), "no segment that forces tokens");
-            line.extend(["--segment", &self.tokens]);
+        if own_segment {
+            ensure!(!self.segment.is_empty(), "the segment of this bench was not made");
+            line.extend(["--segment", &self.segment]);
         }
         line.push("--");
         Ok(line)

@@ -1,12 +1,12 @@
 //! What the figures were measured on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 /// Description of the machine and the moment, kept beside every result.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model name of the first processor.
     pub cpu: String,

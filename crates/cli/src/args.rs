@@ -88,6 +88,11 @@ pub enum Command {
     Segment(Segment),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
+    /// Compare transports on this machine, as a report with charts
+    ///
+    /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help (docs/bench.md).
+    #[command(disable_help_flag = true)]
+    Bench(Bench),
     /// Print the manual page or completions
     #[command(hide = true)]
     Generate(Generate),
@@ -279,6 +284,14 @@ pub struct VmArgs {
     /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// `ginnel bench`
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What ginnel-bench understands
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 /// `ginnel generate`

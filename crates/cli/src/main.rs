@@ -11,6 +11,7 @@
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`vm`] | `ginnel vm` |
+//! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
 //! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
 //! would hand both on to the program.
@@ -20,6 +21,7 @@
 
 mod address;
 mod args;
+mod bench;
 mod detach;
 mod doctor;
 mod exec;
@@ -55,6 +57,7 @@ fn start() -> i32 {
     let mut wrong = false;
     let done = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args).map(|well| wrong = !well),
         Command::Top(args) => top::top(&args),

@@ -1,12 +1,12 @@
 //! Taking one sample: the command lines of a measure, run under a time limit, and what came out.
 
-use crate::child::{Process, TimedOut, Values};
-use crate::ginnel::{Ginnel, Report};
 use crate::guests::{self, Guests};
-use crate::network::Network;
 use crate::plan::{Carrier, Measure, Work};
 use crate::programs::Programs;
 use anyhow::{Context, Result, anyhow};
+use ginnel_bench::child::{Process, TimedOut, Values};
+use ginnel_bench::ginnel::{Ginnel, Report};
+use ginnel_bench::network::Network;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::Command;

@@ -4,13 +4,13 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const COMMON: &str = include_str!("../programs/common.h");
+const COMMON: &str = include_str!("../../programs/common.h");
 const SOURCES: [(&str, &str); 5] = [
-    ("pingpong", include_str!("../programs/pingpong.c")),
-    ("stream", include_str!("../programs/stream.c")),
-    ("idle", include_str!("../programs/idle.c")),
-    ("getter", include_str!("../programs/getter.c")),
-    ("references", include_str!("../programs/references.c")),
+    ("pingpong", include_str!("../../programs/pingpong.c")),
+    ("stream", include_str!("../../programs/stream.c")),
+    ("idle", include_str!("../../programs/idle.c")),
+    ("getter", include_str!("../../programs/getter.c")),
+    ("references", include_str!("../../programs/references.c")),
 ];
 
 /// The folder that holds the compiled programs.

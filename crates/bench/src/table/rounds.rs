@@ -3,10 +3,10 @@
 //! A sample during which the limit moved is discarded and taken again, a few times at most: the distance
 //! of the cores changes under a virtual machine, and other work comes and goes.
 
-use crate::machine::Load;
 use crate::measure::{Bench, Sample};
 use crate::plan::Measure;
-use crate::stats::moved;
+use ginnel_bench::machine::Load;
+use ginnel_bench::stats::moved;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 

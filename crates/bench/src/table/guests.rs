@@ -1,11 +1,11 @@
 //! Two virtual machines with Debian's own kernel, for the figures from guest to guest: one has the server, the other the client. Both are booted once, and all
 //! samples are taken in that boot.
 
-use crate::child::{TimedOut, Values, parse};
-use crate::ginnel::Report;
 use crate::plan::{Carrier, Work};
 use crate::programs::Programs;
 use anyhow::{Context, Result, bail, ensure};
+use ginnel_bench::child::{TimedOut, Values, parse};
+use ginnel_bench::ginnel::Report;
 use ginnel_guest::agent::Output;
 use ginnel_guest::bridge::Bridge;
 use ginnel_guest::daemon::Daemon;

@@ -1,10 +1,10 @@
 //! Figures made of samples, shown as a table and kept as JSON.
 
-use crate::machine::Machine;
 use crate::plan::{Against, Carrier, FIGURES, Figure, MEASURES, Measure, Target, Work};
 use crate::rounds::{Series, Taken};
-use crate::stats::Spread;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets::UTF8_FULL_CONDENSED};
+use ginnel_bench::machine::Machine;
+use ginnel_bench::stats::Spread;
 use serde::Serialize;
 
 /// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
@@ -284,8 +284,8 @@ pub fn needs(measures: &[&Measure], kind: impl Fn(Carrier) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ginnel::Report;
     use crate::measure::Sample;
+    use ginnel_bench::ginnel::Report;
 
     fn series(id: &'static str, values: &[f64], report: Option<Report>) -> Series {
         let taken = |(i, &value)| Taken {

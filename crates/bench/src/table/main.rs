@@ -6,25 +6,20 @@
 
 #![forbid(unsafe_code)]
 
-mod child;
-mod cleanup;
-mod ginnel;
 mod guests;
-mod machine;
 mod measure;
-mod network;
 mod plan;
 mod programs;
+mod results;
 mod rounds;
-mod stats;
-mod table;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use ginnel::Ginnel;
+use ginnel_bench::ginnel::Ginnel;
+use ginnel_bench::network::Network;
+use ginnel_bench::{cleanup, machine};
 use guests::Guests;
 use measure::Bench;
-use network::Network;
 use plan::{Carrier, FIGURES, Figure, MEASURES, Measure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,10 +69,10 @@ struct Options {
 fn main() -> Result<()> {
     let options = Options::parse();
     if options.list {
-        table::list();
+        results::list();
         return Ok(());
     }
-    cleanup::install()?;
+    cleanup::install(cleanup::leave)?;
     let done = measure(&options);
     cleanup::all();
     done
@@ -96,7 +91,7 @@ fn measure(options: &Options) -> Result<()> {
     let machine = machine::Machine::describe(&repository);
     let bench = prepare(options, &measures, &target, scratch.clone())?;
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
-    let results = table::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
+    let results = results::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
     results.print();
     if let Ok(guests) = &bench.guests {
         println!("{}.", guests.describe());
@@ -116,19 +111,19 @@ fn measure(options: &Options) -> Result<()> {
 fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: PathBuf) -> Result<Bench> {
     let mut ginnel = match options.no_ginnel {
         true => Err("left out by --no-ginnel".into()),
-        false if !table::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
+        false if !results::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
         false => Ginnel::find(options.ginnel.clone(), !options.no_build, target).map_err(|error| format!("{error:#}")),
     };
     let tokens = match &mut ginnel {
-        Ok(ginnel) if table::needs(measures, |carrier| carrier == Carrier::GinnelTokens) => {
-            ginnel.force_tokens().map_err(|error| format!("{error:#}"))
+        Ok(ginnel) if results::needs(measures, |carrier| carrier == Carrier::GinnelTokens) => {
+            ginnel.make_segment(&["--tokens"]).map_err(|error| format!("{error:#}"))
         }
         Ok(_) => Ok(()),
         Err(why) => Err(why.clone()),
     };
     let network = match options.no_veth {
         true => Err("left out by --no-veth".into()),
-        false if !table::needs(measures, Carrier::is_veth) => Err("not needed".into()),
+        false if !results::needs(measures, Carrier::is_veth) => Err("not needed".into()),
         false if !rustix::process::geteuid().is_root() => Err("network namespaces need root".into()),
         false => Network::build().map_err(|error| format!("{error:#}")),
     };

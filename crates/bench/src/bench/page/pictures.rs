@@ -1,0 +1,222 @@
+//! Which charts a report has.
+
+use super::chart::{Axis, Chart, Point, Scale, Series};
+use super::{bytes, si, time};
+use crate::args::{Pattern, Transport};
+use crate::cells::Cells;
+use crate::plan::Cell;
+use crate::record::{Recorded, Sample};
+use ginnel_bench::stats::Spread;
+
+/// A chart, with its place in the report.
+pub struct Picture {
+    /// Name of its file, without extension.
+    pub file: &'static str,
+    /// What is to be known about it.
+    pub words: &'static str,
+    /// The chart.
+    pub chart: Chart,
+}
+
+/// What a chart shows of each sample.
+struct View {
+    file: &'static str,
+    title: &'static str,
+    words: &'static str,
+    pattern: Pattern,
+    label: &'static str,
+    scale: Scale,
+    write: fn(f64) -> String,
+    what: fn(&Sample) -> Option<f64>,
+}
+
+const VIEWS: &[View] = &[
+    View {
+        file: "latency",
+        title: "Latency",
+        words: "Half a round trip, nothing between messages: whoever may spin does. Median of each round's medians; the band is from the least to the greatest round.",
+        pattern: Pattern::Latency,
+        label: "half a round trip",
+        scale: Scale::Log,
+        write: time,
+        what: |sample| sample.value,
+    },
+    View {
+        file: "latency-paused",
+        title: "Latency of a receiver that sleeps",
+        words: "The same with a millisecond between messages: every message wakes a sleeping process.",
+        pattern: Pattern::Paused,
+        label: "half a round trip",
+        scale: Scale::Log,
+        write: time,
+        what: |sample| sample.value,
+    },
+    View {
+        file: "bandwidth",
+        title: "Bandwidth in one direction",
+        words: "Writes of one size, measured where they arrive.",
+        pattern: Pattern::Stream,
+        label: "bytes a second",
+        scale: Scale::Linear,
+        write: |v| si(v, "B/s"),
+        what: |sample| sample.value,
+    },
+    View {
+        file: "message-rate",
+        title: "Small messages a second",
+        words: "The same run, counted in writes.",
+        pattern: Pattern::Stream,
+        label: "writes a second",
+        scale: Scale::Log,
+        write: |v| si(v, "/s"),
+        what: |sample| (sample.x <= 4096).then(|| Some(sample.value? / sample.x as f64))?,
+    },
+    View {
+        file: "bandwidth-both",
+        title: "Bandwidth in both directions at once",
+        words: "Both directions together; each end is one thread that writes and reads as it can.",
+        pattern: Pattern::Both,
+        label: "bytes a second",
+        scale: Scale::Linear,
+        write: |v| si(v, "B/s"),
+        what: |sample| sample.value,
+    },
+    View {
+        file: "cpu",
+        title: "CPU time for a GiB",
+        words: "Both ends together, in the stream in one direction. Spinning counts as CPU time.",
+        pattern: Pattern::Stream,
+        label: "CPU seconds a GiB",
+        scale: Scale::Log,
+        write: |v| time(v * 1e9),
+        what: Sample::cpu_per_gib,
+    },
+    View {
+        file: "connections",
+        title: "Many connections",
+        words: "A server with one epoll set; 64 B to and fro, 16 messages under way, each on another connection.",
+        pattern: Pattern::Many,
+        label: "exchanges a second",
+        scale: Scale::Log,
+        write: |v| si(v, "/s"),
+        what: |sample| sample.value,
+    },
+    View {
+        file: "pairs",
+        title: "Many pairs of processes",
+        words: "Ping-pong of 64 B by several pairs at once, together. Beyond the processors they take turns.",
+        pattern: Pattern::Pairs,
+        label: "exchanges a second",
+        scale: Scale::Log,
+        write: |v| si(v, "/s"),
+        what: |sample| sample.value,
+    },
+    View {
+        file: "rings",
+        title: "Size of the ring",
+        words: "A stream of 64 KiB writes through rings of one size (GINNEL_RING, GINNEL_RING_MAX).",
+        pattern: Pattern::Rings,
+        label: "bytes a second",
+        scale: Scale::Linear,
+        write: |v| si(v, "B/s"),
+        what: |sample| sample.value,
+    },
+];
+
+/// The charts that have something to show.
+pub fn of(runs: &[Recorded]) -> Vec<Picture> {
+    let cells: Vec<Cells> = runs.iter().map(Cells::of).collect();
+    let mut pictures: Vec<Picture> = VIEWS.iter().filter_map(|view| picture(view, runs, &cells)).collect();
+    if let Some(tails) = tails(runs, &cells) {
+        pictures.insert(pictures.len().min(1), tails);
+    }
+    pictures
+}
+
+fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
+    let mut series = Vec::new();
+    let mut marks = Vec::new();
+    for (number, (run, cells)) in runs.iter().zip(cells).enumerate() {
+        marks.extend(cells.xs(view.pattern));
+        for transport in cells.transports(view.pattern) {
+            let points = cells.xs(view.pattern).into_iter().filter_map(|x| {
+                let Spread { median, min, max } = cells.spread(Cell { pattern: view.pattern, transport, x }, view.what)?;
+                Some(Point { x: x as f64, y: median, low: min, high: max })
+            });
+            series.push(line(runs, run, number, transport, points.collect()));
+        }
+    }
+    series.retain(|series| !series.points.is_empty());
+    marks.sort_unstable();
+    marks.dedup();
+    let counted = matches!(view.pattern, Pattern::Many | Pattern::Pairs);
+    let x = Axis {
+        label: Cell::axis(view.pattern),
+        scale: Scale::Log,
+        write: if counted { |v| format!("{v}") } else { |v| bytes(v as usize) },
+        marks: marks.iter().map(|&x| x as f64).collect(),
+    };
+    let y = Axis { label: view.label, scale: view.scale, write: view.write, marks: Vec::new() };
+    // A single size has a table, not a line.
+    let drawn = !series.is_empty() && marks.len() > 1;
+    drawn.then(|| Picture { file: view.file, words: view.words, chart: Chart { title: view.title.into(), x, y, series } })
+}
+
+/// The distribution of the latency of small messages: share of messages that took longer, against time.
+fn tails(runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
+    let size = cells.first()?.xs(Pattern::Latency).into_iter().min_by_key(|x| x.abs_diff(64))?;
+    type Of = fn(&Sample) -> Option<f64>;
+    let quantiles: [(f64, Of); 6] = [
+        (0.5, |s| s.p50_ns),
+        (0.25, |s| s.p75_ns),
+        (0.1, |s| s.p90_ns),
+        (0.01, |s| s.p99_ns),
+        (0.001, |s| s.p999_ns),
+        (0.0001, |s| s.p9999_ns),
+    ];
+    let mut series = Vec::new();
+    for (number, (run, cells)) in runs.iter().zip(cells).enumerate() {
+        for transport in cells.transports(Pattern::Latency).into_iter().filter(|&transport| transport != Transport::Memory) {
+            let cell = Cell { pattern: Pattern::Latency, transport, x: size };
+            let points = quantiles.iter().filter_map(|&(share, what)| {
+                // So rare a message must have been seen ten times.
+                let Spread { median, min, max } =
+                    cells.spread(cell, |s| what(s).filter(|_| s.count.unwrap_or(0.0) * share >= 10.0))?;
+                Some(Point { x: 1.0 / share, y: median, low: min, high: max })
+            });
+            series.push(line(runs, run, number, transport, points.collect()));
+        }
+    }
+    series.retain(|series| !series.points.is_empty());
+    let x = Axis {
+        label: "quantile of messages",
+        scale: Scale::Log,
+        write: |v| format!("{} %", (100_000.0 * (1.0 - 1.0 / v)).round() / 1000.0),
+        marks: quantiles.iter().map(|(share, _)| 1.0 / share).collect(),
+    };
+    let y = Axis { label: "half a round trip", scale: Scale::Log, write: time, marks: Vec::new() };
+    (!series.is_empty()).then(|| Picture {
+        file: "latency-tails",
+        words: "How long all but the slowest took, for the message size nearest to 64 B. The right side is what the slowest one in ten thousand waits for.",
+        chart: Chart { title: format!("Tails of the latency, {}", bytes(size)), x, y, series },
+    })
+}
+
+fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, points: Vec<Point>) -> Series {
+    let name = if runs.len() > 1 { format!("{}: {}", run.run.name, words(transport)) } else { words(transport).into() };
+    Series { name, colour: transport as usize, run: number, points }
+}
+
+/// A transport in words.
+pub fn words(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Ginnel => "Ginnel",
+        Transport::GinnelVeth => "Ginnel, two namespaces",
+        Transport::Tcp => "TCP",
+        Transport::Veth => "TCP, two namespaces",
+        Transport::Unix => "Unix socket",
+        Transport::Pipes => "pipes",
+        Transport::Vsock => "vsock",
+        Transport::Memory => "memory (the limit)",
+    }
+}

@@ -1,0 +1,223 @@
+//! Taking one sample: both ends of a task as processes, under a time limit, and what they measured.
+
+use crate::args::{Pattern, Transport};
+use crate::conn::Address;
+use crate::plan::Cell;
+use crate::record::Sample;
+use crate::serve::Link;
+use anyhow::{Context, Result, anyhow, bail};
+use ginnel_bench::child::{Process, TimedOut, Values};
+use ginnel_bench::ginnel::{Ginnel, Report};
+use ginnel_bench::network::Network;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What is there to measure with. A part that could not be had holds the reason.
+pub struct Bench {
+    /// The `ginnel` command, with a segment of its own.
+    pub ginnel: Result<Ginnel, String>,
+    /// The two network namespaces.
+    pub network: Result<Network, String>,
+    /// The other machine, with --connect.
+    pub link: Option<Link>,
+    /// Folder for sockets, reports and error output.
+    pub scratch: PathBuf,
+    /// The processors that the two ends stay on.
+    pub cpus: Option<[usize; 2]>,
+    /// Seconds of a sample.
+    pub seconds: f64,
+}
+
+/// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
+const SHARE: f64 = 0.9;
+
+/// vsock(7): VMADDR_CID_LOCAL, the loopback.
+const VSOCK_LOCAL: u32 = 1;
+
+/// Starts one end: `ginnel-bench work TASK` behind what stands before it.
+pub fn start(name: &str, prefix: &[&str], task: &crate::work::Task, scratch: &Path, ring: Option<usize>) -> Result<Process> {
+    let program = std::env::current_exe()?;
+    let mut command = match prefix {
+        [] => Command::new(&program),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(&program);
+            command
+        }
+    };
+    command.arg("work").arg(serde_json::to_string(task)?).env_remove("LD_PRELOAD");
+    command.env("GINNEL_REPORT", scratch.join("report.jsonl"));
+    if let Some(bytes) = ring {
+        command.env("GINNEL_RING", bytes.to_string()).env("GINNEL_RING_MAX", bytes.to_string());
+    }
+    Process::start(name, command, &scratch.join(format!("{name}.err")), Instant::now() + patience(task.seconds))
+}
+
+/// Time limit of a process that measures for so many seconds.
+fn patience(seconds: f64) -> Duration {
+    Duration::from_secs_f64(20.0 + 3.0 * seconds)
+}
+
+impl Bench {
+    /// Takes one sample of a cell. Where both ends measured something, the one that received decides.
+    pub fn sample(&self, round: u32, cell: Cell) -> Sample {
+        let mut sample = Sample::of(round, cell);
+        match self.measured(cell) {
+            Ok((ends, report)) => {
+                sample.fill(&ends);
+                if let Some(report) = report {
+                    sample.ring_share = Some(report.share());
+                    sample.wakes = Some(report.wakes());
+                }
+                let moved = cell.pattern == Pattern::Connect || sample.ring_share.is_none_or(|share| share >= SHARE);
+                if cell.transport.is_ginnel() && !moved {
+                    sample.note =
+                        Some(format!("{:.0} % of its bytes stayed on TCP", 100.0 * (1.0 - sample.ring_share.unwrap_or(0.0))));
+                }
+                if sample.value.is_none() {
+                    sample.error = Some("it measured nothing".into());
+                }
+            }
+            Err(error) => sample.error = Some(format!("{error:#}")),
+        }
+        sample
+    }
+
+    /// Result lines of the server and the client of each pair, and what the shims reported.
+    fn measured(&self, cell: Cell) -> Result<(Vec<[Values; 2]>, Option<Report>)> {
+        let reports = self.scratch.join("report.jsonl");
+        let _ = std::fs::remove_file(&reports);
+        let end = |server: bool| self.cpus.map(|cpus| cpus[usize::from(!server)]);
+        if cell.transport == Transport::Memory {
+            let task = cell.task(false, "memory".into(), self.seconds, end(true));
+            let process = start("memory", &[], &task, &self.scratch, None)?;
+            return Ok((vec![[Values::new(), process.result()?]], None));
+        }
+        let mut running = Vec::new();
+        for pair in 0..cell.pairs() {
+            // Several pairs find their processors themselves.
+            let cpu = |server| if cell.pairs() > 1 { None } else { end(server) };
+            let task = cell.task(true, self.address(cell.transport, pair), self.seconds, cpu(true));
+            let server = match &self.link {
+                Some(link) => Server::There(link.start(cell.transport.is_ginnel(), task)?),
+                None => {
+                    let name = format!("server-{pair}");
+                    Server::Here(start(&name, &self.prefix(cell.transport, true)?, &task, &self.scratch, cell.ring())?)
+                }
+            };
+            let address = match &server {
+                Server::Here(process) => {
+                    let port = process.port().inspect_err(|error| self.explain(error, &[process]))?;
+                    self.address(cell.transport, pair).parse::<Address>()?.with_port(port.into())
+                }
+                Server::There(there) => there.address(),
+            };
+            let task = cell.task(false, address.to_string(), self.seconds, cpu(false));
+            let name = format!("client-{pair}");
+            let client = start(&name, &self.prefix(cell.transport, false)?, &task, &self.scratch, cell.ring())?;
+            running.push((server, client));
+        }
+        let mut ends = Vec::new();
+        for (server, client) in running {
+            let both: Vec<&Process> = [Some(&client), server.here()].into_iter().flatten().collect();
+            let theirs = client.result().inspect_err(|error| self.explain(error, &both))?;
+            let own = match &server {
+                Server::Here(process) => process.result().inspect_err(|error| self.explain(error, &both))?,
+                Server::There(there) => there.result()?,
+            };
+            ends.push([own, theirs]);
+        }
+        Ok((ends, cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten()))
+    }
+
+    fn address(&self, transport: Transport, pair: usize) -> String {
+        let place = |kind: &str| format!("{kind}:{}/{pair}", self.scratch.display());
+        match (transport, &self.link) {
+            (_, Some(_)) => "tcp:0.0.0.0:0".into(),
+            (Transport::Unix, _) => place("unix"),
+            (Transport::Pipes, _) => place("fifo"),
+            (Transport::Vsock, _) => format!("vsock:{VSOCK_LOCAL}:0"),
+            (transport, _) if transport.is_veth() => format!("tcp:{}:0", Network::SERVER),
+            _ => "tcp:127.0.0.1:0".into(),
+        }
+    }
+
+    /// What stands before the program: the namespace, then `ginnel run`.
+    fn prefix(&self, transport: Transport, server: bool) -> Result<Vec<&str>> {
+        let mut line = Vec::new();
+        if transport.is_veth() {
+            line.extend(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server));
+        }
+        if transport.is_ginnel() {
+            let ginnel = self.ginnel.as_ref().map_err(|why| anyhow!("{why}"))?;
+            line.extend(ginnel.run(self.link.is_none())?);
+        }
+        Ok(line)
+    }
+
+    /// Says where the processes hang, before they are killed.
+    fn explain(&self, error: &anyhow::Error, processes: &[&Process]) {
+        if error.is::<TimedOut>() {
+            eprintln!("\n{error}");
+            if let Ok(ginnel) = &self.ginnel {
+                eprintln!("{}", ginnel.status());
+            }
+            processes.iter().for_each(|process| eprintln!("{}", process.stacks()));
+        }
+    }
+}
+
+/// The server of a pair.
+enum Server {
+    Here(Process),
+    There(crate::serve::Far),
+}
+
+impl Server {
+    fn here(&self) -> Option<&Process> {
+        match self {
+            Self::Here(process) => Some(process),
+            Self::There(_) => None,
+        }
+    }
+}
+
+/// Prepares what the cells need; what cannot be had makes its cells fail, with the reason.
+pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -> Result<Bench> {
+    let any = |wanted: fn(Transport) -> bool| cells.iter().any(|cell| wanted(cell.transport));
+    let cores = std::thread::available_parallelism()?.get();
+    let cpus = match options.pin.0 {
+        Some(_) if cores < 2 => None,
+        Some(cpus) => {
+            if let Some(cpu) = cpus.iter().find(|&&cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
+                bail!("there is no processor {cpu}: choose with --pin, or --pin none");
+            }
+            Some(cpus)
+        }
+        None => None,
+    };
+    let ginnel = match any(Transport::is_ginnel) {
+        true => Ginnel::beside().and_then(|mut ginnel| {
+            if options.connect.is_none() {
+                ginnel.make_segment(&[])?;
+            }
+            Ok(ginnel)
+        }),
+        false => Err(anyhow!("not needed")),
+    };
+    let network = match any(Transport::is_veth) {
+        true if !rustix::process::geteuid().is_root() => Err(anyhow!("network namespaces need root")),
+        true => Network::build(),
+        false => Err(anyhow!("not needed")),
+    };
+    let said = |error: anyhow::Error| format!("{error:#}");
+    Ok(Bench {
+        ginnel: ginnel.map_err(said),
+        network: network.map_err(said),
+        link: options.connect.map(Link::to).transpose().context("reaching the other machine")?,
+        scratch: scratch.into(),
+        cpus,
+        seconds: options.seconds.unwrap_or(if options.full { 0.5 } else { 0.15 }),
+    })
+}
