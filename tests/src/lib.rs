@@ -14,6 +14,7 @@
 //! Everything a stand makes lies in its own directory and is removed with it. A program that does not end in time is
 //! looked at (`ginnel status`, a debugger's backtraces) before it, and what it started, is killed by process id.
 
+pub mod browser;
 pub mod build;
 pub mod conformance;
 pub mod crash;

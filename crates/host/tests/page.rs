@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::browser::Browser;
 use common::channels::{connect, end, open};
 use common::daemon::{Daemon, SMALL};
 use common::wait;
 use ginnel_peer::client::Client;
 use ginnel_region::PAGE;
+use ginnel_tests::browser::Browser;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 

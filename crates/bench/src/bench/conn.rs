@@ -101,7 +101,9 @@ impl Listener {
             let _ = std::fs::remove_file(path);
         }
         let (socket, place) = address.socket()?;
-        socket.bind(&place).with_context(|| format!("binding to {address}"))?;
+        let advice =
+            if matches!(address, Address::Vsock(..)) { " (its loopback is the kernel's module vsock_loopback)" } else { "" };
+        socket.bind(&place).with_context(|| format!("binding to {address}{advice}"))?;
         socket.listen(4096)?;
         Ok(Self { address: address.clone(), socket: Some(socket) })
     }

@@ -79,8 +79,8 @@ fn measure(options: &Options, scratch: &Path) -> Result<()> {
         format!("ginnel-bench-{when}").into()
     });
     ensure!(!directory.join("run.json").exists(), "{} has a run already: name another with --out", directory.display());
-    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let bench = sample::prepare(&cells, options, scratch)?;
+    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let rounds = options.rounds.unwrap_or(if options.full { 7 } else { 3 });
     println!("{}\n{} samples in {rounds} rounds, into {}", machine.line(), cells.len() * rounds as usize, directory.display());
     let mut run = Run {

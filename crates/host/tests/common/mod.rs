@@ -1,7 +1,6 @@
 //! A daemon of its own for each test, and real QEMUs. Every wait has an end; what was started is killed by process id when it is dropped.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-pub mod browser;
 pub mod channels;
 pub mod daemon;
 pub mod qemu;

@@ -59,10 +59,26 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
     grids
 }
 
-/// What failed, or is to be taken with care, and why: once for each cell.
+/// What failed, or is to be taken with care: of what, and why. Cells with the same reason stand together.
 pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
     let cells = Cells::of(run);
-    cells.all().filter_map(|cell| Some((name(cell), cells.remark(cell)?.to_owned()))).collect()
+    let mut found: Vec<(Transport, &str, Vec<String>)> = Vec::new();
+    for cell in cells.all() {
+        let Some(why) = cells.remark(cell) else {
+            continue;
+        };
+        let place = format!("{}, {}", cell.pattern.name(), axis(cell.pattern, cell.x));
+        match found.iter_mut().find(|(transport, reason, _)| (*transport, *reason) == (cell.transport, why)) {
+            Some((_, _, places)) => places.push(place),
+            None => found.push((cell.transport, why, vec![place])),
+        }
+    }
+    let whole = |transport| cells.all().filter(|cell| cell.transport == transport).count();
+    let named = found.into_iter().map(|(transport, why, places)| {
+        let of = if places.len() == whole(transport) { "everything".into() } else { places.join("; ") };
+        (format!("{}: {of}", words(transport)), why.to_owned())
+    });
+    named.collect()
 }
 
 fn name(cell: Cell) -> String {
@@ -71,8 +87,8 @@ fn name(cell: Cell) -> String {
 
 fn axis(pattern: Pattern, x: usize) -> String {
     match pattern {
-        Pattern::Many => format!("{x} connections"),
-        Pattern::Pairs => format!("{x} pairs"),
+        Pattern::Many => format!("{x} connection{}", if x == 1 { "" } else { "s" }),
+        Pattern::Pairs => format!("{x} at once"),
         Pattern::Connect => "one after another".into(),
         Pattern::Rings => format!("ring of {}", bytes(x)),
         _ => bytes(x),

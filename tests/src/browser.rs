@@ -2,7 +2,6 @@
 //!
 //! Source: <https://chromedevtools.github.io/devtools-protocol/>, and `--remote-debugging-pipe` in Chromium's `content/browser/devtools/devtools_pipe_handler.cc`.
 
-use super::{PATIENCE, dies_with_us};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -10,6 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// How long the browser may take for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Debian's browser without a window; its whole one does too.
 const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
@@ -31,7 +33,7 @@ impl Browser {
     pub fn start() -> Option<Self> {
         let there = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
         let Some(program) = PROGRAMS.into_iter().find(there) else {
-            super::skip("no browser: chromium-headless-shell is not installed");
+            crate::skip("what a browser shows", "chromium-headless-shell is not installed");
             return None;
         };
         let profile = tempfile::tempdir().expect("a directory");
@@ -46,12 +48,13 @@ impl Browser {
         // SAFETY: between fork and exec only system calls are made. The first copies lie above both numbers, so that neither is lost to the other.
         unsafe {
             command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 let high = pipes.map(|fd| libc::fcntl(fd, libc::F_DUPFD, 10));
                 let done = high.iter().zip(3..).all(|(&fd, number)| fd >= 0 && libc::dup2(fd, number) == number);
                 if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
             });
         }
-        let child = dies_with_us(&mut command).spawn().expect("the browser starts");
+        let child = command.spawn().expect("the browser starts");
         let mut browser =
             Self { child, to, from: BufReader::new(from), session: None, next: 0, events: Vec::new(), _profile: profile };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();

@@ -1,0 +1,263 @@
+//! `ginnel bench` as a user runs it: real measurements of every pattern and transport, the report in a real browser, interruption, comparison,
+//! and another machine.
+
+use ginnel_tests::browser::Browser;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// However slow the machine: a run of these few samples that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn bench() -> Command {
+    // Beside what was built for release: its `ginnel` starts the programs.
+    let mut command = Command::new(ginnel_tests::build::ginnel());
+    command.arg("bench").env_remove("GINNEL_SEGMENT").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    finish(command.spawn().expect("ginnel bench starts"))
+}
+
+fn tell(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
+    let _ = kill_process(pid, signal);
+}
+
+fn finish(child: Child) -> Output {
+    let pid = child.id();
+    let (sender, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            tell(pid, Signal::TERM);
+        }
+    });
+    let output = child.wait_with_output().expect("it ends");
+    drop(sender);
+    output
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A line of samples.csv by the names of the columns.
+type Sample = HashMap<String, String>;
+
+fn samples(directory: &Path) -> Vec<Sample> {
+    let mut reader = csv::Reader::from_path(directory.join("samples.csv")).expect("samples.csv");
+    reader.deserialize().map(|line| line.expect("a line")).collect()
+}
+
+fn is_carried(sample: &Sample) -> bool {
+    sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.9)
+}
+
+/// No namespace, no segment, no folder.
+fn nothing_is_left_of(pid: u32) {
+    let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip");
+    assert!(!String::from_utf8_lossy(&namespaces.stdout).contains(&format!("gnlbench-{pid}-")));
+    assert!(!std::env::temp_dir().join(format!("ginnel-bench-{pid}")).exists());
+    let segments = Command::new(ginnel_tests::build::ginnel()).args(["segment", "list"]).output().expect("ginnel");
+    assert!(!String::from_utf8_lossy(&segments.stdout).contains(&format!("bench-{pid}")));
+}
+
+#[test]
+fn every_pattern_is_measured_over_every_transport_and_the_report_is_drawn() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("run");
+    let options = ["--rounds", "2", "--seconds", "0.05", "--sizes", "64,64K", "--pin", "none", "--name", "<b>me</b>", "--out"];
+    let output = run(bench().args(options).arg(&out));
+    assert!(output.status.success(), "{}", text(&output));
+    let samples = samples(&out);
+    let root = rustix::process::geteuid().is_root();
+    for sample in &samples {
+        // vsock's loopback and namespaces are not to be had everywhere.
+        let wanted = sample["transport"] != "vsock" && (root || !sample["transport"].ends_with("veth"));
+        let measured = sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0);
+        assert!(measured || !wanted, "{sample:?}");
+        assert!(measured == sample["error"].is_empty(), "failed or measured: {sample:?}");
+    }
+    let patterns =
+        [("latency", 8), ("paused", 7), ("stream", 8), ("both", 7), ("connect", 6), ("many", 6), ("pairs", 7), ("rings", 1)];
+    for (pattern, transports) in patterns {
+        let of_it = samples.iter().filter(|sample| sample["pattern"] == pattern);
+        let mut found: Vec<&str> = of_it.map(|sample| sample["transport"].as_str()).collect();
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), transports, "{pattern}: {found:?}");
+    }
+    let ginnel = |sample: &&Sample| sample["pattern"] == "latency" && sample["transport"] == "ginnel";
+    assert_eq!(samples.iter().filter(ginnel).count(), 4);
+    samples.iter().filter(ginnel).for_each(|sample| assert!(is_carried(sample), "{sample:?}"));
+    in_a_browser(&out);
+}
+
+/// The page without a complaint, on a phone and a screen, light and dark: charts drawn, nothing from elsewhere, nothing outside.
+fn in_a_browser(out: &Path) {
+    const INSIDE: &str = "[...document.querySelectorAll('svg')].every((svg) => {
+        const all = svg.getBoundingClientRect();
+        return all.width > 200 && [...svg.querySelectorAll('circle')].every((dot) => {
+            const at = dot.getBoundingClientRect();
+            return at.left >= all.left && at.right <= all.right && at.top >= all.top && at.bottom <= all.bottom;
+        });
+    })";
+    let Some(mut browser) = Browser::start() else { return };
+    browser.open(&format!("file://{}", out.join("report.html").display()));
+    assert_eq!(browser.ask("document.querySelector('h1').textContent"), "Transports compared on <b>me</b>");
+    for chart in
+        ["latency", "latency-tails", "latency-paused", "bandwidth", "bandwidth-both", "cpu", "connections", "pairs", "rings"]
+    {
+        assert!(out.join("charts").join(chart).with_extension("svg").exists(), "{chart}");
+        let lines = browser.ask(&format!("document.querySelectorAll('#{chart} polyline').length"));
+        assert!(lines.as_u64() >= Some(1), "{chart}: {lines} lines");
+    }
+    for (width, scheme) in [(390, "light"), (390, "dark"), (1200, "light"), (1200, "dark")] {
+        browser.show(width, scheme);
+        browser.wait(INSIDE);
+        assert_eq!(
+            browser.ask("document.documentElement.scrollWidth <= innerWidth"),
+            true,
+            "{width} {scheme}: it scrolls sideways"
+        );
+        let ground = browser.ask("getComputedStyle(document.body).backgroundColor");
+        assert_eq!(ground, if scheme == "dark" { "rgb(22, 24, 28)" } else { "rgb(255, 255, 255)" });
+        assert_eq!(ground, browser.ask("getComputedStyle(document.querySelector('.ground')).fill"), "{scheme}: the charts'");
+        if let Some(directory) = std::env::var_os("GINNEL_SHOTS") {
+            let shot = browser.call("Page.captureScreenshot", serde_json::json!({"captureBeyondViewport": true}))["data"].clone();
+            let file = Path::new(&directory).join(format!("bench-{width}-{scheme}.png.base64"));
+            std::fs::write(file, shot.as_str().expect("base64")).expect("written");
+        }
+    }
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+    assert!(browser.requests().all(|url| url.starts_with("file://")), "{:?}", browser.requests().collect::<Vec<_>>());
+    // A chart alone, which brings its colours.
+    browser.call("Page.navigate", serde_json::json!({"url": format!("file://{}", out.join("charts/latency.svg").display())}));
+    browser.wait(
+        "document.querySelector('.c2 .line') && getComputedStyle(document.querySelector('.c2 .line')).stroke === 'rgb(194, 84, 0)'",
+    );
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("run");
+    let options = ["--pattern", "latency,stream", "--transport", "tcp,ginnel,unix", "--pin", "none", "--rounds", "1000", "--out"];
+    let child = bench().args(options).arg(&out).spawn().expect("ginnel bench starts");
+    let pid = child.id();
+    let until = Instant::now() + PATIENCE;
+    while !out.join("samples.csv").exists() || samples(&out).len() < 4 {
+        assert!(Instant::now() < until, "no samples");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    tell(pid, Signal::INT);
+    let output = finish(child);
+    assert!(output.status.success() && text(&output).contains("interrupted"), "{}", text(&output));
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(page.contains("It was interrupted") && samples(&out).len() >= 4);
+    nothing_is_left_of(pid);
+}
+
+#[test]
+fn runs_are_compared_and_only_what_is_beyond_the_noise_is_marked() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let [one, two, both] = ["one", "two", "both"].map(|name| folder.path().join(name));
+    let options = ["--pattern", "latency", "--transport", "unix,pipes", "--sizes", "64", "--seconds", "0.02", "--pin", "none"];
+    let output = run(bench().args(options).args(["--rounds", "3", "--name", "one", "--out"]).arg(&one));
+    assert!(output.status.success(), "{}", text(&output));
+    // The same run, with Unix sockets a hundred times slower.
+    std::fs::create_dir(&two).expect("a directory");
+    let about = std::fs::read_to_string(one.join("run.json")).expect("run.json");
+    std::fs::write(two.join("run.json"), about.replace("\"name\": \"one\"", "\"name\": \"two\"")).expect("written");
+    let mut reader = csv::Reader::from_path(one.join("samples.csv")).expect("samples");
+    let mut writer = csv::Writer::from_path(two.join("samples.csv")).expect("samples");
+    let head = reader.headers().expect("a head").clone();
+    writer.write_record(&head).expect("written");
+    for line in reader.records() {
+        let line = line.expect("a line");
+        let slow = line.iter().any(|field| field == "unix");
+        let fields = head.iter().zip(&line).map(|(name, field)| match field.parse::<f64>() {
+            Ok(number) if slow && name == "value" => (100.0 * number).to_string(),
+            _ => field.to_owned(),
+        });
+        writer.write_record(fields).expect("written");
+    }
+    writer.flush().expect("written");
+    let output = run(bench().arg("report").args([&one, &two]).arg("--out").arg(&both));
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let line = |what: &str| said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}: {said}"));
+    assert!(line("Unix socket").contains("WORSE") && line("Unix socket").contains("+9900"), "{said}");
+    assert!(line("pipes").contains("+0.0 %") && !line("pipes").contains("WORSE"), "{said}");
+    assert!(both.join("report.html").exists() && both.join("charts/latency-tails.svg").exists());
+}
+
+#[test]
+fn another_machine_serves_and_both_ends_meet() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mut server = bench().args(["serve", "--listen", "127.0.0.1:0"]).spawn().expect("it serves");
+    let mut said = String::new();
+    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut said).expect("a line");
+    let address = said.split([' ', ';']).nth(2).unwrap_or_else(|| panic!("{said}")).to_owned();
+    let out = folder.path().join("run");
+    let options =
+        ["--pattern", "latency,stream,many,connect", "--sizes", "64", "--seconds", "0.05", "--rounds", "1", "--pin", "none"];
+    let output = run(bench().args(options).args(["--connect", &address, "--out"]).arg(&out));
+    tell(server.id(), Signal::TERM);
+    server.wait().expect("it ends");
+    assert!(output.status.success(), "{}", text(&output));
+    let samples = samples(&out);
+    assert!(samples.len() >= 12 && samples.iter().all(|sample| sample["error"].is_empty()), "{samples:?}");
+    assert!(samples.iter().any(|sample| sample["transport"] == "ginnel" && is_carried(sample)), "{samples:?}");
+    nothing_is_left_of(server.id());
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let wrong = |arguments: &[&str], words: &[&str]| {
+        let output = run(bench().current_dir(folder.path()).args(arguments));
+        let said = text(&output);
+        assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
+    };
+    wrong(&["--sizes", "0"], &["1 to 64M"]);
+    wrong(&["--pattern", "rings", "--transport", "pipes"], &["nothing to measure"]);
+    wrong(&["--connect", "127.0.0.1:1", "--pattern", "latency", "--pin", "none"], &["nobody listens", "ginnel bench serve"]);
+    wrong(&["report", "."], &["no directory of a run"]);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing half-done is left");
+    std::fs::write(folder.path().join("run.json"), "{}").expect("written");
+    wrong(&["report", "."], &["another version"]);
+    wrong(&["--out", ".", "--pattern", "connect"], &["has a run already", "--out"]);
+    // One processor needs no pinning to two.
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        wrong(&["--pin", "0,4000"], &["no processor 4000", "--pin none"]);
+    }
+}
+
+#[test]
+fn a_transport_that_fails_is_shown_as_failed() {
+    let folder = tempfile::tempdir().expect("a directory");
+    // Without ginnel beside it.
+    let alone = folder.path().join("ginnel-bench");
+    std::fs::copy(ginnel_tests::build::release_dir().join("ginnel-bench"), &alone).expect("copied");
+    let out = folder.path().join("run");
+    let options = ["--pattern", "latency", "--transport", "ginnel,unix", "--sizes", "64", "--seconds", "0.02", "--rounds", "1"];
+    let mut command = Command::new(&alone);
+    command
+        .args(options)
+        .args(["--pin", "none", "--out"])
+        .arg(&out)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = run(&mut command);
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("failed") && said.contains("belong into one folder"), "{said}");
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(page.contains(">failed<") && page.contains("belong into one folder"));
+}
