@@ -4,14 +4,14 @@
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 400.0;
-const LEFT: f64 = 76.0;
-const RIGHT: f64 = 16.0;
+const LEFT: f64 = 104.0;
+const RIGHT: f64 = 36.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
 /// Height of a line of the legend, below the plot.
-const LINE: f64 = 20.0;
+const LINE: f64 = 22.0;
 
 /// Colours by number of the class: distinguishable without red and green (Okabe and Ito), each for light and for dark ground.
 pub const COLOURS: [(&str, &str); 8] = [
@@ -163,13 +163,13 @@ impl Chart {
 
     fn draw(&self, style: &str) -> String {
         let all = || self.series.iter().flat_map(|series| &series.points);
-        let columns = 3;
+        let columns = 2;
         let bottom = HEIGHT + self.series.len().div_ceil(columns) as f64 * LINE;
         let x = Ruler::new(self.x.scale, all().map(|p| p.x), LEFT, WIDTH - RIGHT);
         let y = Ruler::new(self.y.scale, all().flat_map(|p| [p.low, p.y, p.high]), HEIGHT - BOTTOM, TOP).round();
         let mut svg = format!(
             "<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {bottom}\" role=\"img\" font-family=\"system-ui, sans-serif\" \
-             font-size=\"13\"><title>{}</title>{style}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{bottom}\"/>",
+             font-size=\"15\"><title>{}</title>{style}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{bottom}\"/>",
             escape(&self.title)
         );
         for mark in y.marks() {
@@ -189,7 +189,7 @@ impl Chart {
             let at = x.place(mark);
             let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>", HEIGHT - BOTTOM);
             // Where marks stand close, not each has its words.
-            if at - last >= 52.0 {
+            if at - last >= 62.0 {
                 last = at;
                 let _ = write!(
                     svg,

@@ -10,7 +10,7 @@ const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1c1c1c;--faint:#5c5c5c;--line:#dcdcdc}\
 *{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:60rem;font:16px/1.5 system-ui,sans-serif;background:var(--ground);color:var(--ink)}\
 h1{font-size:1.6rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .3rem}p{margin:.3rem 0}.faint{color:var(--faint)}\
-.chart{width:100%;height:auto;display:block}.wide{overflow-x:auto}\
+.chart{width:100%;max-width:46rem;height:auto;display:block}.wide{overflow-x:auto}\
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;width:100%}\
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}tr:first-child th{vertical-align:bottom;white-space:normal}.failed{color:var(--faint);font-style:italic}\

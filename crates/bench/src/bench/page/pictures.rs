@@ -179,9 +179,11 @@ fn tails(runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
         for transport in cells.transports(Pattern::Latency).into_iter().filter(|&transport| transport != Transport::Memory) {
             let cell = Cell { pattern: Pattern::Latency, transport, x: size };
             let points = quantiles.iter().filter_map(|&(share, what)| {
-                // So rare a message must have been seen ten times.
-                let Spread { median, min, max } =
-                    cells.spread(cell, |s| what(s).filter(|_| s.count.unwrap_or(0.0) * share >= 10.0))?;
+                // So rare a message must have been seen ten times in each round.
+                if cells.samples(cell).iter().any(|sample| sample.count.unwrap_or(0.0) * share < 10.0) {
+                    return None;
+                }
+                let Spread { median, min, max } = cells.spread(cell, what)?;
                 Some(Point { x: 1.0 / share, y: median, low: min, high: max })
             });
             series.push(line(runs, run, number, transport, points.collect()));
