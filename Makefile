@@ -4,7 +4,7 @@
 #   make test          every test
 #   make bench         the speed targets of the design, as one table
 #   make bench-guests  those between two virtual machines
-#   make portable      ginnel, ginneld and the library for older C libraries, in target/portable
+#   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds ginnel, ginneld and the library for hosts and containers with an older C library (glibc) than this machine's, into target/portable.
+# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers with an older C library (glibc) than this machine's, into target/portable.
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
 #
@@ -24,11 +24,15 @@ if [[ ! -x $tools/python/bin/python ]] || ! "$tools/python/bin/python" -m ziglan
     "$tools/python/bin/pip" install --quiet ziglang==0.17.1
 fi
 
-PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/python/bin/python CARGO_TARGET_DIR=$target \
-    "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" -p ginnel-shim -p ginnel-cli -p ginnel-host
+build() {
+    PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/python/bin/python CARGO_TARGET_DIR=$target \
+        "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" "$@"
+}
+build -p ginnel-shim -p ginnel-cli -p ginnel-host
+build -p ginnel-bench --bin ginnel-bench
 
 mkdir -p "$target/portable"
-for file in ginnel ginneld libginnel_shim.so; do
+for file in ginnel ginnel-bench ginneld libginnel_shim.so; do
     built=$target/$machine-unknown-linux-gnu/release/$file
     needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
     if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then
