@@ -77,7 +77,7 @@ pub fn source_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
 
-/// A file of the release build (`ginnel`, `ginneld`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
+/// A file of the release build (`ginnel`, `ginnel-bench`, `ginneld`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
 ///
 /// # Errors
 /// Where it cannot be built.
@@ -85,7 +85,8 @@ pub fn built(name: &str) -> Result<PathBuf> {
     let file = target_dir().join("release").join(name);
     if !file.exists() {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-cli", "-p", "ginnel-host", "-p", "ginnel-guest"]);
+        let packages = ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench"];
+        cargo.args(["build", "--release"]).args(packages.iter().flat_map(|package| ["-p", package]));
         let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
         ensure!(status.success() && file.exists(), "{} cannot be built", file.display());
     }

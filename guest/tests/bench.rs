@@ -1,0 +1,32 @@
+//! `ginnel bench` between two guests: Ginnel and virtio-net side by side, the report taken out of the guest that measured.
+
+mod common;
+
+use common::{Lab, PATIENCE};
+use ginnel_guest::machine;
+use std::time::Duration;
+
+#[test]
+fn two_guests_are_measured_against_each_other() {
+    let _alone = machine::alone();
+    let program = ginnel_guest::built("ginnel-bench").expect("built");
+    let lab = Lab::boot(2, true, &[program.to_str().expect("UTF-8")]);
+    let (one, two) = (&lab.guests[0], &lab.guests[1]);
+    let limit = PATIENCE + Duration::from_secs(120);
+    let _serving = one.start("exec ginnel bench serve", limit).expect("started");
+    two.sh("for i in $(seq 100); do nc -w 1 10.77.0.1 7411 </dev/null && exit 0; sleep 0.1; done; exit 1");
+    let options = "--pattern latency,stream,many,connect --sizes 64,64K --rounds 1 --seconds 0.5 --name guests --out run";
+    let measured = two.run(&format!("ginnel bench --connect 10.77.0.1 {options}"), limit).expect("it ends");
+    let said = measured.good().expect("well");
+    let samples = two.sh("cat run/samples.csv");
+    let column =
+        |name: &str| samples.lines().next().and_then(|head| head.split(',').position(|column| column == name)).expect("a column");
+    let (transport, share, error) = (column("transport"), column("ring_share"), column("error"));
+    let fields: Vec<Vec<&str>> = samples.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    assert!(fields.len() >= 16 && fields.iter().all(|line| line[error].is_empty()), "{said}\n{samples}");
+    let of_ginnel = fields.iter().filter(|line| line[transport] == "ginnel" && line[1] == "latency");
+    let carried: Vec<f64> = of_ginnel.filter_map(|line| line[share].parse().ok()).collect();
+    assert!(carried.len() == 2 && carried.iter().all(|share| *share > 0.9), "{said}\n{samples}");
+    assert!(two.sh("cat run/report.html").contains("Transports compared on guests"));
+    lab.assert_healthy();
+}
