@@ -73,6 +73,7 @@ pub struct Options {
     pub seconds: Option<f64>,
     /// Directory of the results [default: ginnel-bench-DATE-TIME]
     #[arg(long, value_name = "DIR")]
+    #[serde(skip)]
     pub out: Option<PathBuf>,
     /// Name of this run in comparisons [default: the host's name]
     #[arg(long, value_name = "NAME")]
