@@ -245,7 +245,7 @@ static int ascending(const void *a, const void *b) {
 __attribute__((unused)) static void print_quantiles(int64_t *samples, size_t n) {
     if (!n) return;
     qsort(samples, n, sizeof *samples, ascending);
-    printf(" samples=%zu min_ns=%.1f p50_ns=%.1f p90_ns=%.1f p99_ns=%.1f max_ns=%.1f", n, samples[0] / 1000.0,
-           samples[n / 2] / 1000.0, samples[n * 9 / 10] / 1000.0, samples[n * 99 / 100] / 1000.0,
+    printf(" samples=%zu min_ns=%.1f p50_ns=%.1f p90_ns=%.1f p99_ns=%.1f p999_ns=%.1f max_ns=%.1f", n, samples[0] / 1000.0,
+           samples[n / 2] / 1000.0, samples[n * 9 / 10] / 1000.0, samples[n * 99 / 100] / 1000.0, samples[n * 999 / 1000] / 1000.0,
            samples[n - 1] / 1000.0);
 }

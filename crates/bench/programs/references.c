@@ -2,6 +2,8 @@
 //   limit        ping-pong in one cache line: 48 B of payload beside the sequence word
 //   ring         ping-pong of `size` bytes through two hand-written rings of 1 MiB
 //   ring-stream  one ring, writes of `size` bytes, a reader with a buffer of 256 KiB
+//   ring-both    two rings, both processes write and read as they can, one thread each
+//   copy         no second process: one core copies pieces of `size` bytes to and fro in 8 MiB, which its second cache does not hold and the third does
 //   futex        ping-pong by futex wake, with pauses so that each receiver is asleep, or without
 #include "common.h"
 #include <linux/futex.h>
@@ -34,6 +36,7 @@ static struct shared {
     _Atomic size_t taken[2];
     uint64_t cpu[2];
     uint64_t bytes, elapsed;
+    _Atomic uint64_t received; // of both processes
     int64_t samples[2][MOST_SAMPLES]; // picoseconds, by process
     struct ring rings[2];
 } *shared;
@@ -183,6 +186,50 @@ static void stream(int self) {
     }
 }
 
+// As much as there is room for, of a write of `size` bytes.
+static size_t ring_write_some(struct ring *r, const char *from, size_t n) {
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    if (tail + n - head_seen > RING_SIZE) head_seen = atomic_load_explicit(&r->head, memory_order_acquire);
+    size_t room = RING_SIZE - (size_t)(tail - head_seen);
+    if (n > room) n = room;
+    if (n) ring_write(r, from, n);
+    return n;
+}
+
+static size_t ring_read_some(struct ring *r, char *to, size_t most) {
+    if (atomic_load_explicit(&r->tail, memory_order_acquire) == atomic_load_explicit(&r->head, memory_order_relaxed)) return 0;
+    return ring_read(r, to, most);
+}
+
+static void both(int self) {
+    static char from[READ_BUFFER];
+    memset(buffer, 1, sizeof buffer);
+    memset(from, 1, sizeof from);
+    uint64_t begin = now_ns(), end = begin + (uint64_t)(o.seconds * 1e9), received = 0;
+    for (uint64_t i = 0; i % 16 || now_ns() < end; i++) {
+        ring_write_some(&shared->rings[self], from, o.size);
+        received += ring_read_some(&shared->rings[!self], buffer, o.size);
+    }
+    atomic_fetch_add(&shared->received, received);
+    if (self == 0) shared->elapsed = now_ns() - begin;
+}
+
+// memcpy as the C library has it: what a program would do.
+static void copy(int self) {
+    enum { HALF = 4 << 20 };
+    if (self == 1) return;
+    char *memory = malloc(2 * HALF);
+    memset(memory, 1, 2 * HALF);
+    uint64_t begin = now_ns(), end = begin + (uint64_t)(o.seconds * 1e9), bytes = 0;
+    for (size_t at = 0; at || now_ns() < end; at = (at + o.size) % HALF) {
+        memcpy(memory + HALF + at, memory + at, o.size);
+        __asm__ volatile("" : : "r"(memory) : "memory");
+        bytes += o.size;
+    }
+    shared->bytes = bytes;
+    shared->elapsed = now_ns() - begin;
+}
+
 static void run(int self) {
     pin(self ? o.peer_cpu : o.cpu);
     uint64_t cpu = cpu_ns();
@@ -190,6 +237,8 @@ static void run(int self) {
     else if (!strcmp(o.role, "ring")) play(self, &ring);
     else if (!strcmp(o.role, "futex")) play(self, &futex);
     else if (!strcmp(o.role, "ring-stream")) stream(self);
+    else if (!strcmp(o.role, "ring-both")) both(self);
+    else if (!strcmp(o.role, "copy")) copy(self);
     else die("unknown reference %s", o.role);
     shared->cpu[self] = cpu_ns() - cpu;
 }
@@ -212,6 +261,7 @@ int main(int argc, char **argv) {
     int status;
     if (waitpid(child, &status, 0) < 0 || status != 0) die("the other process ended with %d", status);
     printf("result cpu_ns=%llu", (unsigned long long)(shared->cpu[0] + shared->cpu[1]));
+    if (shared->received) shared->bytes = shared->received;
     if (shared->bytes)
         printf(" bytes=%llu elapsed_ns=%llu bytes_per_s=%.0f", (unsigned long long)shared->bytes,
                (unsigned long long)shared->elapsed, (double)shared->bytes * 1e9 / (double)shared->elapsed);

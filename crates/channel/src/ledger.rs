@@ -22,16 +22,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
-/// How many sockets a ledger holds.
-pub const SLOTS: u32 = 16384;
+/// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
+pub const SLOTS: u32 = 32768;
 /// How many processes a ledger holds.
 pub const PROCESSES: u32 = 4096;
 /// How far from its hashed place a slot may lie.
 const REACH: u32 = 64;
 
-const PROCESSES_AT: usize = 8192;
+const PROCESSES_AT: usize = 12288;
 const SLOTS_AT: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
 const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
 

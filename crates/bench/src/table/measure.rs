@@ -1,7 +1,7 @@
 //! Taking one sample: the command lines of a measure, run under a time limit, and what came out.
 
 use crate::guests::{self, Guests};
-use crate::plan::{Carrier, Measure, Work};
+use crate::plan::{Carrier, Measure, TASKS, Work};
 use crate::programs::Programs;
 use anyhow::{Context, Result, anyhow};
 use ginnel_bench::child::{Process, TimedOut, Values};
@@ -66,7 +66,7 @@ impl Bench {
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
             carrier if carrier.is_guests() => self.guest_pair(carrier, measure.work, &options)?,
-            carrier => self.pair(carrier, measure.work, &options, cpus)?,
+            carrier => self.pairs(carrier, measure.work, &options, cpus)?,
         };
         Ok(Sample {
             value: value(measure.work, &raw).with_context(|| format!("{} gave {raw:?}", measure.id))?,
@@ -88,6 +88,12 @@ impl Bench {
             Work::PingPong("") => format!("--size 64 --seconds {seconds}"),
             Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
             Work::OneCore => format!("--size 64 --seconds {seconds}"),
+            Work::Large(size) => format!("--size {size} --seconds {seconds}"),
+            Work::Tail => format!("--size 64 --batch 1 --seconds {seconds}"),
+            Work::Memcpy | Work::Both => format!("--size 65536 --seconds {seconds}"),
+            Work::Crowd(all) => format!("--connections {all} --count 100 --warmup 6 --seconds {seconds}"),
+            // The tasks have theirs in `task`.
+            Work::Pairs(_) | Work::Connect => String::from("--seconds 0"),
             Work::Paused(mode) => {
                 let mode = if mode.is_empty() { String::new() } else { format!(" --mode {mode}") };
                 format!("--size 64 --pause-us 1000 --count {}{mode}", if self.quick { 150 } else { 400 })
@@ -121,37 +127,71 @@ impl Bench {
         })
     }
 
-    fn pair(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
-        let program = self.programs.path(work.program());
-        let program = program.to_str().context("the path of the programs is not UTF-8")?;
+    /// Runs a workload, both ends here: its result lines, the server's before the client's, pair by pair.
+    fn pairs(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
-        let socket = self.scratch.join("socket");
-        let _ = std::fs::remove_file(&socket);
-        let address = |port: u16| match carrier {
+        let mut running = Vec::new();
+        for pair in 0..work.pairs() {
+            let start = |server: bool, port| -> Result<Process> {
+                let role = if server { "server" } else { "client" };
+                let mut line = self.prefix(carrier, server)?.into_iter().map(String::from).collect::<Vec<_>>();
+                let cpu = (work.pairs() == 1).then_some(cpus[usize::from(!server)]);
+                line.extend(self.line(carrier, work, options, server, (port, pair), cpu)?);
+                let mut command = Command::new(&line[0]);
+                command.args(&line[1..]).env_remove("LD_PRELOAD");
+                if carrier.is_ginnel() {
+                    command.env("GINNEL_REPORT", &reports);
+                }
+                Process::start(role, command, &self.scratch.join(format!("{role}-{pair}.err")), self.deadline())
+            };
+            let server = start(true, 0)?;
+            let port = server.port().inspect_err(|error| self.explain(error, &[&server]))?;
+            running.push((server, start(false, port)?));
+        }
+        let mut raw = Vec::new();
+        for (server, client) in &running {
+            let both = || Ok((client.result()?, server.result()?));
+            let (theirs, own) = both().inspect_err(|error| self.explain(error, &[server, client]))?;
+            raw.extend([own, theirs]);
+        }
+        Ok((raw, carrier.is_ginnel().then(|| Report::read(&reports)).flatten()))
+    }
+
+    /// The program of one end, and its arguments.
+    fn line(
+        &self,
+        carrier: Carrier,
+        work: Work,
+        options: &[String],
+        server: bool,
+        (port, pair): (u16, usize),
+        cpu: Option<usize>,
+    ) -> Result<Vec<String>> {
+        let socket = self.scratch.join(format!("socket-{pair}"));
+        if server {
+            let _ = std::fs::remove_file(&socket);
+        }
+        let address = match carrier {
             Carrier::Unix => format!("unix:{}", socket.display()),
             _ if carrier.is_veth() => format!("{}:{port}", Network::SERVER),
             _ => format!("127.0.0.1:{port}"),
         };
-        let start = |server: bool, port| -> Result<Process> {
+        let Some(pattern) = work.task() else {
+            let program = self.programs.path(work.program());
+            let program = program.to_str().context("the path of the programs is not UTF-8")?;
             let role = if server { "server" } else { "client" };
-            let mut line = self.prefix(carrier, server)?;
-            line.extend([program, role]);
-            let mut command = Command::new(line[0]);
-            command.args(&line[1..]).args(options).args(["--addr", &address(port)]);
-            command.args(["--cpu", &cpus[usize::from(!server)].to_string()]);
-            command.env_remove("LD_PRELOAD");
-            if carrier.is_ginnel() {
-                command.env("GINNEL_REPORT", &reports);
-            }
-            Process::start(role, command, &self.scratch.join(format!("{role}.err")), self.deadline())
+            let fixed = [program, role, "--addr", &address].map(String::from);
+            let pinned = cpu.map(|cpu| ["--cpu".into(), cpu.to_string()]);
+            return Ok(fixed.into_iter().chain(options.iter().cloned()).chain(pinned.into_iter().flatten()).collect());
         };
-        let server = start(true, 0)?;
-        let port = server.port().inspect_err(|error| self.explain(error, &[&server]))?;
-        let client = start(false, port)?;
-        let both = || Ok((client.result()?, server.result()?));
-        let (theirs, own) = both().inspect_err(|error| self.explain(error, &[&server, &client]))?;
-        Ok((vec![own, theirs], carrier.is_ginnel().then(|| Report::read(&reports)).flatten()))
+        let program = std::env::current_exe()?.with_file_name(TASKS);
+        let address = if carrier == Carrier::Unix { address } else { format!("tcp:{address}") };
+        let task = serde_json::json!({
+            "server": server, "pattern": pattern, "address": address, "size": if work == Work::Both { 65536 } else { 64 },
+            "connections": 1, "seconds": if self.quick { 0.1 } else { 0.3 }, "warm_up": 0.1, "pause_us": 0, "cpu": cpu,
+        });
+        Ok(vec![program.to_str().context("the path of this program is not UTF-8")?.into(), "work".into(), task.to_string()])
     }
 
     /// What stands before the program: the namespace, then `ginnel run`.
@@ -194,12 +234,21 @@ impl Bench {
 fn value(work: Work, raw: &[Values]) -> Option<f64> {
     let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
     match work {
-        Work::PingPong(_) | Work::OneCore => all("p50_ns").next(),
+        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail => all("p50_ns").next(),
         Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
-        Work::Stream(_) => all("bytes_per_s").next(),
+        Work::Stream(_) | Work::Memcpy => all("bytes_per_s").next(),
+        Work::Both => all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum()),
+        Work::Crowd(_) => all("per_s").next(),
+        // Of those who asked.
+        Work::Pairs(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
         Work::Idle => cpu_percent(raw.get(2..).filter(|host| !host.is_empty()).unwrap_or(raw)),
         Work::Getter => all("p50_ns").next(),
     }
+}
+
+/// So many a second, by a task's result line.
+fn rate(values: &Values, key: &str) -> Option<f64> {
+    Some(values.get(key)? / values.get("seconds").filter(|&&seconds| seconds > 0.0)?)
 }
 
 fn cpu_percent(raw: &[Values]) -> Option<f64> {

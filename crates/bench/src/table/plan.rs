@@ -53,8 +53,22 @@ pub enum Work {
     OneCore,
     /// 64 B messages after pauses of 1 ms, in this mode: one way in ns, to a sleeping receiver.
     Paused(&'static str),
+    /// Ping-pong of larger messages, blocking: half a round trip in ns.
+    Large(usize),
+    /// 64 B ping-pong in which each exchange is timed by itself: the slowest of a thousand over the median.
+    Tail,
     /// A stream of writes of this many bytes: bytes per second.
     Stream(usize),
+    /// Streams of writes of 64 KiB in both directions at once: bytes per second, both together.
+    Both,
+    /// Copying pieces of 64 KiB within the third cache by one core: bytes per second.
+    Memcpy,
+    /// Ping-pong of 64 B on 100 connections at once, beside others that are idle, up to so many: exchanges per second.
+    Crowd(usize),
+    /// Ping-pong of 64 B by so many pairs of processes at once on both processors: exchanges per second, together.
+    Pairs(usize),
+    /// Connections made one after another, one byte to and fro on each: connections per second.
+    Connect,
     /// Many open connections ([`Work::connections`]), both processes asleep: CPU time of both, or of both virtual machines, in percent of a core.
     Idle,
     /// Reading values of 1 KiB from memcached, one every 5 ms: from request to answer in ns.
@@ -62,16 +76,36 @@ pub enum Work {
 }
 
 impl Work {
+    /// Pairs of processes at once.
+    pub fn pairs(self) -> usize {
+        if let Self::Pairs(count) = self { count } else { 1 }
+    }
+
+    /// The pattern of `ginnel bench` that it is, if it is one.
+    pub fn task(self) -> Option<&'static str> {
+        match self {
+            Self::Both => Some("both"),
+            Self::Pairs(_) => Some("pairs"),
+            Self::Connect => Some("connect"),
+            _ => None,
+        }
+    }
+
     /// The workload program that does it, of both roles.
     pub fn program(self) -> &'static str {
         match self {
-            Self::PingPong(_) | Self::Paused(_) | Self::OneCore => "pingpong",
-            Self::Stream(_) => "stream",
+            Self::PingPong(_) | Self::Paused(_) | Self::OneCore | Self::Large(_) | Self::Tail => "pingpong",
+            Self::Stream(_) | Self::Memcpy => "stream",
+            Self::Crowd(_) => "crowd",
+            Self::Both | Self::Pairs(_) | Self::Connect => TASKS,
             Self::Idle => "idle",
             Self::Getter => "getter",
         }
     }
 }
+
+/// Not one of the C programs: the workloads of `ginnel bench`.
+pub const TASKS: &str = "ginnel-bench";
 
 /// One thing to measure, once in each round.
 #[derive(Debug)]
@@ -88,7 +122,8 @@ impl Measure {
     /// Does it lie far apart from round to round, and take little time? On a host that others use too, waking takes 12 µs one time and 60 the next, and the processors are
     /// near each other one time and far the next.
     pub fn more_often(&self) -> bool {
-        matches!(self.work, Work::Paused(_) | Work::PingPong(_) | Work::Stream(_)) && !self.carrier.is_guests()
+        let short = matches!(self.work, Work::Paused(_) | Work::PingPong(_) | Work::Large(_) | Work::Stream(_) | Work::Memcpy);
+        short && !self.carrier.is_guests()
     }
 }
 
@@ -107,7 +142,7 @@ impl Carrier {
 }
 
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
-use Work::{Getter, Idle, OneCore, Paused, PingPong, Stream};
+use Work::{Both, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, Paused, PingPong, Stream, Tail};
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
 pub const MEASURES: &[Measure] = &[
@@ -121,6 +156,14 @@ pub const MEASURES: &[Measure] = &[
     measure("unix/blocking", Unix, PingPong("blocking")),
     measure("veth/blocking", Veth, PingPong("blocking")),
     measure("ginnel-veth/blocking", GinnelVeth, PingPong("blocking")),
+    measure("ginnel/tail", Ginnel, Tail),
+    measure("tcp/tail", Tcp, Tail),
+    measure("ring/4k", Shared("ring"), Large(4096)),
+    measure("ginnel/4k", Ginnel, Large(4096)),
+    measure("tcp/4k", Tcp, Large(4096)),
+    measure("ring/64k", Shared("ring"), Large(65536)),
+    measure("ginnel/64k", Ginnel, Large(65536)),
+    measure("tcp/64k", Tcp, Large(65536)),
     measure("futex/paused", Shared("futex"), Paused("")),
     measure("ginnel/paused", Ginnel, Paused("blocking")),
     measure("ginnel/paused-epoll", Ginnel, Paused("epoll")),
@@ -130,6 +173,7 @@ pub const MEASURES: &[Measure] = &[
     measure("futex/one-core", Shared("futex"), OneCore),
     measure("tcp/one-core", Tcp, OneCore),
     measure("ginnel/one-core", Ginnel, OneCore),
+    measure("core/copy", Shared("copy"), Memcpy),
     measure("ring/stream-64k", Shared("ring-stream"), Stream(65536)),
     measure("ginnel/stream-64k", Ginnel, Stream(65536)),
     measure("tcp/stream-64k", Tcp, Stream(65536)),
@@ -139,6 +183,25 @@ pub const MEASURES: &[Measure] = &[
     measure("ring/stream-64", Shared("ring-stream"), Stream(64)),
     measure("ginnel/stream-64", Ginnel, Stream(64)),
     measure("tcp/stream-64", Tcp, Stream(64)),
+    measure("ring/both", Shared("ring-both"), Both),
+    measure("ginnel/both", Ginnel, Both),
+    measure("tcp/both", Tcp, Both),
+    measure("unix/both", Unix, Both),
+    measure("ginnel/100-of-100", Ginnel, Crowd(100)),
+    measure("ginnel/100-of-10000", Ginnel, Crowd(10_000)),
+    measure("tcp/100-of-100", Tcp, Crowd(100)),
+    measure("tcp/100-of-10000", Tcp, Crowd(10_000)),
+    measure("ginnel/pairs-1", Ginnel, Pairs(1)),
+    measure("ginnel/pairs-2", Ginnel, Pairs(2)),
+    measure("ginnel/pairs-4", Ginnel, Pairs(4)),
+    measure("ginnel/pairs-8", Ginnel, Pairs(8)),
+    measure("tcp/pairs-1", Tcp, Pairs(1)),
+    measure("tcp/pairs-2", Tcp, Pairs(2)),
+    measure("tcp/pairs-4", Tcp, Pairs(4)),
+    measure("tcp/pairs-8", Tcp, Pairs(8)),
+    measure("ginnel/connect", Ginnel, Connect),
+    measure("tcp/connect", Tcp, Connect),
+    measure("unix/connect", Unix, Connect),
     measure("tcp/idle", Tcp, Idle),
     measure("ginnel/idle", Ginnel, Idle),
     measure("virtio/spinning", Virtio, PingPong("spin")),
@@ -166,6 +229,10 @@ pub enum Against {
     Above(&'static str),
     /// Wake-ups per message, from the shims' reports.
     Messages,
+    /// CPU time of both ends for a byte, in proportion to that of another measure of the same round.
+    CostOf(&'static str),
+    /// Its own quantiles: 99.9 % of the exchanges take no longer than so many times the median.
+    Median,
 }
 
 /// What a figure should reach.
@@ -211,14 +278,16 @@ impl Figure {
             Against::Measure(other) => format!("{} : {other}", self.measure),
             Against::Above(other) => format!("{} - {other}", self.measure),
             Against::Messages => format!("{} wake-ups", self.measure),
+            Against::CostOf(other) => format!("{} cpu : {other}", self.measure),
+            Against::Median => format!("{} p99.9 : median", self.measure),
         }
     }
 
     /// The other measure that it needs.
     pub fn base(&self) -> Option<&'static str> {
         match self.against {
-            Against::Measure(other) | Against::Above(other) => Some(other),
-            Against::Limit | Against::Messages => None,
+            Against::Measure(other) | Against::Above(other) | Against::CostOf(other) => Some(other),
+            Against::Limit | Against::Messages | Against::Median => None,
         }
     }
 }
@@ -232,6 +301,12 @@ const ASLEEP: &str = "64 B to a sleeping receiver";
 const SAME: &str = "64 B one way, both on one core";
 const BULK: &str = "stream, 64 KiB writes";
 const SMALL: &str = "stream, 64 B writes";
+const SLOW: &str = "64 B one way, the slowest of a thousand";
+const LARGE: &str = "4 and 64 KiB one way, blocking";
+const DUPLEX: &str = "streams both ways, 64 KiB writes";
+const CROWD: &str = "100 busy connections, alone and beside 9,900 idle ones";
+const PAIRS: &str = "pairs of processes on two processors, 64 B to and fro";
+const SETUP: &str = "connect, one byte to and fro, close";
 const AWAKE: &str = "wake-ups per message, peer awake";
 const QUIET: &str = "1,000 idle connections, % of a core";
 const FAR: &str = "guest to guest: 64 B one way";
@@ -239,7 +314,7 @@ const FAR_BULK: &str = "guest to guest: stream, 64 KiB writes";
 const FAR_CACHE: &str = "guest to guest: memcached GET of 1 KiB at 200/s";
 const FAR_QUIET: &str = "guest to guest: 100 idle connections, % of a core of the host";
 
-use Against::{Above, Limit, Messages};
+use Against::{Above, CostOf, Limit, Median, Messages};
 use Target::{AtLeast, AtMost};
 
 const fn to(other: &'static str) -> Against {
@@ -248,34 +323,60 @@ const fn to(other: &'static str) -> Against {
 
 /// The rows of the table.
 pub const FIGURES: &[Figure] = &[
-    figure(NEAR, "ginnel/blocking", Limit, AtMost(2.5)),
-    figure(NEAR, "ginnel/epoll", Limit, AtMost(2.5)),
-    figure(NEAR, "ginnel/epoll-edge", Limit, AtMost(2.5)),
-    figure(NEAR, "ginnel/non-blocking", Limit, AtMost(2.5)),
+    figure(NEAR, "ginnel/blocking", Limit, AtMost(1.6)),
+    figure(NEAR, "ginnel/epoll", Limit, AtMost(1.6)),
+    figure(NEAR, "ginnel/epoll-edge", Limit, AtMost(1.6)),
+    figure(NEAR, "ginnel/non-blocking", Limit, AtMost(1.6)),
     figure(NEAR, "ginnel-veth/blocking", Limit, Target::None),
     figure(NEAR, "ring/ping-pong", Limit, Target::None),
     figure(NEAR, "tcp/non-blocking", Limit, Target::None),
     figure(NEAR, "unix/blocking", Limit, Target::None),
     figure(NEAR, "tcp/blocking", Limit, Target::None),
     figure(NEAR, "veth/blocking", Limit, Target::None),
+    figure(SLOW, "ginnel/tail", Median, AtMost(8.0)),
+    figure(SLOW, "tcp/tail", Median, Target::None),
+    figure(LARGE, "ginnel/4k", Limit, AtMost(3.0)),
+    figure(LARGE, "ginnel/4k", to("ring/4k"), Target::None),
+    figure(LARGE, "tcp/4k", Limit, Target::None),
+    figure(LARGE, "ginnel/64k", to("ring/64k"), AtMost(1.1)),
+    figure(LARGE, "tcp/64k", to("ring/64k"), Target::None),
     figure(AWAKE, "ginnel/blocking", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/epoll", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/non-blocking", Messages, AtMost(0.01)),
-    figure(ASLEEP, "ginnel/paused", to("futex/paused"), AtMost(1.25)),
-    figure(ASLEEP, "ginnel/paused-epoll", to("futex/paused"), AtMost(1.25)),
+    figure(ASLEEP, "ginnel/paused", to("futex/paused"), AtMost(1.15)),
+    figure(ASLEEP, "ginnel/paused-epoll", to("futex/paused"), AtMost(1.15)),
+    figure(ASLEEP, "ginnel/paused", to("tcp/paused"), AtMost(0.8)),
     figure(ASLEEP, "tokens/paused", to("tcp/paused"), AtMost(1.0)),
     figure(ASLEEP, "tcp/paused", to("futex/paused"), Target::None),
     figure(ASLEEP, "veth/paused", to("futex/paused"), Target::None),
-    figure(SAME, "ginnel/one-core", to("tcp/one-core"), AtMost(0.6)),
+    figure(SAME, "ginnel/one-core", to("tcp/one-core"), AtMost(0.4)),
     figure(SAME, "futex/one-core", to("tcp/one-core"), Target::None),
     figure(BULK, "ginnel/stream-64k", to("ring/stream-64k"), AtLeast(0.7)),
-    figure(BULK, "ginnel/stream-64k", to("tcp/stream-64k"), AtLeast(5.0)),
+    figure(BULK, "ginnel/stream-64k", to("core/copy"), AtLeast(0.85)),
+    figure(BULK, "ginnel/stream-64k", to("tcp/stream-64k"), AtLeast(8.0)),
+    figure(BULK, "ginnel/stream-64k", to("veth/stream-64k"), AtLeast(11.0)),
+    figure(BULK, "ginnel/stream-64k", CostOf("tcp/stream-64k"), AtMost(0.125)),
+    figure(BULK, "unix/stream-64k", CostOf("tcp/stream-64k"), Target::None),
     figure(BULK, "ginnel-veth/stream-64k", to("veth/stream-64k"), Target::None),
     figure(BULK, "tcp/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "unix/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "veth/stream-64k", to("ring/stream-64k"), Target::None),
-    figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(40.0)),
-    figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), Target::None),
+    figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(100.0)),
+    figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), AtLeast(0.45)),
+    figure(DUPLEX, "ginnel/both", to("ring/both"), AtLeast(0.9)),
+    figure(DUPLEX, "ginnel/both", to("tcp/both"), AtLeast(12.0)),
+    figure(DUPLEX, "unix/both", to("ring/both"), Target::None),
+    figure(CROWD, "ginnel/100-of-10000", to("ginnel/100-of-100"), AtLeast(0.95)),
+    figure(CROWD, "tcp/100-of-10000", to("tcp/100-of-100"), Target::None),
+    figure(CROWD, "ginnel/100-of-100", to("tcp/100-of-100"), Target::None),
+    figure(PAIRS, "ginnel/pairs-1", to("tcp/pairs-1"), AtLeast(2.0)),
+    figure(PAIRS, "ginnel/pairs-2", to("tcp/pairs-2"), AtLeast(2.0)),
+    figure(PAIRS, "ginnel/pairs-4", to("tcp/pairs-4"), AtLeast(2.0)),
+    figure(PAIRS, "ginnel/pairs-8", to("tcp/pairs-8"), AtLeast(2.0)),
+    figure(PAIRS, "ginnel/pairs-4", to("ginnel/pairs-2"), AtLeast(1.0)),
+    figure(PAIRS, "ginnel/pairs-8", to("ginnel/pairs-4"), AtLeast(1.0)),
+    figure(SETUP, "ginnel/connect", to("tcp/connect"), AtLeast(0.95)),
+    figure(SETUP, "unix/connect", to("tcp/connect"), Target::None),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
     figure(FAR, "guests/spinning", to("virtio/spinning"), AtMost(0.02)),
     figure(FAR, "guests/paused", to("virtio/paused"), AtMost(0.4)),

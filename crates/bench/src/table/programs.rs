@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const COMMON: &str = include_str!("../../programs/common.h");
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("pingpong", include_str!("../../programs/pingpong.c")),
     ("stream", include_str!("../../programs/stream.c")),
+    ("crowd", include_str!("../../programs/crowd.c")),
     ("idle", include_str!("../../programs/idle.c")),
     ("getter", include_str!("../../programs/getter.c")),
     ("references", include_str!("../../programs/references.c")),

@@ -82,10 +82,10 @@ impl Row {
             .iter()
             .filter_map(|taken| {
                 let other = match base {
-                    Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?.sample.value),
-                    None => (figure.against == Against::Limit).then(|| taken.limit_ns()),
+                    Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?),
+                    None => None,
                 };
-                Some((combine(figure.against, taken, other)?, taken.sample.value, other))
+                combine(figure.against, taken, other)
             })
             .collect();
         let value = Spread::of(values.iter().map(|v| v.0));
@@ -105,16 +105,28 @@ impl Row {
     }
 }
 
-/// A figure's value in one round; None where the shims did not report.
-fn combine(against: Against, taken: &Taken, other: Option<f64>) -> Option<f64> {
-    match against {
-        Against::Limit | Against::Measure(_) => Some(taken.sample.value / other?),
-        Against::Above(_) => Some(taken.sample.value - other?),
+/// A figure's value in one round, what was measured and what it is compared with; None where a part of it was not reported.
+fn combine(against: Against, taken: &Taken, other: Option<&Taken>) -> Option<(f64, f64, Option<f64>)> {
+    let (own, raw) = (taken.sample.value, &taken.sample.raw);
+    let theirs = other.map(|other| other.sample.value);
+    Some(match against {
+        Against::Limit => (own / taken.limit_ns(), own, Some(taken.limit_ns())),
+        Against::Measure(_) => (own / theirs?, own, theirs),
+        Against::Above(_) => (own - theirs?, own, theirs),
         Against::Messages => {
-            let messages: f64 = taken.sample.raw.iter().filter_map(|values| values.get("messages")).sum();
-            Some(taken.sample.report?.wakes() as f64 / messages)
+            let messages: f64 = raw.iter().filter_map(|values| values.get("messages")).sum();
+            (taken.sample.report?.wakes() as f64 / messages, own, None)
         }
-    }
+        Against::CostOf(_) => (cpu_of_a_byte(taken)? / cpu_of_a_byte(other?)?, own, theirs),
+        Against::Median => (raw.iter().find_map(|values| values.get("p999_ns"))? / own, own, None),
+    })
+}
+
+/// CPU time of both ends, in ns.
+fn cpu_of_a_byte(taken: &Taken) -> Option<f64> {
+    let all = |key| taken.sample.raw.iter().filter_map(move |values| values.get(key));
+    let bytes = all("bytes").next().filter(|&&bytes| bytes > 0.0)?;
+    Some(all("cpu_ns").sum::<f64>() / bytes)
 }
 
 fn measure_of(figure: &Figure) -> Option<&'static Measure> {
@@ -127,13 +139,22 @@ fn is_ginnel(figure: &Figure) -> bool {
 
 /// The smallest share of any sample; None where a report is missing. Idle connections carry too few bytes
 /// for their share to say anything: there it is the share of connections that were upgraded, at both ends.
+/// Connections that end after one exchange are not to move: they are Ginnel's as they are.
 fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
     if !is_ginnel(figure) {
         return None;
     }
-    let idle = measure_of(figure).filter(|measure| measure.work == Work::Idle).map(|measure| measure.carrier.idle_connections());
+    let idle = measure_of(figure).and_then(|measure| match measure.work {
+        Work::Idle => Some(measure.carrier.idle_connections()),
+        Work::Crowd(connections) => Some(connections as u64),
+        _ => None,
+    });
+    let short = measure_of(figure).is_some_and(|measure| measure.work == Work::Connect);
     let shares = taken.iter().map(|taken| {
         let report = taken.sample.report.filter(|report| report.processes >= 2)?;
+        if short {
+            return Some(1.0);
+        }
         Some(idle.map_or_else(|| report.share(), |connections| (report.upgrades as f64 / (2 * connections) as f64).min(1.0)))
     });
     shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
@@ -239,7 +260,7 @@ fn cells(row: &Row) -> Vec<Cell> {
 }
 
 fn target_text(figure: &Figure) -> String {
-    let unit = if matches!(figure.against, Against::Limit | Against::Measure(_)) { "×" } else { "" };
+    let unit = if matches!(figure.against, Against::Above(_) | Against::Messages) { "" } else { "×" };
     match figure.target {
         Target::None => String::new(),
         Target::AtMost(most) => format!("≤ {most}{unit}"),
@@ -262,7 +283,8 @@ fn short(value: f64) -> String {
 fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
         Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
-        Some(Work::Stream(_)) => format!("{} GB/s", short(value / 1e9)),
+        Some(Work::Stream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
+        Some(Work::Crowd(_) | Work::Pairs(_) | Work::Connect) => format!("{} k/s", short(value / 1000.0)),
         Some(Work::Idle) => format!("{} %", short(value)),
         _ if value >= 1000.0 => format!("{} µs", short(value / 1000.0)),
         _ => format!("{} ns", short(value)),
