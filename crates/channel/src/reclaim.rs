@@ -22,6 +22,20 @@ pub fn reclaim_now_and_then(attachment: &Attachment) {
 
 /// Frees what the dead held. Returns how many slots and channels were freed.
 pub fn reclaim(attachment: &Attachment) -> usize {
+    reclaim_within(attachment, Reach::All)
+}
+
+/// Where [`reclaim_within`] looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Everywhere: through some megabytes of tables, most of them empty.
+    All,
+    /// At this ledger's own sockets, and at the pages up to where the peers say that they have claimed any.
+    Used,
+}
+
+/// [`reclaim`], at once or by the less costly way; what that leaves out is to be looked at now and then all the same.
+pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut freed = 0;
     // Those of which nothing can come any more: what they hold by now is all there is.
     let gone = place::gone(&attachment.segment, attachment.place);
@@ -41,7 +55,8 @@ pub fn reclaim(attachment: &Attachment) -> usize {
         }
     }
     let mut lives = Members::default();
-    for entry in rendezvous::entries(&attachment.segment) {
+    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.segment));
+    for entry in entries.into_iter().flatten() {
         let (member, index, generation) = entry.owner();
         let gone = if member == attachment.member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
@@ -53,7 +68,9 @@ pub fn reclaim(attachment: &Attachment) -> usize {
         }
     }
     let mut ended = Vec::new();
-    for (page, _) in attachment.segment.owned() {
+    let everywhere = (reach == Reach::All).then(|| attachment.segment.owned());
+    let within_reach = (reach == Reach::Used).then(|| attachment.segment.owned_within_reach());
+    for page in everywhere.into_iter().flatten().chain(within_reach.into_iter().flatten()) {
         let Some(head) = attachment.segment.head(page) else {
             attachment.segment.release_orphan(page);
             continue;

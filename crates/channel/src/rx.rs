@@ -1115,6 +1115,21 @@ impl<'a> Endpoint<'a> {
         self.is_shared() || self.slot().rx.sleeper.load(Relaxed) == Want::Token.word()
     }
 
+    /// How many tokens had come, for one who is about to look at the kernel's next byte: see [`token_is_there`](Self::token_is_there). `None` where that byte need not be a token.
+    #[must_use]
+    pub fn tokens_so_far(self) -> Option<u64> {
+        // In a ring's phase the next byte is one: a downgrade's goes before its data.
+        let tokens = self.slot().rx.tokens.load(Relaxed);
+        (self.slot().stage() == Stage::Active && self.rx_in_ring()).then_some(tokens)
+    }
+
+    /// One who had [`tokens_so_far`](Self::tokens_so_far) saw a byte, and left it: the next sleep need not ask whether there is any.
+    pub fn token_is_there(self, so_far: Option<u64>) {
+        if let Some(tokens) = so_far {
+            self.slot().rx.seen.store(tokens.wrapping_add(1), Relaxed);
+        }
+    }
+
     /// The same, for good.
     fn is_shared(self) -> bool {
         !self.attachment.fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
@@ -1156,9 +1171,14 @@ impl<'a> Endpoint<'a> {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let wish = || Want::of(direction.want_data().load(Relaxed));
         // Whether any token can lie there is known without asking: all that were armed (the first by the channel's creator), less those that came.
-        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)) != rx.tokens.load(Relaxed);
-        let sleeps = matches!(sweeper, Sweeper::Sleeps(_));
-        let counted = if due || !sleeps { self.tokens_until(direction) } else { 0 };
+        let tokens = rx.tokens.load(Relaxed);
+        let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)).wrapping_sub(tokens);
+        let counted = match sweeper {
+            Sweeper::Sleeps(_) if due == 0 => 0,
+            // The only one that can lie there was seen.
+            Sweeper::Sleeps(_) if due == 1 && rx.seen.load(Relaxed) == tokens.wrapping_add(1) => self.tokens_of_phase(direction, 1),
+            _ => self.tokens_until(direction),
+        };
         match sweeper {
             Sweeper::Sleeps(want) => self.arm(want),
             _ if counted > 0 && self.by_token() => self.arm(Want::Token),
@@ -1199,11 +1219,14 @@ impl<'a> Endpoint<'a> {
 
     /// How many of the bytes in the kernel are tokens of this phase at most.
     fn tokens_until(self, direction: Direction<'_>) -> u64 {
-        let rx = &self.slot().rx;
-        // FIONREAD first (as in `discard_tokens`) would be the exact order; here the boundary is read first, so look at it again: bytes behind
-        // a boundary that appears in between must not be thrown away.
-        let phase = rx.phase.load(Relaxed);
         let there = kernel::readable(self.fd());
+        self.tokens_of_phase(direction, there)
+    }
+
+    /// The same of so many that were there: before the boundary is looked at, as bytes behind one that appears in between must not be thrown away.
+    fn tokens_of_phase(self, direction: Direction<'_>, there: u64) -> u64 {
+        let rx = &self.slot().rx;
+        let phase = rx.phase.load(Relaxed);
         fence(SeqCst);
         match self.epoch(direction) {
             Ok(epoch) if epoch > phase => {

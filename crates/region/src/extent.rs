@@ -170,6 +170,7 @@ impl Segment {
         let found =
             self.claim_in(start, end, pages, owner).or_else(|| self.claim_in(first, end, pages, owner)).ok_or(Error::Full)?;
         self.hint().store(found.0.page + pages, Relaxed);
+        self.note_reached(found.0.page + pages);
         Ok(found)
     }
 
@@ -328,9 +329,19 @@ impl Segment {
     }
 
     /// Every page that somebody owns.
-    pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
+    pub fn owned(&self) -> impl Iterator<Item = u32> {
         let (first, end) = self.page_range();
-        (first..end).filter_map(|page| Some((page, Owner::of(self.owner_word(page).load(Acquire))?)))
+        self.owned_in(first, end)
+    }
+
+    /// The same, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
+    pub fn owned_within_reach(&self) -> impl Iterator<Item = u32> {
+        let (first, end) = self.page_range();
+        self.owned_in(first, self.reached().min(end))
+    }
+
+    fn owned_in(&self, first: u32, end: u32) -> impl Iterator<Item = u32> {
+        (first..end).filter(|&page| Owner::of(self.owner_word(page).load(Acquire)).is_some())
     }
 
     /// (free, all) pages that can be claimed.

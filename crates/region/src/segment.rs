@@ -95,6 +95,8 @@ const FEATURE_PEERS: u64 = 2;
 
 /// Where the header page has the sum of [`Segment::add_carried`], bytes from the segment's start: a cache line of its own.
 pub(crate) const CARRIED: u64 = 128;
+/// Where it has the page after the highest that was ever claimed, in a line of its own: a hint, which a peer may have written.
+const REACHED: u64 = 192;
 
 /// Bytes of the rendezvous table, which begins at page 1.
 pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
@@ -368,6 +370,19 @@ impl Segment {
     /// Notes how many bytes a connection carried that has ended: a hint for those who look on, kept at the end so that no byte waits for it.
     pub fn add_carried(&self, bytes: u64) {
         self.word(CARRIED).fetch_add(bytes, Relaxed);
+    }
+
+    /// Pages up to `end` (exclusive) have been claimed.
+    pub(crate) fn note_reached(&self, end: u32) {
+        let reached = self.word(REACHED);
+        if reached.load(Relaxed) < u64::from(end) {
+            reached.fetch_max(end.into(), Relaxed);
+        }
+    }
+
+    /// The page after the highest that was ever claimed, as the peers say.
+    pub(crate) fn reached(&self) -> u32 {
+        u32::try_from(self.word(REACHED).load(Relaxed)).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn hint(&self) -> &AtomicU32 {

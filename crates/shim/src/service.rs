@@ -7,7 +7,8 @@ use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::{ProcessFlags, Reason, SLOTS, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
-use ginnel_channel::{Attachment, kernel, path, reclaim};
+use ginnel_channel::reclaim::{self, Reach};
+use ginnel_channel::{Attachment, kernel, path};
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
@@ -461,7 +462,7 @@ fn waiter(attachment: &Attachment) -> Option<Waiter> {
 fn run(generation: usize) {
     let Some(attachment) = runtime::attachment() else { return };
     work();
-    let mut reclaimed = sys::monotonic_ns();
+    let (mut reclaimed, mut reclaims) = (sys::monotonic_ns(), 0u32);
     let mut again = Again::default();
     let (mut woken, mut next, mut next_path, mut passing) = (true, 0, 0, false);
     let mut paths = Paths::default();
@@ -486,7 +487,8 @@ fn run(generation: usize) {
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
             if attachment.standing() != Standing::Away {
-                reclaim::reclaim(attachment);
+                reclaims = reclaims.wrapping_add(1);
+                reclaim::reclaim_within(attachment, if reclaims.is_multiple_of(6) { Reach::All } else { Reach::Used });
                 membership::age(attachment);
             }
         }

@@ -494,9 +494,13 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
         };
     }
     let mut byte = 0u8;
+    let so_far = endpoint.tokens_so_far();
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     let errno = next::errno();
+    if got > 0 {
+        endpoint.token_is_there(so_far);
+    }
     endpoint.woken_by_kernel();
     if got > 0 && endpoint.readable() {
         // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.

@@ -315,7 +315,8 @@ pub struct Receive {
     pub limits: AtomicU64,
     /// The socket had no SO_RCVTIMEO when so many changes, less one, had been counted; 0: not known.
     pub unlimited: AtomicU64,
-    _pad: [AtomicU64; 1],
+    /// `tokens` plus 1, as it was when somebody slept in the kernel's own receive who then saw another token there; 0: nobody did. Where `tokens` is still that, it lies there yet.
+    pub seen: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
