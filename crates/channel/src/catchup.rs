@@ -6,7 +6,8 @@ use crate::ledger::{Slot, flag};
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// So many sends go by before the first stop; then one at each power of two.
+/// So many sends go by before the first stop; then one at each power of two. At side one half as many more: two ends that both write without pause would stop together else, and
+/// neither would read what the other waits for.
 const FIRST: u64 = 8;
 /// The first stop lasts so long at most, nanoseconds; each further one four times as long, up to [`LONGEST`]: what a virtual network has under way takes
 /// longer to arrive than what lies between two namespaces.
@@ -37,6 +38,12 @@ fn longest(slot: &Slot) -> u64 {
     if slot.has(flag::NONBLOCKING) && SOCKETS.load(Relaxed) > FEW { LONGEST_OF_MANY } else { LONGEST }
 }
 
+/// Is it time for a stop at this send?
+fn is_due(slot: &Slot, sends: u64) -> bool {
+    let sends = if slot.side() == 0 { Some(sends) } else { sends.is_multiple_of(3).then_some(sends / 3 * 2) };
+    sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
+}
+
 /// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
 /// gets on. True if it was `done`.
 pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
@@ -45,7 +52,7 @@ pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -
         return false;
     }
     let sends = slot.tx.tries.fetch_add(1, Relaxed) + 1;
-    if sends < FIRST || !sends.is_power_of_two() {
+    if !is_due(slot, sends) {
         return false;
     }
     let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
@@ -70,7 +77,7 @@ pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -
 
 /// The next send is a time for a stop, and not for the shortest: the other end has caught up with nearly all.
 pub(crate) fn soon(slot: &Slot) {
-    slot.tx.tries.store(4 * FIRST - 1, Relaxed);
+    slot.tx.tries.store(if slot.side() == 0 { 4 * FIRST } else { 6 * FIRST } - 1, Relaxed);
     REST_UNTIL.store(0, Relaxed);
 }
 
@@ -78,6 +85,16 @@ pub(crate) fn soon(slot: &Slot) {
 mod tests {
     use super::*;
     use std::cell::Cell;
+
+    #[test]
+    fn the_two_ends_stop_at_different_sends() {
+        // SAFETY: as below.
+        let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
+        let due = || (1..200).filter(|&sends| is_due(&slot, sends)).collect::<Vec<_>>();
+        assert_eq!(due(), [8, 16, 32, 64, 128]);
+        slot.set(flag::SIDE_ONE, true);
+        assert_eq!(due(), [12, 24, 48, 96, 192]);
+    }
 
     /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on, and are followed by a rest.
     #[test]

@@ -19,7 +19,7 @@ use ginnel_region::{Error, may_make, sys};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
 const VERSION: u64 = 4;
@@ -31,9 +31,13 @@ pub const PROCESSES: u32 = 4096;
 /// How far from its hashed place a slot may lie.
 const REACH: u32 = 64;
 
-const PROCESSES_AT: usize = 12288;
+const TAGS_AT: usize = 12288;
+const PROCESSES_AT: usize = TAGS_AT + SLOTS as usize * size_of::<AtomicU16>();
 const SLOTS_AT: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
 const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
+
+/// Slots in a page of memory.
+const SLOTS_OF_PAGE: u64 = 4096 / size_of::<Slot>() as u64;
 
 const STRIPES: usize = 64;
 
@@ -58,7 +62,7 @@ struct Header {
     doubts: Doubts,
 }
 
-const _: () = assert!(size_of::<Header>() == PROCESSES_AT);
+const _: () = assert!(size_of::<Header>() == TAGS_AT && PROCESSES_AT.is_multiple_of(4096));
 
 /// The mapped ledger.
 pub struct Ledger {
@@ -182,6 +186,12 @@ impl Ledger {
         unsafe { &*self.base.add(SLOTS_AT).cast::<Slot>().add((index % SLOTS) as usize) }
     }
 
+    /// A piece of the cookie that slot `index` has, or had last: sockets that are not there are found not to be in two cache lines, instead of in a line of each slot where they could be.
+    fn tag(&self, index: u32) -> &AtomicU16 {
+        // SAFETY: the remainder keeps it inside the map; all of it are atomics.
+        unsafe { &*self.base.add(TAGS_AT).cast::<AtomicU16>().add((index % SLOTS) as usize) }
+    }
+
     /// The number of a slot of this ledger.
     #[must_use]
     pub fn index(&self, slot: &Slot) -> u32 {
@@ -230,8 +240,10 @@ impl Ledger {
     /// Finds the slot of a socket.
     #[must_use]
     pub fn find(&self, cookie: u64) -> Option<&Slot> {
-        let start = hash(cookie);
-        (0..REACH).map(|step| self.slot(start.wrapping_add(step))).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
+        let (start, tag) = (hash(cookie), tag_of(cookie));
+        // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's slot has seen the socket after that.
+        let tagged = (0..REACH).map(|step| start.wrapping_add(step)).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
+        tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
     /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's ticket.
@@ -254,6 +266,7 @@ impl Ledger {
             self.mark_used(self.index(slot));
             if slot.seize(0, me) {
                 self.mark_used(self.index(slot));
+                self.tag(self.index(slot)).store(tag_of(cookie), Ordering::Release);
                 slot.take(cookie, self.next_generation());
                 return Some((slot, true));
             }
@@ -325,8 +338,17 @@ impl Ledger {
 }
 
 fn hash(cookie: u64) -> u32 {
-    // Cookies count up: spread them.
-    ((cookie.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 40) as u32 % SLOTS
+    // Cookies count up: spread them, but for neighbours, which are one program's mostly and share a page so.
+    let page = mixed(cookie / SLOTS_OF_PAGE) as u32 % (SLOTS / SLOTS_OF_PAGE as u32);
+    page * SLOTS_OF_PAGE as u32 + (cookie % SLOTS_OF_PAGE) as u32
+}
+
+fn tag_of(cookie: u64) -> u16 {
+    (mixed(cookie) >> 8) as u16
+}
+
+fn mixed(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
 }
 
 fn c_path(path: &Path) -> Result<CString, Error> {

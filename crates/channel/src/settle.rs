@@ -328,6 +328,7 @@ impl<'a> Endpoint<'a> {
         }
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
+        slot.set(flag::BOTH_AGREED, false);
         for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.sleeper] {
             word.store(0, Relaxed);
         }
@@ -340,15 +341,15 @@ impl<'a> Endpoint<'a> {
     fn settle(self, patient: bool) {
         let slot = self.slot();
         let attempt = slot.attempts.fetch_add(1, Relaxed);
-        let due = attempt <= EAGER || attempt.is_multiple_of(8);
+        let due = attempt <= EAGER || attempt.is_multiple_of(8) || stands_still(self.channel(), 1 - slot.side());
         if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
             return;
         }
         if due {
-            self.compare();
+            self.compare(false);
         }
         let settled = || {
-            self.compare();
+            self.compare(true);
             slot.stage() != Stage::Settling
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
@@ -356,10 +357,17 @@ impl<'a> Endpoint<'a> {
             // All has arrived: the reader has little left to read before the ring can be taken up.
             catchup::soon(slot);
         }
+        if slot.stage() == Stage::Settling && stands_still(self.channel(), slot.side()) {
+            // It goes on.
+            self.compare(false);
+        }
     }
 
-    /// One comparison of both ends' counts.
-    fn compare(self) {
+    /// One comparison of both ends' counts. `still`: this end writes nothing until the next one.
+    ///
+    /// Two ends that write without pause never agree both ways at one moment. It is enough that each direction's counts agreed once while its writer stood still, and said so:
+    /// what the reader has then is all that was written.
+    fn compare(self, still: bool) {
         let (slot, channel) = (self.slot(), self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
         let agreed = channel.agreed(mine).load(Relaxed) == 1;
@@ -370,14 +378,14 @@ impl<'a> Endpoint<'a> {
                 return;
             }
             // Shown until the other side agrees too: it compares with what is true now.
-            show(channel, mine, facts);
+            show(channel, mine, facts, still);
             if !agreed {
                 slot.tx.sent.store(facts.sent, Relaxed);
                 self.count_sent(0);
                 slot.rx.received.store(facts.received, Relaxed);
                 channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);
-                if !mirrors(channel, theirs, facts) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
+                if !self.agrees(facts, still) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
                     return;
                 }
                 channel.agreed(mine).store(1, SeqCst);
@@ -390,20 +398,47 @@ impl<'a> Endpoint<'a> {
     }
 }
 
+impl Endpoint<'_> {
+    /// Do the other side's counts mirror this side's: both ways now, or each direction's when its writer stood still?
+    fn agrees(self, facts: Facts, still: bool) -> bool {
+        let (slot, channel) = (self.slot(), self.channel());
+        let Some((sent, arrived, scales)) = shown(channel, 1 - slot.side()) else { return false };
+        if scales & !STILL != u64::from(facts.scales.1) << 8 | u64::from(facts.scales.0) {
+            return false;
+        }
+        let (incoming, outgoing) = (sent == facts.arrived, arrived == facts.sent);
+        if incoming && scales & STILL != 0 {
+            slot.set(flag::INCOMING_AGREED, true);
+        }
+        if outgoing && still {
+            slot.set(flag::OUTGOING_AGREED, true);
+        }
+        incoming && outgoing || slot.flags.load(Relaxed) & flag::BOTH_AGREED == flag::BOTH_AGREED
+    }
+}
+
+/// In a snapshot beside the window scales: the side wrote nothing more until it took the next one.
+const STILL: u64 = 1 << 16;
+
+fn stands_still(channel: Channel<'_>, side: u8) -> bool {
+    channel.snapshot_scales(side).load(Relaxed) & STILL != 0
+}
+
 /// Publishes this side's counts. The sequence is odd while they change.
-fn show(channel: Channel<'_>, side: u8, facts: Facts) {
+fn show(channel: Channel<'_>, side: u8, facts: Facts, still: bool) {
     let sequence = channel.snapshot_sequence(side);
     let before = sequence.load(Relaxed) & !1;
     sequence.store(before + 1, Relaxed);
     fence(Release);
     channel.snapshot_sent(side).store(facts.sent, Relaxed);
     channel.snapshot_arrived(side).store(facts.arrived, Relaxed);
-    channel.snapshot_scales(side).store(u64::from(facts.scales.0) << 8 | u64::from(facts.scales.1), Relaxed);
+    let scales = u64::from(facts.scales.0) << 8 | u64::from(facts.scales.1);
+    channel.snapshot_scales(side).store(scales | if still { STILL } else { 0 }, Relaxed);
     sequence.store(before + 2, Release);
 }
 
-/// Do the other side's counts mirror this side's?
-fn mirrors(channel: Channel<'_>, side: u8, facts: Facts) -> bool {
+/// A side's counts as it last published them; `None` while it does, or where it never did.
+fn shown(channel: Channel<'_>, side: u8) -> Option<(u64, u64, u64)> {
     let sequence = channel.snapshot_sequence(side);
     let before = sequence.load(Acquire);
     let sent = channel.snapshot_sent(side).load(Relaxed);
@@ -411,7 +446,7 @@ fn mirrors(channel: Channel<'_>, side: u8, facts: Facts) -> bool {
     let scales = channel.snapshot_scales(side).load(Relaxed);
     fence(Acquire);
     let whole = before != 0 && before & 1 == 0 && sequence.load(Relaxed) == before;
-    whole && sent == facts.arrived && arrived == facts.sent && scales == u64::from(facts.scales.1) << 8 | u64::from(facts.scales.0)
+    whole.then_some((sent, arrived, scales))
 }
 
 fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {

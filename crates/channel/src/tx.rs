@@ -14,7 +14,7 @@ use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Bytes copied between two publications of a large write: both sides work at once.
-const PIECE: u64 = 32 << 10;
+const PIECE: u64 = 16 << 10;
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
 /// Rings up to this size are anybody's. Larger ones pass through the third cache instead of from one core's second to the other's, which is up to three times as fast where the

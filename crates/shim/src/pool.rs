@@ -10,7 +10,7 @@ use ginnel_channel::waiter::Waiter;
 use ginnel_ring::park::Want;
 use libc::{c_short, c_void};
 
-/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor.
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// A waiter for as long as one thread sleeps.
@@ -19,10 +19,14 @@ pub struct Borrowed {
     attachment: &'static Attachment,
     /// Where it was made.
     joined: &'static Joined,
+    /// Something lies in its FIFO. The next sleep reads that, before it begins: whoever was just woken has better things to do.
+    full: Cell<bool>,
 }
 
 const DESCRIPTOR: u64 = 0xff_ffff;
 const TAG: u64 = 0xff00_0000;
+/// See [`Borrowed::full`]. Pages have 28 bits at most.
+const FULL: u64 = 1 << 63;
 
 impl Borrowed {
     /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
@@ -48,7 +52,7 @@ impl Borrowed {
         let told = polled != 0;
         self.waiter.awake(&self.joined.segment, told);
         if told {
-            self.waiter.empty();
+            self.full.set(true);
         }
         self.waiter.take(&self.joined.segment, |_| {});
     }
@@ -74,7 +78,8 @@ impl Borrowed {
         if !self.is_current() {
             return self.waiter.abandon(self.attachment);
         }
-        if !POOL.iter().any(|place| place.compare_exchange(0, self.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
+        let word = self.word() | if self.full.get() { FULL } else { 0 };
+        if !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
             self.waiter.retire_in(self.attachment, self.joined);
         }
     }
@@ -162,7 +167,7 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
     if word != 0 {
         let waiter = from_word(word);
         // No longer written down: only what is called here becomes of it.
-        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment });
+        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment, full: Cell::new(false) });
         if word & TAG == left.tag() {
             left.awake(0);
             left.free();
@@ -192,18 +197,21 @@ pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
         waiter.retire_in(attachment, joined);
         return None;
     }
-    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined });
+    let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full: Cell::new(false) });
     if pooled.is_some_and(|word| word & TAG != borrowed.tag()) {
         // Of a segment that was left: put there too late.
         waiter.abandon(attachment);
         return None;
+    }
+    if pooled.is_some_and(|word| word & FULL != 0) {
+        waiter.empty();
     }
     left_behind(attachment, OUT.with(|out| out.enter(borrowed.word())));
     Some(ManuallyDrop::into_inner(borrowed))
 }
 
 fn from_word(word: u64) -> Waiter {
-    Waiter::from_parts((word >> 32) as u32, (word & DESCRIPTOR) as i32)
+    Waiter::from_parts(((word & !FULL) >> 32) as u32, (word & DESCRIPTOR) as i32)
 }
 
 /// Before the segment is left: gives the free waiters back.

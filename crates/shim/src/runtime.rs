@@ -155,10 +155,13 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     if let Entry::Endpoint(slot) = before {
         return endpoint(fd, slot);
     }
-    let Ok(state) = kernel::state(fd) else { return None };
-    if state == LISTENING || state == CLOSED {
-        fds::replace(fd, before, Entry::Tcp);
-        return None;
+    // One that this process connected or accepted needs no look.
+    if !connected && before != Entry::Accepted {
+        let Ok(state) = kernel::state(fd) else { return None };
+        if state == LISTENING || state == CLOSED {
+            fds::replace(fd, before, Entry::Tcp);
+            return None;
+        }
     }
     let cookie = kernel::cookie(fd).ok()?;
     let Some((slot, new)) = take_up(attachment, cookie) else {
@@ -172,12 +175,10 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
         slot.set(flag::CONNECTED, connected || (!matches!(before, Entry::Accepted | Entry::Heir) && guess_connected(fd)));
-        let mut least: c_int = 1;
-        let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
-        } else if flags & libc::O_ASYNC != 0 || least > 1 || crate::ops::sock::is_unfit(fd) {
+        } else if flags & libc::O_ASYNC != 0 {
             slot.make_plain(Reason::Option);
         }
     }

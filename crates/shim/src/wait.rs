@@ -266,7 +266,7 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
     let limit = attachment.spin_ns();
     for _ in 0..60 {
         if ready() {
-            habit.learn(true);
+            paid(habit);
             return true;
         }
         look_done();
@@ -275,7 +275,7 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
         for _ in 0..8 {
             sys::yield_now();
             if ready() {
-                habit.learn(true);
+                paid(habit);
                 return true;
             }
         }
@@ -288,7 +288,7 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
     while now < begin.saturating_add(limit) {
         for _ in 0..20 {
             if ready() {
-                habit.learn(true);
+                paid(habit);
                 return true;
             }
             spin_loop();
@@ -310,12 +310,22 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
     false
 }
 
+/// A spin saw what it waited for.
+#[inline]
+fn paid(habit: &Habit) {
+    habit.learn(true);
+    if CROWDED_FOR.load(Ordering::Relaxed) != 0 {
+        CROWDED_FOR.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors. Who
 /// spins then only loses its turn: a thread that slept is let run first.
 const AWAY: u64 = 400_000;
-/// For how long nobody spins at first, and at most, nanoseconds: each time that the processor was lost again twice as long.
-const CROWDED_AT_FIRST: u64 = 5_000_000;
-const CROWDED_AT_MOST: u64 = 320_000_000;
+/// For how long nobody spins at first, and at most, nanoseconds: each time that the processor was lost again twice as long, until a spin pays. Shorter than the scheduler's turns:
+/// where pairs of processes share the processors, both ends of one get to run together as long as neither sleeps, and are then as fast as if they were alone.
+const CROWDED_AT_FIRST: u64 = 200_000;
+const CROWDED_AT_MOST: u64 = 3_000_000;
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 static CROWDED_FOR: AtomicU64 = AtomicU64::new(0);
 

@@ -187,6 +187,12 @@ pub mod flag {
     pub const ENDING: u32 = 4096;
     /// The program shut the receiving side down: the kernel says end of file whatever the other end does.
     pub const RX_SHUT: u32 = 8192;
+    /// While settling: the other end stood still, and this one had all that it had written …
+    pub const INCOMING_AGREED: u32 = 1 << 14;
+    /// … and the other way round.
+    pub const OUTGOING_AGREED: u32 = 1 << 15;
+    /// Both.
+    pub const BOTH_AGREED: u32 = INCOMING_AGREED | OUTGOING_AGREED;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

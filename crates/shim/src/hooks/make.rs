@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn pidfd_getfd(pidfd: c_int, target: c_int, flags: 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the program's own arguments.
-    made(unsafe { next::socket(domain, kind, protocol) }, Kind::Socket)
+    made(unsafe { next::socket(domain, kind, protocol) }, Kind::of_socket(domain, kind, protocol))
 }
 
 #[unsafe(no_mangle)]

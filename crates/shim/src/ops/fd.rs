@@ -13,10 +13,25 @@ use libc::c_int;
 pub enum Kind {
     /// A socket; looked at when first used.
     Socket,
+    /// A TCP socket.
+    Tcp,
     /// An epoll set.
     Epoll,
     /// Anything else.
     Other,
+}
+
+impl Kind {
+    /// What `socket(domain, kind, protocol)` makes: mostly known without asking the kernel.
+    #[must_use]
+    pub fn of_socket(domain: c_int, kind: c_int, protocol: c_int) -> Self {
+        let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+        match domain {
+            libc::AF_INET | libc::AF_INET6 if stream && matches!(protocol, 0 | libc::IPPROTO_TCP) => Self::Tcp,
+            libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX | libc::AF_NETLINK => Self::Other,
+            _ => Self::Socket,
+        }
+    }
 }
 
 /// `fd` was just made by a hooked call. Forgets whatever the number stood for before.
@@ -27,6 +42,7 @@ pub fn created(fd: c_int, kind: Kind) {
     stale(fd);
     match kind {
         Kind::Socket => fds::set(fd, Entry::Unknown),
+        Kind::Tcp => fds::set(fd, Entry::Tcp),
         Kind::Epoll => sets::created(fd),
         Kind::Other => fds::set(fd, Entry::Plain),
     }

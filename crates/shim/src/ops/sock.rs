@@ -93,8 +93,14 @@ const UNFIT: [(c_int, c_int); 12] = [
 /// Whether the program ever set one of them: connections that come after ask for all.
 static UNFIT_SET: AtomicBool = AtomicBool::new(false);
 
-/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
+/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour? Asked of those that are about to move.
 pub fn is_unfit(fd: c_int) -> bool {
+    let mut least: c_int = 1;
+    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+    least > 1 || has_unfit_option(fd)
+}
+
+fn has_unfit_option(fd: c_int) -> bool {
     UNFIT_SET.load(Ordering::Relaxed)
         && UNFIT.iter().any(|&(level, name)| {
             // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
