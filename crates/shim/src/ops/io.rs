@@ -179,8 +179,11 @@ unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
 fn advance(endpoint: Endpoint<'static>, patient: bool) {
     let slot = endpoint.slot();
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
-        if slot.stage() == Stage::Candidate && crate::service::is_missing(endpoint.attachment) {
-            return ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+        if slot.stage() == Stage::Candidate {
+            if crate::service::is_missing(endpoint.attachment) {
+                return ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+            }
+            super::process::look_for_io_uring();
         }
         endpoint.progress(patient);
         if endpoint.attachment.is_away() {

@@ -7,7 +7,9 @@ use ginnel_channel::program::{self, Unreachable};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use syscalls::Sysno;
 
 /// The library was loaded (constructor), or a hook ran before that.
 pub fn started() {
@@ -325,6 +327,38 @@ pub fn io_uring_used() {
     let Some(attachment) = runtime::attachment() else { return };
     attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     hand_over_all(Reason::IoUring);
+}
+
+/// How long after a look for a ring past the hooks the next one is, at the least, nanoseconds.
+const LOOK_EVERY: u64 = 1_000_000_000;
+/// So many numbers beyond the highest that the hooks have seen are looked at too.
+const BEYOND: c_int = 16;
+
+/// Before a connection is shown to the other end: a program that has liburing in itself sets up its ring past the hooks, and is known by the descriptor. Looked for before the first
+/// connection, and then once a second at most.
+pub fn look_for_io_uring() {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let (now, last) = (sys::monotonic_ns(), LAST.load(Ordering::Relaxed));
+    if runtime::uses_io_uring() || last != 0 && now.saturating_sub(last) < LOOK_EVERY {
+        return;
+    }
+    LAST.store(now, Ordering::Relaxed);
+    // Sockets and sets, of which a program may have many, are known by now; the others are asked one by one, which takes no descriptor.
+    if (0..=fds::highest().saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_io_uring(fd)) {
+        io_uring_used();
+    }
+}
+
+fn is_io_uring(fd: c_int) -> bool {
+    const NAME: &[u8] = b"anon_inode:[io_uring]";
+    let mut path = [0_u8; 32];
+    // The last byte stays 0.
+    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/self/fd/{fd}").is_ok());
+    let mut name = [0_u8; NAME.len() + 1];
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: a terminated path, and a buffer that is writable for its length.
+    let got = unsafe { sys::raw(Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]) };
+    written && got.is_ok_and(|got| name.get(..got) == Some(NAME))
 }
 
 /// Set by [`confined`].
