@@ -89,8 +89,8 @@ fn open_descriptors() -> Vec<c_int> {
 pub fn fork_prepare() {
     let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
-        if entry == Entry::Accepted {
-            fds::replace(fd, entry, Entry::Heir);
+        if matches!(entry, Entry::Young(_)) {
+            fds::change_young(fd, |young| Some(young.heir()));
         }
     }
     // The parent may close a socket before the child has said that it holds it.
@@ -147,6 +147,8 @@ pub fn fork_child() {
             shared.set(flag::SHARED, true);
             shared.forked();
             fds::set(fd, Entry::Inherited(slot));
+        } else if let Entry::Young(young) = entry {
+            fds::set(fd, Entry::Young(young.in_child()));
         }
     }
 }
@@ -265,8 +267,8 @@ pub fn vforking() {
 fn mark_inherited() {
     sets::lend_inherited();
     for (fd, entry) in surviving() {
-        if entry == Entry::Accepted {
-            fds::replace(fd, entry, Entry::Heir);
+        if matches!(entry, Entry::Young(_)) {
+            fds::change_young(fd, |young| Some(young.heir()));
         } else if let Some(endpoint) = runtime::known(fd) {
             endpoint.slot().set(flag::SPAWNED | flag::SHARED, true);
         }
@@ -288,7 +290,7 @@ fn hand_over_inherited() {
         match entry {
             Entry::Endpoint(_) | Entry::Inherited(_) => super::io::offer(fd),
             // The program may use it, and the counts would not know: it stays on TCP.
-            Entry::Accepted | Entry::Heir => {
+            Entry::Young(_) => {
                 if let Some(endpoint) = runtime::find(fd) {
                     finish::hold(endpoint, Reason::HandedOver);
                 }
@@ -303,7 +305,13 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
         sets::lend(fd);
-        if let Some(endpoint) = runtime::known(fd) {
+        // Not used here, and most likely not to be.
+        let unused = |young: fds::Young| (young.operations() == 0 && young.is_quiet()).then(|| young.passed());
+        if fds::change_young(fd, unused) {
+            continue;
+        }
+        let young = || if matches!(fds::get(fd), Entry::Young(_)) { runtime::adopt(fd, false) } else { None };
+        if let Some(endpoint) = runtime::known(fd).or_else(young) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
             endpoint.slot().set(flag::SPAWNED, true);
