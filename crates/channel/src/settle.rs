@@ -25,6 +25,8 @@ pub struct Endpoint<'a> {
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
+/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked.
+const PATIENT: u32 = 256;
 /// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
 const LOOKS: u32 = 8;
 
@@ -104,10 +106,16 @@ impl<'a> Endpoint<'a> {
     pub fn waits_in_vain(self) -> bool {
         let slot = self.slot();
         let looks = slot.attempts.load(Relaxed).wrapping_add(1);
-        if slot.stage() != Stage::Published || looks % LOOKS == 0 || looks < LOOKS || self.attachment.standing() != Standing::Here {
+        if slot.stage() != Stage::Published
+            || looks.is_multiple_of(LOOKS)
+            || looks < LOOKS
+            || self.attachment.standing() != Standing::Here
+        {
             return false;
         }
-        let waits = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1)).state() == state::PUBLISHED;
+        let entry = || Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
+        let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
         if waits {
             slot.attempts.store(looks, Relaxed);
         }

@@ -357,14 +357,10 @@ pub fn take(fd: i32) -> Entry {
     word(fd).map_or(Entry::Plain, |word| Entry::of(word.swap(0, Ordering::AcqRel)))
 }
 
-/// The highest number that ever stood for something.
-pub fn highest() -> i32 {
-    i32::try_from(HIGHEST.load(Ordering::Relaxed)).unwrap_or(0)
-}
-
 /// All numbers that stand for something.
 pub fn all() -> impl Iterator<Item = (i32, Entry)> {
-    (0..=highest()).map(|fd| (fd, get(fd))).filter(|(_, entry)| *entry != Entry::Unknown)
+    let highest = i32::try_from(HIGHEST.load(Ordering::Relaxed)).unwrap_or(0);
+    (0..=highest).map(|fd| (fd, get(fd))).filter(|(_, entry)| *entry != Entry::Unknown)
 }
 
 fn entry_of(table: &AtomicPtr<AtomicU32>, slot: u32) -> &'static AtomicU32 {

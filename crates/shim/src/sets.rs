@@ -29,6 +29,7 @@ use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use change::add;
 use core::cell::UnsafeCell;
+use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::settle::Endpoint;
@@ -36,7 +37,6 @@ use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use news::{stir, want};
-use core::hash::{BuildHasherDefault, Hasher};
 use smallvec::SmallVec;
 
 const MAX_SETS: usize = 4096;

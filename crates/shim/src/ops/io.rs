@@ -675,7 +675,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
         // SAFETY: the piece was just filled.
         let sent = unsafe {
-            match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) } {
+            match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) }
+            {
                 Some(outcome) => outcome,
                 None => send_carried(endpoint, &piece, 0),
             }

@@ -351,8 +351,9 @@ pub fn look_for_io_uring() {
         return;
     }
     LAST.store(now, Ordering::Relaxed);
-    // Sockets and sets, of which a program may have many, are known by now; the others are asked one by one, which takes no descriptor.
-    if (0..=fds::highest().saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_io_uring(fd)) {
+    // Sockets and sets, of which a program may have many, are known by now; the others are asked one by one, which takes no descriptor. (The shim's own lie far up.)
+    let highest = fds::all().filter(|(_, entry)| *entry != Entry::Own).map(|(fd, _)| fd).max().unwrap_or(0);
+    if (0..=highest.saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_io_uring(fd)) {
         io_uring_used();
     }
 }

@@ -1,8 +1,8 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Map, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of, make_hot,
-    name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of,
+    make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
