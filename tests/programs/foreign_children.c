@@ -1,6 +1,7 @@
 // Programs that cannot have a preloaded library, or pass it by, inherit a connection: a static one, one for musl, one that Go made, a script whose interpreter is
-// such a program. Each starts as ever, finds the bytes that had come before it was started, and its parent goes on afterwards.
+// such a program, one that is set-user-id (where this is root's, who alone can make another's). Each starts as ever, finds the bytes that had come before it was started, and its parent goes on afterwards.
 #include "check.h"
+#include <sys/stat.h>
 
 enum { LENGTH = 40000 };
 
@@ -67,6 +68,22 @@ static void inherited_by(const char *name) {
     say("echoed by %s", name);
 }
 
+static void by_another_user(const char *folder) {
+    char text[4096];
+    snprintf(path, sizeof path, "%s/echo_raw", folder);
+    int from = open(path, O_RDONLY);
+    snprintf(path, sizeof path, "%s/set-id-XXXXXX", folder);
+    int to = mkstemp(path);
+    CHECK(from >= 0 && to >= 0);
+    for (ssize_t n; (n = read(from, text, sizeof text)) != 0;) CHECK(n > 0 && write(to, text, (size_t)n) == n);
+    // In this order: a change of the owner takes the bit away.
+    IS(fchown(to, 65534, 65534), 0);
+    IS(fchmod(to, 04755), 0);
+    close(from), close(to);
+    inherited_by("a set-user-id program");
+    IS(unlink(path), 0);
+}
+
 int main(int argc, char **argv) {
     static const char *const names[] = {"echo_raw-static", "echo_raw-go", "echo_raw-musl"};
     CHECK(argc == 2);
@@ -81,4 +98,5 @@ int main(int argc, char **argv) {
     close(script);
     inherited_by("a script");
     IS(unlink(path), 0);
+    if (geteuid() == 0) by_another_user(argv[1]);
 }

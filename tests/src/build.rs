@@ -62,6 +62,12 @@ pub fn program(name: &str) -> PathBuf {
     compile(name, name, &[])
 }
 
+/// The same, linked with more libraries, as `output`.
+#[must_use]
+pub fn program_with(name: &str, output: &str, libraries: &[&str]) -> PathBuf {
+    compile(name, output, libraries)
+}
+
 /// The same without shared libraries: out of reach of anything preloaded.
 #[must_use]
 pub fn static_program(name: &str) -> PathBuf {
@@ -118,10 +124,10 @@ fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBu
     let compiled = Command::new(compiler)
         .args(["-D_GNU_SOURCE", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-I"])
         .arg(programs.join("include"))
-        .args(more)
         .arg("-o")
         .arg(&fresh)
         .arg(&source)
+        .args(more)
         .arg("-lpthread")
         .output()
         .unwrap_or_else(|error| panic!("{compiler} runs (Debian: gcc, libc6-dev): {error}"));

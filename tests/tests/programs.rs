@@ -104,6 +104,7 @@ programs! {
     out_of_band
     partial_progress
     pass_to_unshimmed
+    passed_before_use
     preforked_server
     processes_share
     queue_sizes
@@ -146,6 +147,40 @@ fn each_is_listed() {
     for name in all() {
         assert!(LISTED.contains(&name.as_str()), "{name}.c is run by no test");
     }
+}
+
+/// As users have it: a connection is no candidate before it has been used a little, and has no place among the others before. What becomes of it until then (copied, inherited, passed, corked,
+/// closed, used by many threads) is the same; and what is used for longer comes into a ring.
+#[test]
+fn a_little_use_comes_first() {
+    let mut carried = 0;
+    for name in [
+        "closed_while_taken_up",
+        "closes_everything",
+        "cork",
+        "disconnects",
+        "duplicates_in_epoll",
+        "exec_keeps",
+        "handlers_close",
+        "numbers_reused",
+        "oneshot_threads",
+        "out_of_band",
+        "pass_to_unshimmed",
+        "passed_before_use",
+        "preforked_server",
+        "short_connections",
+        "splice_through",
+        "threads_share",
+        "vfork_keeps",
+    ] {
+        let expected = says(&stand(name, None), name);
+        for after in ["3", "20"] {
+            let stand = Stand::shimmed(&format!("{name}-after-{after}"), &[("GINNEL_AFTER", after)]);
+            assert_eq!(says(&stand, name), expected, "{name}, after {after}: not what it says without the shim");
+            carried += stand.report().ring_bytes();
+        }
+    }
+    assert!(carried > 0, "no byte went through a ring");
 }
 
 /// Nobody would inherit anything from a program that is not there.

@@ -291,6 +291,7 @@ impl Attachment {
 
     /// How this process stands to its segment.
     #[must_use]
+    #[inline]
     pub fn standing(&self) -> Standing {
         match self.standing.load(Ordering::Acquire) {
             0 => Standing::Here,

@@ -36,6 +36,7 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// The entry with this number.
     #[must_use]
+    #[inline]
     pub fn at(segment: &'a Segment, index: u32) -> Self {
         Self { segment, index }
     }
@@ -46,12 +47,14 @@ impl<'a> Entry<'a> {
         self.index
     }
 
+    #[inline]
     fn word(self, i: u64) -> &'a AtomicU64 {
         self.segment.word(self.segment.rendezvous().0 + u64::from(self.index) * ENTRY_BYTES + i * 8)
     }
 
     /// Its state.
     #[must_use]
+    #[inline]
     pub fn state(self) -> u64 {
         self.word(0).load(Ordering::Acquire)
     }

@@ -25,6 +25,10 @@ pub struct Endpoint<'a> {
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
+/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked.
+const PATIENT: u32 = 256;
+/// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
+const LOOKS: u32 = 8;
 
 impl<'a> Endpoint<'a> {
     /// This process's entry.
@@ -93,6 +97,29 @@ impl<'a> Endpoint<'a> {
             Stage::Settling => self.settle(patient),
             _ => {}
         }
+    }
+
+    /// Is it published, and has nobody come? Counts the look, of which there are many for a connection whose other end has no shim. False also at each eighth, at which
+    /// [`progress`](Self::progress) asks more.
+    #[inline]
+    #[must_use]
+    pub fn waits_in_vain(self) -> bool {
+        let slot = self.slot();
+        let looks = slot.attempts.load(Relaxed).wrapping_add(1);
+        if slot.stage() != Stage::Published
+            || looks.is_multiple_of(LOOKS)
+            || looks < LOOKS
+            || self.attachment.standing() != Standing::Here
+        {
+            return false;
+        }
+        let entry = || Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
+        let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
+        if waits {
+            slot.attempts.store(looks, Relaxed);
+        }
+        waits
     }
 
     /// Do all processes that hold the socket have the same memory mapped? One may not have noticed a detach yet, or an attach.

@@ -17,12 +17,12 @@ pub enum Entry {
     Unknown,
     /// Never ours.
     Plain,
-    /// A TCP socket that has no slot yet (unconnected, listening, or not used).
+    /// A TCP socket that has no slot: unconnected, or not looked at.
     Tcp,
-    /// A TCP socket that `accept` returned and that has no slot yet.
-    Accepted,
-    /// The same, and another process may have it: there was a fork before it had a slot.
-    Heir,
+    /// A TCP socket that listens.
+    Listener,
+    /// A connection that this process made or accepted and that has no slot yet.
+    Young(Young),
     /// An endpoint: its slot.
     Endpoint(u32),
     /// An endpoint inherited over fork, not used in this process yet: its slot.
@@ -37,7 +37,17 @@ impl Entry {
     /// Does it stand for a TCP socket?
     #[must_use]
     pub const fn is_tcp(self) -> bool {
-        matches!(self, Self::Tcp | Self::Accepted | Self::Heir | Self::Endpoint(_) | Self::Inherited(_))
+        matches!(self, Self::Tcp | Self::Listener | Self::Young(_) | Self::Endpoint(_) | Self::Inherited(_))
+    }
+
+    /// Is it a socket of which no ring can know, whoever else has it: one that listens, or a connection of this process alone that has hardly been used?
+    #[must_use]
+    pub const fn is_apart(self) -> bool {
+        match self {
+            Self::Listener => true,
+            Self::Young(young) => !young.is_heir(),
+            _ => false,
+        }
     }
 
     const fn word(self) -> u64 {
@@ -49,8 +59,8 @@ impl Entry {
             Self::Inherited(slot) => 4 | (slot as u64) << 8,
             Self::Epoll(set) => 5 | (set as u64) << 8,
             Self::Own => 6,
-            Self::Accepted => 7,
-            Self::Heir => 8,
+            Self::Young(young) => 7 | (young.0 as u64) << 8,
+            Self::Listener => 8,
         }
     }
 
@@ -64,9 +74,162 @@ impl Entry {
             4 => Self::Inherited(payload),
             5 => Self::Epoll(payload),
             6 => Self::Own,
-            7 => Self::Accepted,
-            8 => Self::Heir,
+            7 => Self::Young(Young(payload)),
+            8 => Self::Listener,
             _ => Self::Unknown,
+        }
+    }
+}
+
+/// What is known of a connection before it has a slot. A slot costs some system calls, so a connection gets one when it has been used often enough to be a candidate,
+/// and one that ends sooner never does. Its calls are counted here while they are in the kernel: it gets its slot when there is none, for from then on they must be counted there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Young(u32);
+
+impl Young {
+    /// Bits 0 to 6: reads and writes that moved something, as far as this counts.
+    const MOST: u32 = 0x7f;
+    /// Bits 7 to 14: calls in the kernel.
+    const CALL: u32 = 1 << 7;
+    const CALLS: u32 = 0xff << 7;
+    const CONNECTED: u32 = 1 << 15;
+    const HEIR: u32 = 1 << 16;
+    const PASSED: u32 = 1 << 17;
+    const CORKED: u32 = 1 << 18;
+    /// The other bits: which connection of this number it is, so that a call that ends late is not taken for a later one's.
+    const SERIAL: u32 = 19;
+
+    /// A connection that begins now. `connected`: this process called connect; else it accepted.
+    #[must_use]
+    pub fn new(connected: bool) -> Self {
+        static SERIALS: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed) << Self::SERIAL;
+        Self(serial | if connected { Self::CONNECTED } else { 0 })
+    }
+
+    /// Reads and writes that moved something.
+    #[must_use]
+    pub const fn operations(self) -> u32 {
+        self.0 & Self::MOST
+    }
+
+    /// Is none of its calls in the kernel?
+    #[must_use]
+    pub const fn is_quiet(self) -> bool {
+        self.0 & Self::CALLS == 0
+    }
+
+    /// Did this process call connect?
+    #[must_use]
+    pub const fn connected(self) -> bool {
+        self.0 & Self::CONNECTED != 0
+    }
+
+    /// May another process have it, since a fork?
+    #[must_use]
+    pub const fn is_heir(self) -> bool {
+        self.0 & Self::HEIR != 0
+    }
+
+    /// The same, from now on.
+    #[must_use]
+    pub const fn heir(self) -> Self {
+        Self(self.0 | Self::HEIR)
+    }
+
+    /// Was it sent over a unix socket?
+    #[must_use]
+    pub const fn is_passed(self) -> bool {
+        self.0 & Self::PASSED != 0
+    }
+
+    /// The same, from now on.
+    #[must_use]
+    pub const fn passed(self) -> Self {
+        Self(self.0 | Self::PASSED | Self::HEIR)
+    }
+
+    /// Is it corked (TCP_CORK)?
+    #[must_use]
+    pub const fn is_corked(self) -> bool {
+        self.0 & Self::CORKED != 0
+    }
+
+    /// Corked, or not.
+    #[must_use]
+    pub const fn corked(self, on: bool) -> Self {
+        Self(if on { self.0 | Self::CORKED } else { self.0 & !Self::CORKED })
+    }
+
+    /// As a fork child has it, where no other thread is.
+    #[must_use]
+    pub const fn in_child(self) -> Self {
+        Self((self.0 | Self::HEIR) & !Self::CALLS)
+    }
+
+    /// Is it to get its slot before the next call? `after`: so many reads and writes make a candidate.
+    const fn is_due(self, after: u32) -> bool {
+        let most = if after < Self::MOST { after } else { Self::MOST };
+        self.is_quiet() && (self.is_heir() || self.operations() >= most)
+    }
+}
+
+/// A call on a [`Young`] connection that goes to the kernel.
+#[must_use]
+pub struct Call {
+    fd: i32,
+    young: Young,
+}
+
+/// How a call on a descriptor begins.
+pub enum Begun {
+    /// It is [`Young`], and this is one of its calls.
+    Young(Call),
+    /// It is something else, or to become so now.
+    Other,
+}
+
+/// A call on `fd` begins that moves bytes.
+#[inline]
+pub fn begin(fd: i32, after: u32) -> Begun {
+    let Some(word) = word(fd) else { return Begun::Other };
+    loop {
+        let Entry::Young(young) = Entry::of(word.load(Ordering::Acquire)) else { return Begun::Other };
+        if young.is_due(after) {
+            return Begun::Other;
+        }
+        if young.0 & Young::CALLS == Young::CALLS {
+            // More at a time than can be counted: it stays on TCP for good.
+            replace(fd, Entry::Young(young), Entry::Plain);
+            return Begun::Other;
+        }
+        let busy = Young(young.0 + Young::CALL);
+        if replace(fd, Entry::Young(young), Entry::Young(busy)) {
+            return Begun::Young(Call { fd, young: busy });
+        }
+    }
+}
+
+impl Call {
+    /// It has returned. `moved`: with bytes.
+    #[inline]
+    pub fn end(self, moved: bool) {
+        change_young(self.fd, |young| {
+            // Closed meanwhile, or another's.
+            let same = (young.0 ^ self.young.0) >> Young::SERIAL == 0 && !young.is_quiet();
+            let more = u32::from(moved && young.operations() < Young::MOST);
+            same.then(|| Young(young.0 - Young::CALL + more))
+        });
+    }
+}
+
+/// Changes what is known of `fd`, while it is [`Young`]. False where it is not, or `change` has nothing to say.
+pub fn change_young(fd: i32, change: impl Fn(Young) -> Option<Young>) -> bool {
+    loop {
+        let Entry::Young(young) = get(fd) else { return false };
+        let Some(new) = change(young) else { return false };
+        if new == young || replace(fd, Entry::Young(young), Entry::Young(new)) {
+            return true;
         }
     }
 }
@@ -170,6 +333,13 @@ pub fn get(fd: i32) -> Entry {
 pub fn set(fd: i32, entry: Entry) {
     if let Some(word) = word(fd) {
         word.store(entry.word(), Ordering::Release);
+        note_highest(fd);
+    }
+}
+
+#[inline]
+fn note_highest(fd: i32) {
+    if HIGHEST.load(Ordering::Relaxed) < fd.unsigned_abs() {
         HIGHEST.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
     }
 }
@@ -177,7 +347,7 @@ pub fn set(fd: i32, entry: Entry) {
 /// Replaces `old`, if that is still what `fd` stands for.
 pub fn replace(fd: i32, old: Entry, new: Entry) -> bool {
     word(fd).is_some_and(|word| {
-        HIGHEST.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
+        note_highest(fd);
         word.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     })
 }

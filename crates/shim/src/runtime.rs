@@ -1,6 +1,6 @@
 //! This process's attachment, and the way from a descriptor to its endpoint.
 
-use crate::fds::{self, Entry};
+use crate::fds::{self, Begun, Entry, Young};
 use crate::own;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::attach::{Settings, Standing};
@@ -13,6 +13,9 @@ use libc::c_int;
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 /// How long another process may take to close what it takes for the last descriptor of a socket, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
+
+/// How long a call that must not be in the kernel any more is waited for, nanoseconds.
+const MOMENT: u64 = 10_000_000;
 
 static IO_URING: AtomicU32 = AtomicU32::new(0);
 
@@ -83,8 +86,42 @@ pub fn endpoint(fd: c_int, index: u32) -> Option<Endpoint<'static>> {
 pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
         Entry::Endpoint(slot) => endpoint(fd, slot),
-        Entry::Plain | Entry::Epoll(_) | Entry::Own => None,
-        Entry::Unknown | Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Inherited(_) => look(fd),
+        Entry::Plain | Entry::Epoll(_) | Entry::Own | Entry::Listener => None,
+        Entry::Unknown | Entry::Tcp | Entry::Young(_) | Entry::Inherited(_) => look(fd),
+    }
+}
+
+/// How a call that moves bytes goes on.
+pub enum Way {
+    /// To the kernel, and [`fds::Call::end`] hears of it.
+    Young(fds::Call),
+    /// By the endpoint.
+    Endpoint(Endpoint<'static>),
+    /// None of ours.
+    Libc,
+}
+
+/// A call on `fd` begins that moves bytes. Only an endpoint goes further than to the kernel.
+#[inline]
+#[must_use]
+pub fn begin(fd: c_int) -> Way {
+    if let Entry::Endpoint(slot) = fds::get(fd) {
+        return endpoint(fd, slot).map_or(Way::Libc, Way::Endpoint);
+    }
+    if let Some(attachment) = attachment()
+        && let Begun::Young(call) = fds::begin(fd, attachment.settings.after)
+    {
+        return Way::Young(call);
+    }
+    find(fd).map_or(Way::Libc, Way::Endpoint)
+}
+
+/// `connect` on `fd` was called: the connection gets its slot when it has been used a little, unless another number of this process may stand for it as well.
+pub fn connected(fd: c_int) {
+    if COPIED.load(Ordering::Relaxed) != 0 {
+        let _ = adopt(fd, true);
+    } else {
+        fds::replace(fd, fds::get(fd), Entry::Young(Young::new(true)));
     }
 }
 
@@ -150,18 +187,19 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     const LISTENING: u8 = 10;
     const CLOSED: u8 = 7;
     let attachment = attachment()?;
+    wait_for_calls(fd);
     let _change = fds::change();
     let before = fds::get(fd);
-    if let Entry::Endpoint(slot) = before {
-        return endpoint(fd, slot);
+    match before {
+        Entry::Endpoint(slot) => return endpoint(fd, slot),
+        Entry::Plain => return None,
+        _ => {}
     }
-    // One that this process connected or accepted needs no look.
-    if !connected && before != Entry::Accepted {
-        let Ok(state) = kernel::state(fd) else { return None };
-        if state == LISTENING || state == CLOSED {
-            fds::replace(fd, before, Entry::Tcp);
-            return None;
-        }
+    let young = if let Entry::Young(young) = before { Some(young) } else { None };
+    let Ok(state) = kernel::state(fd) else { return None };
+    if state == LISTENING || state == CLOSED {
+        fds::replace(fd, before, if state == LISTENING { Entry::Listener } else { Entry::Tcp });
+        return None;
     }
     let cookie = kernel::cookie(fd).ok()?;
     let Some((slot, new)) = take_up(attachment, cookie) else {
@@ -174,15 +212,18 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
         slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
-        slot.set(flag::CONNECTED, connected || (!matches!(before, Entry::Accepted | Entry::Heir) && guess_connected(fd)));
+        slot.set(flag::CONNECTED, connected || young.map_or_else(|| guess_connected(fd), Young::connected));
+        let mut least: c_int = 1;
+        let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+        slot.operations.store(young.map_or(0, Young::operations), Ordering::Relaxed);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
-        } else if flags & libc::O_ASYNC != 0 {
+        } else if flags & libc::O_ASYNC != 0 || least > 1 || crate::ops::sock::is_unfit(fd) {
             slot.make_plain(Reason::Option);
         }
     }
-    if before == Entry::Heir || new && before == Entry::Tcp && !connected {
+    if young.is_some_and(Young::is_heir) || new && before == Entry::Tcp && !connected {
         // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
         slot.set(flag::SPAWNED | flag::SHARED, true);
     }
@@ -196,6 +237,13 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         adopt_copies(cookie, index);
     }
     let endpoint = endpoint(fd, index)?;
+    if young.is_some_and(Young::is_corked) {
+        endpoint.corked(true);
+    }
+    if new && young.is_some_and(Young::is_passed) {
+        // Nobody knows who has it too, and reads and writes it past the hooks.
+        finish::hold(endpoint, Reason::HandedOver);
+    }
     if !new && attachment.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
         crate::membership::admit(endpoint);
     }
@@ -203,6 +251,19 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         crate::service::attend(endpoint);
     }
     Some(endpoint)
+}
+
+/// Calls on `fd` from before it has a slot, in other threads, are counted nowhere else: waits until they have returned. Where one does not, the connection stays on TCP for good.
+fn wait_for_calls(fd: c_int) {
+    let end = sys::monotonic_ns() + MOMENT;
+    while let Entry::Young(young) = fds::get(fd)
+        && !young.is_quiet()
+    {
+        if sys::monotonic_ns() > end {
+            fds::replace(fd, Entry::Young(young), Entry::Plain);
+        }
+        sys::yield_now();
+    }
 }
 
 /// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed.
@@ -233,7 +294,7 @@ static COPIED: AtomicU32 = AtomicU32::new(0);
 
 /// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both are to find one slot.
 pub fn copying(fd: c_int) -> Entry {
-    if adopt(fd, false).is_none() {
+    if adopt(fd, false).is_none() && fds::get(fd) == Entry::Tcp {
         COPIED.store(1, Ordering::Relaxed);
     }
     fds::get(fd)
@@ -242,7 +303,7 @@ pub fn copying(fd: c_int) -> Entry {
 /// The other descriptors of a socket that has just got its slot, `index`.
 fn adopt_copies(cookie: u64, index: u32) {
     for (fd, entry) in fds::all() {
-        let same = matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Heir) && kernel::cookie(fd) == Ok(cookie);
+        let same = matches!(entry, Entry::Tcp | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
         if same && fds::replace(fd, entry, Entry::Endpoint(index)) {
             fds::refer(index, fd);
             crate::sets::adopted(fd, index);

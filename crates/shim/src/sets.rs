@@ -29,6 +29,7 @@ use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use change::add;
 use core::cell::UnsafeCell;
+use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::settle::Endpoint;
@@ -37,7 +38,6 @@ use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use news::{stir, want};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 const MAX_SETS: usize = 4096;
 
@@ -49,7 +49,36 @@ static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as
 /// (set, registration).
 type Place = (u32, u32);
 /// The places of each descriptor.
-static BY_FD: Spin<Option<HashMap<c_int, Vec<Place>>>> = Spin::new(None);
+static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
+
+/// A map whose keys are numbers of the program's own. It is looked into in every wait, and nobody else chooses the keys: they are mixed, not hashed.
+type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Mixed>>;
+
+/// See [`Map`].
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, key: u64) {
+        // 2^64 divided by the golden ratio, which is odd; the map takes its bits from both ends.
+        let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    #[inline]
+    fn write_i32(&mut self, key: i32) {
+        self.write_u64(key.cast_unsigned().into());
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 mod local {
     /// Registered in some set.
@@ -209,8 +238,8 @@ impl Default for Registration {
 #[derive(Default)]
 struct Inner {
     registrations: Vec<Registration>,
-    by_fd: HashMap<c_int, u32>,
-    by_data: HashMap<u64, u32>,
+    by_fd: Map<c_int, u32>,
+    by_data: Map<u64, u32>,
     free: Vec<u32>,
     removed: Removed,
     hot: Vec<u32>,
@@ -271,6 +300,8 @@ pub struct Set {
     habit: crate::wait::Habit,
     /// The kernel had something for the program when it was last asked.
     lively: AtomicBool,
+    /// There was no hot registration at the last pass.
+    cold: AtomicBool,
     /// How long the last question to the kernel took, ticks.
     question: AtomicU64,
 }
@@ -327,6 +358,7 @@ pub fn created(fd: c_int) {
                 changes: AtomicU32::new(0),
                 habit: crate::wait::Habit::new(),
                 lively: AtomicBool::new(false),
+                cold: AtomicBool::new(false),
                 question: AtomicU64::new(0),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -459,7 +491,7 @@ pub fn returned(fd: c_int, slot: u32) {
             let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
             let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
             if inner.by_fd.insert(fd, place).is_none() {
-                BY_FD.with(|map| map.get_or_insert_with(HashMap::new).entry(fd).or_default().push((set.number, place)));
+                BY_FD.with(|map| map.get_or_insert_with(Map::default).entry(fd).or_default().push((set.number, place)));
             }
         });
     }
@@ -548,7 +580,7 @@ fn places_of(fd: c_int) -> Places {
 /// Of few, without taking memory.
 type Places = SmallVec<[Place; 8]>;
 
-fn listed_of(map: Option<&HashMap<c_int, Vec<Place>>>, fd: c_int) -> Places {
+fn listed_of(map: Option<&Map<c_int, SmallVec<[Place; 2]>>>, fd: c_int) -> Places {
     map.and_then(|map| map.get(&fd)).map_or_else(Places::new, |places| Places::from_slice(places))
 }
 

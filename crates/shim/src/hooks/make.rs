@@ -7,7 +7,7 @@ use ops::fd::Kind;
 
 /// `fd` was made, unless it is below zero.
 pub(super) fn made(fd: c_int, kind: Kind) -> c_int {
-    if fd >= 0 && !bypass() {
+    if fd >= 0 && !bypass() && !(kind == Kind::Other && ops::fd::created_anew(fd)) {
         keeping_errno(|| ops::fd::created(fd, kind));
     }
     fd

@@ -4,12 +4,9 @@ use crate::{next, ops};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 /// `accept` returned `fd`.
-fn accepted(listener: c_int, fd: c_int, nonblocking: bool) -> c_int {
+fn accepted(listener: c_int, fd: c_int) -> c_int {
     if fd >= 0 && !bypass() {
-        keeping_errno(|| {
-            ops::fd::created(fd, ops::fd::Kind::Socket);
-            ops::sock::accepted(listener, fd, nonblocking);
-        });
+        keeping_errno(|| ops::sock::accepted(listener, fd));
     }
     fd
 }
@@ -17,13 +14,13 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the program's own arguments.
-    accepted(fd, unsafe { next::accept(fd, address, len) }, false)
+    accepted(fd, unsafe { next::accept(fd, address, len) })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the program's own arguments.
-    accepted(fd, unsafe { next::accept4(fd, address, len, flags) }, flags & libc::SOCK_NONBLOCK != 0)
+    accepted(fd, unsafe { next::accept4(fd, address, len, flags) })
 }
 
 /// A connect to no address undoes a connection: the socket begins anew.
@@ -82,7 +79,7 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
-    let ours = !bypass_process();
+    let ours = ops::sock::is_of_interest(level, name) && !bypass_process();
     if ours {
         // SAFETY: the program's own arguments.
         if unsafe { ops::sock::corked_in_ring(fd, level, name, value, len) } {

@@ -39,13 +39,26 @@ pub fn created(fd: c_int, kind: Kind) {
     if runtime::attachment().is_none() {
         return;
     }
-    stale(fd);
+    if !matches!(fds::get(fd), Entry::Unknown | Entry::Plain) {
+        stale(fd);
+    }
     match kind {
         Kind::Socket => fds::set(fd, Entry::Unknown),
         Kind::Tcp => fds::set(fd, Entry::Tcp),
         Kind::Epoll => sets::created(fd),
         Kind::Other => fds::set(fd, Entry::Plain),
     }
+}
+
+/// [`created`] of what is of no further interest, in the usual case: the number stood for nothing. Touches nothing else, `errno` neither. False where it is another case.
+#[inline]
+#[must_use]
+pub fn created_anew(fd: c_int) -> bool {
+    let anew = matches!(fds::get(fd), Entry::Unknown | Entry::Plain);
+    if anew {
+        fds::set(fd, Entry::Plain);
+    }
+    anew
 }
 
 /// The number came back from the kernel, so whatever it stood for was closed past the hooks.
@@ -63,7 +76,7 @@ fn stale(fd: c_int) {
             }
         }
         Entry::Epoll(set) => sets::closed(fd, set),
-        Entry::Tcp | Entry::Accepted | Entry::Heir => sets::closing(fd, None),
+        Entry::Tcp | Entry::Listener | Entry::Young(_) => sets::closing(fd, None),
         Entry::Unknown | Entry::Plain | Entry::Own => {}
     }
 }
@@ -85,7 +98,7 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             }
             Outcome::Libc
         }
-        Entry::Tcp | Entry::Accepted | Entry::Heir => {
+        Entry::Tcp | Entry::Listener | Entry::Young(_) => {
             sets::closing(fd, None);
             fds::set(fd, Entry::Unknown);
             Outcome::Libc
@@ -196,7 +209,7 @@ pub fn replacing(new: c_int) {
             sets::closed(new, set);
             fds::set(new, Entry::Unknown);
         }
-        Entry::Tcp | Entry::Accepted | Entry::Heir => {
+        Entry::Tcp | Entry::Listener | Entry::Young(_) => {
             sets::closing(new, None);
             fds::set(new, Entry::Unknown);
         }
@@ -210,7 +223,7 @@ pub fn duplicated(old: c_int, new: c_int) {
         return;
     }
     let mut entry = fds::get(old);
-    if matches!(entry, Entry::Tcp | Entry::Accepted | Entry::Heir) {
+    if matches!(entry, Entry::Tcp | Entry::Listener | Entry::Young(_)) {
         entry = runtime::copying(old);
     }
     let _change = fds::change();

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::fds::{self, Entry};
+use crate::runtime::Way;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -27,7 +28,16 @@ const SHORT_PATIENCE: u64 = 10_000_000;
 /// The iovecs describe writable memory of the calling program.
 #[inline]
 pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
-    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    let endpoint = match runtime::begin(fd) {
+        Way::Endpoint(endpoint) => endpoint,
+        Way::Young(call) => {
+            // SAFETY: the caller's promise.
+            let n = unsafe { recv_kernel(fd, iov, flags) };
+            call.end(n > 0 && flags & libc::MSG_PEEK == 0);
+            return answer(n);
+        }
+        Way::Libc => return Outcome::Libc,
+    };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
         if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
@@ -47,19 +57,30 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
 /// `to` is writable for `n` bytes.
 #[inline]
 pub unsafe fn recv_one(fd: c_int, to: *mut u8, n: usize, flags: c_int) -> Outcome {
-    if is_quick(flags)
-        && let Some(endpoint) = runtime::known_carried(fd)
+    let pieces = [iovec { iov_base: to.cast(), iov_len: n }];
+    if let Entry::Endpoint(slot) = fds::get(fd)
+        && let Some(endpoint) = runtime::endpoint(fd, slot)
     {
-        // SAFETY: the caller's promise.
-        let got = unsafe { take_quick(endpoint, to, n) };
-        if got != 0 {
-            return Outcome::Done(got as isize);
-        }
-        if is_quickly_empty(endpoint, flags) {
-            return Outcome::Failed(libc::EAGAIN);
+        match endpoint.slot().stage() {
+            Stage::Active if is_quick(flags) => {
+                // SAFETY: the caller's promise.
+                let got = unsafe { take_quick(endpoint, to, n) };
+                if got != 0 {
+                    return Outcome::Done(got as isize);
+                }
+                if is_quickly_empty(endpoint, flags) {
+                    return Outcome::Failed(libc::EAGAIN);
+                }
+            }
+            Stage::Published if endpoint.waits_in_vain() => {
+                // SAFETY: the caller's promise.
+                if let Some(outcome) = unsafe { recv_counted(endpoint, &pieces, flags) } {
+                    return outcome;
+                }
+            }
+            _ => {}
         }
     }
-    let pieces = [iovec { iov_base: to.cast(), iov_len: n }];
     // SAFETY: the caller's promise.
     unsafe { recv(fd, &pieces, flags) }
 }
@@ -101,11 +122,20 @@ fn is_quickly_empty(endpoint: Endpoint<'static>, flags: c_int) -> bool {
 #[inline]
 pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> Outcome {
     if flags & libc::MSG_OOB == 0
-        && let Some(endpoint) = runtime::known_carried(fd)
-        // SAFETY: the caller's promise.
-        && unsafe { endpoint.put_quick(pieces, n) }
+        && let Entry::Endpoint(slot) = fds::get(fd)
+        && let Some(endpoint) = runtime::endpoint(fd, slot)
     {
-        return Outcome::Done(n as isize);
+        match endpoint.slot().stage() {
+            // SAFETY: the caller's promise.
+            Stage::Active if unsafe { endpoint.put_quick(pieces, n) } => return Outcome::Done(n as isize),
+            Stage::Published if endpoint.waits_in_vain() => {
+                // SAFETY: the caller's promise.
+                if let Some(outcome) = send_counted(endpoint, || unsafe { send_kernel(fd, pieces, flags) }) {
+                    return outcome;
+                }
+            }
+            _ => {}
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { send(fd, pieces, flags) }
@@ -123,18 +153,12 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
             advance(endpoint, false);
-            slot.busy_rx.fetch_add(1, SeqCst);
-            if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
-                slot.busy_rx.fetch_sub(1, SeqCst);
-                advance(endpoint, false);
-                return None;
-            }
             // SAFETY: the caller's promise.
-            let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
-            let errno = next::errno();
-            slot.busy_rx.fetch_sub(1, SeqCst);
-            count_in(slot, n, flags);
-            Some(if n < 0 { Outcome::Failed(errno) } else { Outcome::Done(n) })
+            let received = unsafe { recv_counted(endpoint, iov, flags) };
+            if received.is_none() {
+                advance(endpoint, false);
+            }
+            received
         }
         Stage::Settling => {
             advance(endpoint, false);
@@ -152,9 +176,52 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
     }
 }
 
+/// A receive by the kernel which no channel is settled beside. `None`: one is, or was.
+///
+/// # Safety
+/// The iovecs describe writable memory.
+#[inline]
+unsafe fn recv_counted(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    slot.busy_rx.fetch_add(1, SeqCst);
+    if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+        slot.busy_rx.fetch_sub(1, SeqCst);
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
+    slot.busy_rx.fetch_sub(1, SeqCst);
+    count_in(slot, n, flags);
+    Some(answer(n))
+}
+
+/// A send likewise: `call` has the kernel do it.
+#[inline]
+fn send_counted(endpoint: Endpoint<'static>, call: impl FnOnce() -> isize) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    slot.busy_tx.fetch_add(1, SeqCst);
+    if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+        slot.busy_tx.fetch_sub(1, SeqCst);
+        return None;
+    }
+    let n = call();
+    slot.busy_tx.fetch_sub(1, SeqCst);
+    count_out(slot, n);
+    Some(answer(n))
+}
+
+/// One more read or write, while that matters.
+#[inline]
+fn count_operation(slot: &Slot) {
+    if slot.stage() == Stage::Candidate {
+        slot.operations.fetch_add(1, Relaxed);
+    }
+}
+
+#[inline]
 fn count_in(slot: &Slot, n: isize, flags: c_int) {
     if n > 0 && flags & libc::MSG_PEEK == 0 {
-        slot.operations.fetch_add(1, Relaxed);
+        count_operation(slot);
         slot.in_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
     }
 }
@@ -178,14 +245,15 @@ unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
 #[inline]
 fn advance(endpoint: Endpoint<'static>, patient: bool) {
     let slot = endpoint.slot();
+    if endpoint.waits_in_vain() {
+        return;
+    }
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
         if slot.stage() == Stage::Candidate {
             if crate::service::is_missing(endpoint.attachment) {
                 return ginnel_channel::finish::hold(endpoint, Reason::NoThread);
             }
-            if super::sock::is_unfit(endpoint.fd()) {
-                return slot.make_plain(Reason::Option);
-            }
+            super::process::look_for_io_uring();
         }
         endpoint.progress(patient);
         if endpoint.attachment.is_away() {
@@ -330,10 +398,21 @@ fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
 /// The iovecs describe readable memory of the calling program.
 #[inline]
 pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
-    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    // Of urgent data its slot is to know.
+    let way = if flags & libc::MSG_OOB == 0 { runtime::begin(fd) } else { runtime::find(fd).map_or(Way::Libc, Way::Endpoint) };
+    let endpoint = match way {
+        Way::Endpoint(endpoint) => endpoint,
+        Way::Young(call) => {
+            // SAFETY: the caller's promise.
+            let n = unsafe { send_kernel(fd, iov, flags) };
+            call.end(n > 0);
+            return answer(n);
+        }
+        Way::Libc => return Outcome::Libc,
+    };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
-        if let Some(outcome) = unsafe { send_before(endpoint, iov, flags) } {
+        if let Some(outcome) = send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) }) {
             return outcome;
         }
     } else if endpoint.slot().has(flag::SHARED) {
@@ -344,8 +423,9 @@ pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     unsafe { send_carried(endpoint, iov, flags) }
 }
 
+/// Sends on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has one now.
 #[cold]
-unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl FnOnce() -> isize) -> Option<Outcome> {
     let slot = endpoint.slot();
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
@@ -353,29 +433,20 @@ unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
                 ginnel_channel::finish::hold(endpoint, Reason::Urgent);
             }
             advance(endpoint, false);
-            slot.busy_tx.fetch_add(1, SeqCst);
-            if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
-                slot.busy_tx.fetch_sub(1, SeqCst);
-                advance(endpoint, true);
-                return None;
+            let sent = send_counted(endpoint, call);
+            match sent {
+                None => advance(endpoint, true),
+                Some(Outcome::Done(1..)) => advance(endpoint, false),
+                _ => {}
             }
-            // SAFETY: the caller's promise.
-            let n = unsafe { send_kernel(endpoint.fd(), iov, flags) };
-            let errno = next::errno();
-            slot.busy_tx.fetch_sub(1, SeqCst);
-            count_out(slot, n);
-            if n > 0 {
-                advance(endpoint, false);
-            }
-            Some(if n < 0 { Outcome::Failed(errno) } else { Outcome::Done(n) })
+            sent
         }
         Stage::Settling => {
             advance(endpoint, true);
             None
         }
         Stage::Plain => {
-            // SAFETY: the caller's promise.
-            let n = unsafe { send_kernel(endpoint.fd(), iov, flags) };
+            let n = call();
             count_out(slot, n);
             Some(answer(n))
         }
@@ -385,9 +456,10 @@ unsafe fn send_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
     }
 }
 
+#[inline]
 fn count_out(slot: &Slot, n: isize) {
     if n > 0 {
-        slot.operations.fetch_add(1, Relaxed);
+        count_operation(slot);
         slot.out_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
     }
 }
@@ -531,7 +603,10 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
     Outcome::Done(done as isize)
 }
 
-/// `sendfile(2)` and `sendfile64`: file pages are read into a buffer and sent on.
+/// So much of a file the kernel is given to send at once while the connection may yet come to be carried, bytes.
+const PIECE: usize = 256 << 10;
+
+/// `sendfile(2)` and `sendfile64`: into a ring file pages are read into a buffer and sent on.
 ///
 /// # Safety
 /// `offset` is null or points to the program's offset.
@@ -540,23 +615,35 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
         // The kernel takes it into a pipe only (since 5.12).
         return if offset.is_null() { splice(from, out, count, 0) } else { Outcome::Libc };
     }
-    let Some(endpoint) = runtime::find(out) else { return Outcome::Libc };
-    if !runtime::carried(endpoint) {
-        endpoint.slot().operations.fetch_add(1, Relaxed);
-        advance(endpoint, false);
-        return if runtime::carried(endpoint) {
-            // SAFETY: the caller's promise.
-            unsafe { sendfile_carried(endpoint, from, offset, count) }
-        } else if endpoint.slot().stage() == Stage::Plain {
-            Outcome::Libc
-        } else {
-            // Through the counted path, so that no unbounded call is in the kernel when both ends begin to count.
-            // SAFETY: the caller's promise.
-            unsafe { sendfile_carried(endpoint, from, offset, count) }
+    let mut done = 0;
+    loop {
+        let piece = (count - done).min(PIECE);
+        // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+        let call = || unsafe { next::sendfile(out, from, offset, piece) };
+        let sent = match runtime::begin(out) {
+            Way::Young(young) => {
+                let n = call();
+                young.end(n > 0);
+                answer(n)
+            }
+            Way::Endpoint(endpoint) => match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, call) } {
+                Some(outcome) => outcome,
+                // SAFETY: the caller's promise.
+                None => unsafe { sendfile_carried(endpoint, from, offset, count - done) },
+            },
+            Way::Libc => Outcome::Libc,
         };
+        match sent {
+            Outcome::Done(n @ 0..) => {
+                done += n.unsigned_abs();
+                if n.unsigned_abs() < piece || done >= count {
+                    return Outcome::Done(done as isize);
+                }
+            }
+            other if done == 0 => return other,
+            _ => return Outcome::Done(done as isize),
+        }
     }
-    // SAFETY: the caller's promise.
-    unsafe { sendfile_carried(endpoint, from, offset, count) }
 }
 
 /// # Safety
@@ -588,7 +675,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
         // SAFETY: the piece was just filled.
         let sent = unsafe {
-            match if runtime::carried(endpoint) { None } else { send_before(endpoint, &piece, 0) } {
+            match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) }
+            {
                 Some(outcome) => outcome,
                 None => send_carried(endpoint, &piece, 0),
             }

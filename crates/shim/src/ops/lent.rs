@@ -23,8 +23,8 @@ pub fn kept(fd: c_int) {
                 return;
             }
             // Not used yet: the parent is to leave it on TCP.
-            Entry::Accepted if known == fd => {
-                fds::replace(fd, entry, Entry::Heir);
+            Entry::Young(_) if known == fd => {
+                fds::change_young(fd, |young| Some(young.heir()));
             }
             _ => {}
         }

@@ -7,7 +7,9 @@ use ginnel_channel::program::{self, Unreachable};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use syscalls::Sysno;
 
 /// The library was loaded (constructor), or a hook ran before that.
 pub fn started() {
@@ -87,8 +89,8 @@ fn open_descriptors() -> Vec<c_int> {
 pub fn fork_prepare() {
     let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
-        if entry == Entry::Accepted {
-            fds::replace(fd, entry, Entry::Heir);
+        if matches!(entry, Entry::Young(_)) {
+            fds::change_young(fd, |young| Some(young.heir()));
         }
     }
     // The parent may close a socket before the child has said that it holds it.
@@ -145,6 +147,8 @@ pub fn fork_child() {
             shared.set(flag::SHARED, true);
             shared.forked();
             fds::set(fd, Entry::Inherited(slot));
+        } else if let Entry::Young(young) = entry {
+            fds::set(fd, Entry::Young(young.in_child()));
         }
     }
 }
@@ -263,8 +267,8 @@ pub fn vforking() {
 fn mark_inherited() {
     sets::lend_inherited();
     for (fd, entry) in surviving() {
-        if entry == Entry::Accepted {
-            fds::replace(fd, entry, Entry::Heir);
+        if matches!(entry, Entry::Young(_)) {
+            fds::change_young(fd, |young| Some(young.heir()));
         } else if let Some(endpoint) = runtime::known(fd) {
             endpoint.slot().set(flag::SPAWNED | flag::SHARED, true);
         }
@@ -286,7 +290,7 @@ fn hand_over_inherited() {
         match entry {
             Entry::Endpoint(_) | Entry::Inherited(_) => super::io::offer(fd),
             // The program may use it, and the counts would not know: it stays on TCP.
-            Entry::Accepted | Entry::Heir => {
+            Entry::Young(_) => {
                 if let Some(endpoint) = runtime::find(fd) {
                     finish::hold(endpoint, Reason::HandedOver);
                 }
@@ -301,7 +305,13 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
         sets::lend(fd);
-        if let Some(endpoint) = runtime::known(fd) {
+        // Not used here, and most likely not to be.
+        let unused = |young: fds::Young| (young.operations() == 0 && young.is_quiet()).then(|| young.passed());
+        if fds::change_young(fd, unused) {
+            continue;
+        }
+        let young = || if matches!(fds::get(fd), Entry::Young(_)) { runtime::adopt(fd, false) } else { None };
+        if let Some(endpoint) = runtime::known(fd).or_else(young) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
             endpoint.slot().set(flag::SPAWNED, true);
@@ -325,6 +335,39 @@ pub fn io_uring_used() {
     let Some(attachment) = runtime::attachment() else { return };
     attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     hand_over_all(Reason::IoUring);
+}
+
+/// How long after a look for a ring past the hooks the next one is, at the least, nanoseconds.
+const LOOK_EVERY: u64 = 1_000_000_000;
+/// So many numbers beyond the highest that the hooks have seen are looked at too.
+const BEYOND: c_int = 16;
+
+/// Before a connection is shown to the other end: a program that has liburing in itself sets up its ring past the hooks, and is known by the descriptor. Looked for before the first
+/// connection, and then once a second at most.
+pub fn look_for_io_uring() {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let (now, last) = (sys::monotonic_ns(), LAST.load(Ordering::Relaxed));
+    if runtime::uses_io_uring() || last != 0 && now.saturating_sub(last) < LOOK_EVERY {
+        return;
+    }
+    LAST.store(now, Ordering::Relaxed);
+    // Sockets and sets, of which a program may have many, are known by now; the others are asked one by one, which takes no descriptor. (The shim's own lie far up.)
+    let highest = fds::all().filter(|(_, entry)| *entry != Entry::Own).map(|(fd, _)| fd).max().unwrap_or(0);
+    if (0..=highest.saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_io_uring(fd)) {
+        io_uring_used();
+    }
+}
+
+fn is_io_uring(fd: c_int) -> bool {
+    const NAME: &[u8] = b"anon_inode:[io_uring]";
+    let mut path = [0_u8; 32];
+    // The last byte stays 0.
+    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/self/fd/{fd}").is_ok());
+    let mut name = [0_u8; NAME.len() + 1];
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: a terminated path, and a buffer that is writable for its length.
+    let got = unsafe { sys::raw(Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]) };
+    written && got.is_ok_and(|got| name.get(..got) == Some(NAME))
 }
 
 /// Set by [`confined`].

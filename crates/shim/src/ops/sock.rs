@@ -1,6 +1,6 @@
 //! The life of a connection: connect, accept, shutdown, options.
 use super::Outcome;
-use crate::fds::{self, Entry};
+use crate::fds::{self, Entry, Young};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::ledger::{Reason, Stage, flag};
@@ -8,13 +8,13 @@ use ginnel_channel::{kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
-pub fn accepted(listener: c_int, fd: c_int, _nonblocking: bool) {
+pub fn accepted(listener: c_int, fd: c_int) {
     if runtime::attachment().is_none() {
         return;
     }
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
-        Entry::Tcp => fds::set(fd, Entry::Accepted),
+        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::new(false))),
         Entry::Plain => fds::set(fd, Entry::Plain),
         _ => {}
     }
@@ -22,8 +22,8 @@ pub fn accepted(listener: c_int, fd: c_int, _nonblocking: bool) {
 
 /// `connect` on `fd` returned 0 or failed with EINPROGRESS.
 pub fn connected(fd: c_int) {
-    if runtime::classify(fd) == Entry::Tcp {
-        let _ = runtime::adopt(fd, true);
+    if matches!(runtime::classify(fd), Entry::Tcp | Entry::Listener) {
+        runtime::connected(fd);
     }
 }
 
@@ -40,7 +40,7 @@ pub fn disconnecting(fd: c_int) {
                 runtime::ended(&ended);
             }
         }
-        Entry::Tcp | Entry::Accepted | Entry::Heir | Entry::Plain => fds::set(fd, Entry::Unknown),
+        Entry::Tcp | Entry::Listener | Entry::Young(_) | Entry::Plain => fds::set(fd, Entry::Unknown),
         Entry::Epoll(_) | Entry::Own | Entry::Unknown => {}
     }
 }
@@ -93,14 +93,8 @@ const UNFIT: [(c_int, c_int); 12] = [
 /// Whether the program ever set one of them: connections that come after ask for all.
 static UNFIT_SET: AtomicBool = AtomicBool::new(false);
 
-/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour? Asked of those that are about to move.
+/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
 pub fn is_unfit(fd: c_int) -> bool {
-    let mut least: c_int = 1;
-    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
-    least > 1 || has_unfit_option(fd)
-}
-
-fn has_unfit_option(fd: c_int) -> bool {
     UNFIT_SET.load(Ordering::Relaxed)
         && UNFIT.iter().any(|&(level, name)| {
             // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
@@ -111,9 +105,20 @@ fn has_unfit_option(fd: c_int) -> bool {
         })
 }
 
+/// Does it matter here that the option is set? Most that programs set do not.
+#[inline]
+#[must_use]
+pub fn is_of_interest(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::IPPROTO_TCP => name != libc::TCP_NODELAY && name != libc::TCP_DEFER_ACCEPT && name != libc::TCP_QUICKACK,
+        libc::SOL_SOCKET => name != libc::SO_REUSEADDR && name != libc::SO_REUSEPORT && name != libc::SO_LINGER,
+        _ => false,
+    }
+}
+
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP, SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
 pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
-    if UNFIT.contains(&(level, name)) && runtime::classify(fd).is_tcp() {
+    if !is_cork(level, name) && UNFIT.contains(&(level, name)) && runtime::classify(fd).is_tcp() {
         UNFIT_SET.store(true, Ordering::Relaxed);
         super::io::hand_over_for(fd, Reason::Option);
     }
@@ -186,16 +191,20 @@ const SO_SNDTIMEO_NEW: c_int = 67;
 /// # Safety
 /// `value` points to `len` readable bytes.
 pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
-    if is_cork(level, name)
-        && let Some(endpoint) = runtime::find(fd)
+    if is_cork(level, name) {
         // SAFETY: the caller's promise.
-        && let Some(value) = unsafe { number(value, len) }
-    {
-        endpoint.corked(value != 0);
+        if let Some(value) = unsafe { number(value, len) }
+            && !fds::change_young(fd, |young| Some(young.corked(value != 0)))
+            && let Some(endpoint) = runtime::find(fd)
+        {
+            endpoint.corked(value != 0);
+        }
+        return;
     }
     let limits = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW];
     if level == libc::SOL_SOCKET
         && limits.contains(&name)
+        && !matches!(fds::get(fd), Entry::Young(_))
         && let Some(endpoint) = runtime::find(fd)
     {
         endpoint.slot().rx.limits.fetch_add(1, Ordering::SeqCst);

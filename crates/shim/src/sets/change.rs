@@ -1,15 +1,14 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of, make_hot,
-    name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of,
+    make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use libc::{c_int, epoll_event};
-use std::collections::HashMap;
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
 ///
@@ -194,7 +193,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         Err(errno) => Outcome::Failed(errno),
         Ok(place) => {
             let places = BY_FD.with(|map| {
-                let places = map.get_or_insert_with(HashMap::new).entry(fd).or_default();
+                let places = map.get_or_insert_with(Map::default).entry(fd).or_default();
                 places.push((index, place));
                 places.len()
             });

@@ -2,7 +2,7 @@
 
 use super::asked::{ready_at, truly_ready};
 use super::wait::{IN, OUT, key, rang, unmask};
-use super::{FIFO_TAG, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
+use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::{runtime, wait::ticks};
 use core::sync::atomic::Ordering;
@@ -70,9 +70,10 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
         }
         return None;
     }
-    let index = set.inner.with(|inner| resolve(inner, data));
-    match index {
-        Some(index) => judge(set, epfd, event.events, index, purpose),
+    let found = set.inner.with(|inner| resolve(inner, data).map(|index| (index, as_it_is(inner, index, event, purpose))));
+    match found {
+        Some((_, Some(event))) => Some(event),
+        Some((index, None)) => judge(set, epfd, event.events, index, purpose),
         None if hollow(set, epfd, data, event.events) => None,
         // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
         None if is_tag(data) => None,
@@ -83,6 +84,21 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
             (events != 0).then_some(epoll_event { events, u64: data })
         }
     }
+}
+
+/// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None` where more is to be thought of.
+fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+    let entry = inner.registrations.get(index as usize)?;
+    let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT);
+    if !told || !entry.used || entry.disabled || entry.loud || entry.masked {
+        return None;
+    }
+    let carried = match entry.slot {
+        Some(slot) => matches!(runtime::attachment()?.ledger.slot(slot).stage(), Stage::Settling | Stage::Active),
+        // Else another process may have carried it, or another number of it may be used here.
+        None => !entry.plain && !fds::get(entry.fd).is_apart(),
+    };
+    (!carried).then_some(epoll_event { events: event.events, u64: entry.data })
 }
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
@@ -132,7 +148,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             .filter(|entry| entry.used && !entry.plain && entry.slot.is_none())
             .map(|entry| entry.fd)
     });
-    if let Some(fd) = unknown {
+    if let Some(fd) = unknown.filter(|&fd| !fds::get(fd).is_apart()) {
         let _ = runtime::find(fd);
     }
     let endpoint = set.inner.with(|inner| {

@@ -1,7 +1,7 @@
 //! Waiting on an epoll set.
 
 use super::asked::{arm_for_kernel, ready_inside};
-use super::told::{heed_bells, look, translate};
+use super::told::{look, translate};
 use super::{
     FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
     want,
@@ -55,6 +55,13 @@ pub unsafe fn wait(
     let end = if at_once { None } else { wait::deadline(timeout) };
     // SAFETY: the caller's promise.
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
+    if !at_once && set.cold.load(Ordering::Relaxed) {
+        // SAFETY: as above.
+        if let Some(waited) = unsafe { wait_in_kernel(set, attachment, epfd, room, timeout, mask) } {
+            leave(set);
+            return waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)));
+        }
+    }
     // SAFETY: as above.
     let waited = unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) };
     leave(set);
@@ -88,6 +95,9 @@ unsafe fn until_ready(
         shared::look(set, epfd);
         heat_masked(set);
         let Pass { n: ready, hot, recent, reserved } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
+        if set.cold.load(Ordering::Relaxed) == hot {
+            set.cold.store(!hot, Ordering::Relaxed);
+        }
         if ready > 0 {
             return Ok(if ready < room.len() && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready });
         }
@@ -107,7 +117,7 @@ unsafe fn until_ready(
             }
         }
         // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it, and is rung, or sent tokens, for nothing where it does not come to that.
-        if at_once || spins && !recent || set.lively.load(Ordering::Relaxed) {
+        if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
             let n = look(set, epfd, room, 0)?;
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
@@ -128,6 +138,69 @@ unsafe fn until_ready(
             };
         }
     }
+}
+
+/// A wait of the usual kind where no ring has news and none is looked at: what is armed stays armed, and all else is the kernel's to tell. `None`: there is more to think of.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+unsafe fn wait_in_kernel(
+    set: &Set,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    timeout: Option<timespec>,
+    mask: *const sigset_t,
+) -> Option<Result<usize, i32>> {
+    late::give_way();
+    if set.shared.load(Ordering::Relaxed) || set.masked.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    let waiter = set.inner.with(|inner| {
+        rang(inner, attachment);
+        let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
+        let waiter = inner.waiter.filter(|_| quiet)?;
+        // From here on whoever changes something pokes the waiter.
+        set.sleepers.fetch_add(1, Ordering::AcqRel);
+        waiter.sleeping(&attachment.segment);
+        Some(waiter)
+    })?;
+    let asked = !waiter.any(&attachment.segment);
+    // SAFETY: the caller's promise; `room` is writable.
+    let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
+    woken(set, attachment, room, asked, got);
+    match got {
+        Err(errno) => Some(Err(errno)),
+        Ok(0) => None,
+        Ok(got) => {
+            shared::look(set, epfd);
+            let n = translate(set, epfd, room, 0, got);
+            set.lively.store(n > 0, Ordering::Relaxed);
+            (n > 0).then_some(Ok(n))
+        }
+    }
+}
+
+/// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to.
+fn woken(set: &Set, attachment: &Attachment, room: &[epoll_event], asked: bool, got: Result<usize, i32>) {
+    let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
+    set.inner.with(|inner| {
+        if asked && got.is_ok_and(|n| n < room.len()) {
+            inner.looked = ticks();
+        }
+        let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+        if let Some(waiter) = inner.waiter {
+            waiter.awake(&attachment.segment, told);
+            if others {
+                // The others still sleep on the same waiter.
+                waiter.sleeping(&attachment.segment);
+                if waiter.any(&attachment.segment) {
+                    waiter.poke();
+                }
+            }
+        }
+        rang(inner, attachment);
+    });
 }
 
 /// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
@@ -597,24 +670,7 @@ unsafe fn sleep(
         set.lively.store(true, Ordering::Relaxed);
         Ok(0)
     };
-    let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
-    set.inner.with(|inner| {
-        if quiet && got.is_ok_and(|n| n < room.len()) {
-            inner.looked = ticks();
-        }
-        let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
-        if let Some(waiter) = inner.waiter {
-            waiter.awake(&attachment.segment, told);
-            if others {
-                // The others still sleep on the same waiter.
-                waiter.sleeping(&attachment.segment);
-                if waiter.any(&attachment.segment) {
-                    waiter.poke();
-                }
-            }
-        }
-    });
-    heed_bells(set);
+    woken(set, attachment, room, quiet, got);
     match got? {
         0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
