@@ -184,9 +184,13 @@ impl Cell {
         (self.pattern == Pattern::Rings).then_some(self.x)
     }
 
-    /// Ring size where there is nothing but the ring: what connections have that carry such messages, small and in the caches for small ones.
+    /// Ring size where there is nothing but the ring: what a connection's rings have grown to that carries the same. In the caches where one message at a time is under way.
     pub fn bare_ring(self) -> usize {
-        self.ring().unwrap_or_else(|| (4 * self.size()).next_power_of_two().clamp(32 << 10, 1 << 20))
+        let grown = match self.pattern {
+            Pattern::Stream | Pattern::Both => 1 << 20,
+            _ => (4 * self.size()).next_power_of_two().clamp(32 << 10, 1 << 20),
+        };
+        self.ring().unwrap_or(grown)
     }
 }
 
