@@ -1,4 +1,6 @@
 //! `ginnel bench` between two guests: Ginnel and virtio-net side by side, the report taken out of the guest that measured.
+//!
+//! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
 
 mod common;
 
@@ -12,13 +14,25 @@ fn two_guests_are_measured_against_each_other() {
     let program = ginnel_guest::built("ginnel-bench").expect("built");
     let lab = Lab::boot(2, true, &[program.to_str().expect("UTF-8")]);
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
-    let limit = PATIENCE + Duration::from_secs(120);
+    let record = std::env::var_os("GINNEL_RECORD").map(std::path::PathBuf::from);
+    let limit = PATIENCE + Duration::from_secs(if record.is_some() { 7200 } else { 120 });
     let _serving = one.start("exec ginnel bench serve", limit).expect("started");
     two.sh("for i in $(seq 100); do nc -w 1 10.77.0.1 7411 </dev/null && exit 0; sleep 0.1; done; exit 1");
-    let options = "--pattern latency,stream,many,connect --sizes 64,64K --rounds 1 --seconds 0.5 --name guests --out run";
+    let options = match record {
+        Some(_) => "--full --name guests --out run",
+        None => "--pattern latency,stream,many,connect --sizes 64,64K --rounds 1 --seconds 0.5 --name guests --out run",
+    };
     let measured = two.run(&format!("ginnel bench --connect 10.77.0.1 {options}"), limit).expect("it ends");
     let said = measured.good().expect("well");
     let samples = two.sh("cat run/samples.csv");
+    if let Some(directory) = record {
+        std::fs::create_dir_all(&directory).expect("made");
+        for file in ["run.json", "samples.csv"] {
+            std::fs::write(directory.join(file), two.sh(&format!("cat run/{file}"))).expect("written");
+        }
+        lab.assert_healthy();
+        return;
+    }
     let column =
         |name: &str| samples.lines().next().and_then(|head| head.split(',').position(|column| column == name)).expect("a column");
     let (transport, share, error) = (column("transport"), column("ring_share"), column("error"));

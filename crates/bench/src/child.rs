@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// The `key=value` pairs of a program's result line.
 pub type Values = BTreeMap<String, f64>;
+
+/// How long a child may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(2);
 
 enum Event {
     Line(String),
@@ -72,6 +75,44 @@ impl Process {
                 Event::Ended(Ok(_)) => return Ok(values),
             }
         }
+    }
+
+    /// Waits for the child's end and gives all that it said; empty lines are left out.
+    pub fn output(&self) -> Result<String> {
+        let mut text = String::new();
+        loop {
+            match self.next()? {
+                Event::Line(line) => text = text + &line + "\n",
+                Event::Ended(Err(error)) => return Err(error.into()),
+                Event::Ended(Ok(status)) if !status.success() => {
+                    let last = text.lines().next_back().unwrap_or_default();
+                    let complaint = Some(self.complaint()).filter(|text| !text.is_empty()).unwrap_or_else(|| format!(": {last}"));
+                    bail!("{}: {status}{complaint}", self.name)
+                }
+                Event::Ended(Ok(_)) => return Ok(text),
+            }
+        }
+    }
+
+    /// Waits until something is so of the child with this number; it must not end before.
+    pub fn until(&self, ready: impl Fn(i32) -> bool) -> Result<()> {
+        while !ready(self.pid.as_raw_pid()) {
+            match self.events.try_recv() {
+                Ok(Event::Ended(_)) | Err(TryRecvError::Disconnected) => bail!("{} ended too early{}", self.name, self.complaint()),
+                Ok(Event::Line(_)) | Err(TryRecvError::Empty) => {}
+            }
+            if Instant::now() >= self.deadline {
+                return Err(TimedOut(self.name.clone()).into());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Asks the child to end, as a service is stopped, so that it reaps its own children and their CPU time is known as ours; killed where it does not.
+    pub fn stop(self) {
+        cleanup::ask_to_end(self.pid);
+        while let Ok(Event::Line(_)) = self.events.recv_timeout(GRACE) {}
     }
 
     fn next(&self) -> Result<Event> {

@@ -2,7 +2,7 @@
 //!
 //! Everything is entered here before (or as) it is made, and undone at the end, on a panic and on Ctrl-C.
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
@@ -61,6 +61,13 @@ pub fn forget(pid: Pid) {
 pub fn kill(pid: Pid) {
     if debts().children.contains(&pid) {
         let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// Sends a child SIGTERM, and not its group: who has children ends them.
+pub fn ask_to_end(pid: Pid) {
+    if debts().children.contains(&pid) {
+        let _ = kill_process(pid, Signal::TERM);
     }
 }
 

@@ -1,24 +1,28 @@
-//! What `ginnel bench` says of TCP is what others' programs say of it, NetPIPE and iperf3, in turn on the same machine. Not how fast anything is: that a figure is
+//! What `ginnel bench` says of TCP and of Unix sockets is what others' programs say, NetPIPE, sockperf, iperf3 and Python, in turn on the same machine. Not how fast anything is: that a figure is
 //! half a round trip and not a whole one, and counts bytes where they arrive. A factor of two would be such a mistake; the bounds lie below it.
 
 use ginnel_bench::stats::Spread;
+use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// Noise of medians of so few rounds on a busy machine.
 const NEAR: std::ops::Range<f64> = 0.6..1.67;
 
 /// One comparison at a time: they use the same two processors.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Killed when a test ends early.
+/// Ended with its test, however that ends.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // `timeout` hands SIGTERM on to what it runs; SIGKILL would end it alone.
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
         let _ = self.0.wait();
     }
 }
@@ -49,12 +53,12 @@ fn free_port() -> String {
 }
 
 /// What one sample of ours says in a column of samples.csv.
-fn ours(pattern: &str, size: &str, column: &str) -> f64 {
+fn ours(transport: &str, pattern: &str, size: &str, column: &str) -> f64 {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
     let mut command = Command::new(ginnel_tests::build::release_dir().join("ginnel-bench"));
     command
-        .args(["--transport", "tcp", "--pattern", pattern, "--sizes", size, "--rounds", "1", "--seconds", "0.2", "--out"])
+        .args(["--transport", transport, "--pattern", pattern, "--sizes", size, "--rounds", "1", "--seconds", "0.2", "--out"])
         .arg(&out);
     let output = command.stdin(Stdio::null()).output().expect("ginnel-bench starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -104,7 +108,65 @@ fn latency_is_netpipes() {
         let seconds: f64 = text.split_whitespace().nth(2).expect("three columns").parse().expect("a number");
         1e9 * seconds
     };
-    agree("half a round trip of 64 B, ns", theirs, || ours("latency", "64", "mean_ns"));
+    agree("half a round trip of 64 B, ns", theirs, || ours("tcp", "latency", "64", "mean_ns"));
+}
+
+#[test]
+fn latency_is_sockperfs() {
+    if !is_there("sockperf") {
+        return;
+    }
+    let theirs = || {
+        let port = free_port();
+        let to = ["--tcp", "-i", "127.0.0.1", "-p", &port];
+        let _server = Server(pinned("0", "sockperf").arg("server").args(to).spawn().expect("sockperf starts"));
+        let mut command = pinned("1", "sockperf");
+        command.arg("ping-pong").args(to).args(["-m", "64", "-t", "1"]);
+        let text = String::from_utf8(client(command).stdout).expect("text");
+        let (_, rest) = text.split_once("Summary: Latency is ").unwrap_or_else(|| panic!("{text}"));
+        1000.0 * rest.split(' ').next().expect("a word").parse::<f64>().expect("microseconds")
+    };
+    agree("half a round trip of 64 B, ns", theirs, || ours("tcp", "latency", "64", "mean_ns"));
+}
+
+/// One end each of a ping-pong over a Unix socket; the client tells the mean of half a round trip, in ns.
+const PYTHON: &str = "
+import socket, sys, time
+end = socket.socket(socket.AF_UNIX)
+if sys.argv[1] == 'server':
+    end.bind(sys.argv[2])
+    end.listen()
+    end = end.accept()[0]
+    while message := end.recv(64): end.sendall(message)
+    sys.exit()
+end.connect(sys.argv[2])
+message = b'x' * 64
+for count in (1000, 10000):
+    began = time.perf_counter_ns()
+    for _ in range(count):
+        end.sendall(message)
+        end.recv(64, socket.MSG_WAITALL)
+print((time.perf_counter_ns() - began) / count / 2)
+";
+
+/// sockperf has Unix sockets from version 3.8 on, which Debian 12 does not have.
+#[test]
+fn latency_of_unix_sockets_is_pythons() {
+    if !is_there("python3") {
+        return;
+    }
+    let theirs = || {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("socket");
+        let end = |cpu, role| {
+            let mut command = pinned(cpu, "python3");
+            command.args(["-c", PYTHON, role]).arg(&path);
+            command
+        };
+        let _server = Server(end("0", "server").spawn().expect("Python starts"));
+        String::from_utf8(client(end("1", "client")).stdout).expect("text").trim().parse().expect("a number")
+    };
+    agree("half a round trip of 64 B over a Unix socket, ns", theirs, || ours("unix", "latency", "64", "mean_ns"));
 }
 
 #[test]
@@ -121,5 +183,5 @@ fn bandwidth_is_iperf3s() {
         let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         result["end"]["sum_received"]["bits_per_second"].as_f64().expect("a number") / 8.0
     };
-    agree("a stream of 64 KiB writes, B/s", theirs, || ours("stream", "64K", "value"));
+    agree("a stream of 64 KiB writes, B/s", theirs, || ours("tcp", "stream", "64K", "value"));
 }

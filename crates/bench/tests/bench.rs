@@ -61,7 +61,9 @@ fn is_carried(sample: &Sample) -> bool {
 fn nothing_is_left_of(pid: u32) {
     let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip");
     assert!(!String::from_utf8_lossy(&namespaces.stdout).contains(&format!("gnlbench-{pid}-")));
-    assert!(!std::env::temp_dir().join(format!("ginnel-bench-{pid}")).exists());
+    for folder in [&std::env::temp_dir(), Path::new("/dev/shm")] {
+        assert!(!folder.join(format!("ginnel-bench-{pid}")).exists());
+    }
     let segments = Command::new(ginnel_tests::build::ginnel()).args(["segment", "list"]).output().expect("ginnel");
     assert!(!String::from_utf8_lossy(&segments.stdout).contains(&format!("bench-{pid}")));
 }
@@ -82,8 +84,17 @@ fn every_pattern_is_measured_over_every_transport_and_the_report_is_drawn() {
         assert!(measured || !wanted, "{sample:?}");
         assert!(measured == sample["error"].is_empty(), "failed or measured: {sample:?}");
     }
-    let patterns =
-        [("latency", 8), ("paused", 7), ("stream", 8), ("both", 7), ("connect", 6), ("many", 6), ("pairs", 7), ("rings", 1)];
+    let patterns = [
+        ("latency", 9),
+        ("paused", 8),
+        ("rate", 8),
+        ("stream", 9),
+        ("both", 8),
+        ("connect", 6),
+        ("many", 6),
+        ("pairs", 7),
+        ("rings", 2),
+    ];
     for (pattern, transports) in patterns {
         let of_it = samples.iter().filter(|sample| sample["pattern"] == pattern);
         let mut found: Vec<&str> = of_it.map(|sample| sample["transport"].as_str()).collect();
@@ -109,9 +120,18 @@ fn in_a_browser(out: &Path) {
     let Some(mut browser) = Browser::start() else { return };
     browser.open(&format!("file://{}", out.join("report.html").display()));
     assert_eq!(browser.ask("document.querySelector('h1').textContent"), "Transports compared on <b>me</b>");
-    for chart in
-        ["latency", "latency-tails", "latency-paused", "bandwidth", "bandwidth-both", "cpu", "connections", "pairs", "rings"]
-    {
+    for chart in [
+        "latency",
+        "latency-tails",
+        "latency-paused",
+        "bandwidth",
+        "bandwidth-both",
+        "cpu",
+        "cpu-rate",
+        "connections",
+        "pairs",
+        "rings",
+    ] {
         assert!(out.join("charts").join(chart).with_extension("svg").exists(), "{chart}");
         let lines = browser.ask(&format!("document.querySelectorAll('#{chart} polyline').length"));
         assert!(lines.as_u64() >= Some(1), "{chart}: {lines} lines");
@@ -141,6 +161,51 @@ fn in_a_browser(out: &Path) {
         "document.querySelector('.c2 .line') && getComputedStyle(document.querySelector('.c2 .line')).stroke === 'rgb(194, 84, 0)'",
     );
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+#[test]
+fn real_programs_are_measured_plainly_and_with_ginnel() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("run");
+    let child =
+        bench().args(["--apps", "--pattern", "paused", "--rounds", "1", "--transport", "ginnel,tcp", "--out"]).arg(&out).spawn();
+    let child = child.expect("ginnel bench starts");
+    let pid = child.id();
+    let output = finish(child);
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    nothing_is_left_of(pid);
+    let samples = samples(&out);
+    for program in ["netpipe", "sockperf", "iperf3", "nginx", "redis", "memcached", "copy"] {
+        let of_it: Vec<&Sample> = samples.iter().filter(|sample| sample["pattern"] == program).collect();
+        assert!(of_it.len() >= 2 && of_it.len().is_multiple_of(2), "{program}: {said}");
+        for sample in of_it {
+            if sample["error"].contains("is not installed: it comes with the Debian package ") {
+                ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
+                continue;
+            }
+            assert!(sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0), "{sample:?}");
+            // What curl copies may be there before the ends have met.
+            assert!(program == "copy" || is_carried(sample) == (sample["transport"] == "ginnel"), "{sample:?}");
+        }
+    }
+    let page = std::fs::read_to_string(out.join("report.html")).expect("a report");
+    assert!(page.contains("Real programs") && page.contains("redis-benchmark, SET and GET, 16 in flight"));
+}
+
+#[test]
+fn a_program_that_is_missing_is_a_row_that_names_its_package() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let out = folder.path().join("run");
+    let options = ["--pattern", "netpipe,sockperf", "--transport", "tcp", "--rounds", "1", "--pin", "none", "--out"];
+    let output = run(bench().args(options).arg(&out).env("PATH", folder.path()));
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    for (row, package) in [("NetPIPE, 64 B", "netpipe-tcp"), ("sockperf, 64 B", "sockperf")] {
+        assert!(said.lines().any(|line| line.contains(row) && line.contains("not installed")), "{said}");
+        assert!(said.contains(&format!("the Debian package {package}")), "{said}");
+    }
+    assert!(std::fs::read_to_string(out.join("report.html")).expect("a report").contains("the Debian package netpipe-tcp"));
 }
 
 #[test]
@@ -197,6 +262,37 @@ fn runs_are_compared_and_only_what_is_beyond_the_noise_is_marked() {
     assert!(both.join("report.html").exists() && both.join("charts/latency-tails.svg").exists());
 }
 
+/// What README.md and docs/measurements.md show is what the recorded runs make of them.
+#[test]
+fn documents_show_the_recorded_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the repository");
+    let folder = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(folder.path().join("docs")).expect("a directory");
+    std::os::unix::fs::symlink(root.join("benchmarks"), folder.path().join("benchmarks")).expect("a link");
+    let read = |place: &Path| std::fs::read_to_string(place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+    for name in ["namespaces", "guests"] {
+        let documents: &[&str] = if name == "guests" { &["docs/measurements.md"] } else { &["docs/measurements.md", "README.md"] };
+        let runs =
+            std::fs::read_dir(root.join("benchmarks")).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+        let runs = runs.filter_map(|run| run.into_string().ok()).filter(|run| run.ends_with(&format!("-{name}")));
+        let Some(newest) = runs.max() else { continue };
+        for document in documents {
+            std::fs::copy(root.join(document), folder.path().join(document)).expect("copied");
+        }
+        let mut command = bench();
+        command
+            .current_dir(folder.path())
+            .args(["report", &format!("benchmarks/{newest}"), "--out", "out", "--fill"])
+            .args(documents);
+        let output = run(&mut command);
+        assert!(output.status.success(), "{}", text(&output));
+        for document in documents {
+            let same = read(&folder.path().join(document)) == read(&root.join(document));
+            assert!(same, "{document} is not that of {newest}: scripts/record-bench.sh fill");
+        }
+    }
+}
+
 #[test]
 fn another_machine_serves_and_both_ends_meet() {
     let folder = tempfile::tempdir().expect("a directory");
@@ -229,6 +325,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     wrong(&["--pattern", "rings", "--transport", "pipes"], &["nothing to measure"]);
     wrong(&["--connect", "127.0.0.1:1", "--pattern", "latency", "--pin", "none"], &["nobody listens", "ginnel bench serve"]);
     wrong(&["report", "."], &["no directory of a run"]);
+    wrong(&["--apps", "--connect", "127.0.0.1"], &["cannot be used with"]);
     assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0, "nothing half-done is left");
     std::fs::write(folder.path().join("run.json"), "{}").expect("written");
     wrong(&["report", "."], &["another version"]);

@@ -1,16 +1,15 @@
 //! Pairs on this kernel: child processes, in the namespaces of [`crate::place`] or over loopback.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
 use crate::child::{Child, End};
 use crate::cpus::Cpus;
 use crate::pair::{Bench, Carrier, Found, Ground, Server, Track};
 use crate::place::{Place, Side};
 use crate::programs::{Listen, Load, Setting};
-use crate::{diagnose, interrupt, share};
+use crate::{diagnose, interrupt, ports, share};
 
 /// How long a server may take until it listens.
 const START: Duration = Duration::from_secs(10);
@@ -38,7 +37,7 @@ impl Ground for Local<'_> {
 
     fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>> {
         let name = found.name(carrier, "server");
-        let port = free_port()?;
+        let port = ports::free()?;
         let dir = bench.workdir.subdir(&format!("{}-{}", found.program.name(), carrier.word()))?;
         let root = rustix::process::geteuid().is_root();
         let listen = Listen { address: self.place.address(), port, dir: &dir, root };
@@ -47,7 +46,7 @@ impl Ground for Local<'_> {
         let child = Child::spawn(&name, &command, &[], bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
-            Ok(listening(child.pid().as_raw_nonzero().get(), port).then_some(()))
+            Ok(ports::is_listening(child.pid().as_raw_nonzero().get(), port).then_some(()))
         })?;
         if listens.is_none() {
             diagnose::print(bench.ginnel, &[&child]);
@@ -91,40 +90,5 @@ fn through(bench: &Bench, carrier: Carrier) -> Vec<String> {
     match (carrier, bench.ginnel) {
         (Carrier::Ginnel, Some(ginnel)) => ginnel.run(),
         _ => Vec::new(),
-    }
-}
-
-/// A port that nobody uses at the moment.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).context("no free port")?.port())
-}
-
-/// Whether somebody listens on a port where this process is, seen without connecting.
-fn listening(pid: i32, port: u16) -> bool {
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    listens_in(&table, port)
-}
-
-/// The table's fields: number, local address and port, remote address and port, state (0A is LISTEN).
-fn listens_in(table: &str, port: u16) -> bool {
-    let port = format!(":{port:04X}");
-    table.lines().any(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
-        matches!(fields[..], [_, local, _, "0A"] if local.ends_with(&port))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_listener_on_that_port_counts() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
-                     0: 0100007F:1F90 00000000:0000 0A 00000000:00000000\n\
-                     1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000\n";
-        assert!(listens_in(table, 8080));
-        assert!(!listens_in(table, 8081));
-        assert!(!listens_in(table, 80));
     }
 }

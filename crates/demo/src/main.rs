@@ -24,11 +24,9 @@ mod interrupt;
 mod local;
 mod pair;
 mod place;
-mod programs;
 mod progress;
 mod report;
 mod share;
-mod tools;
 mod undo;
 mod workdir;
 
@@ -37,6 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use ginnel_demo::{ports, programs, tools};
 
 use crate::args::Args;
 use crate::guests::Guests;

@@ -15,9 +15,14 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The program's path.
+    /// The program's path; none where it is not installed.
+    pub fn look(&self) -> Option<PathBuf> {
+        self.names.iter().find_map(|name| search(name))
+    }
+
+    /// The same, or where to get it.
     pub fn find(&self) -> Result<String> {
-        let Some(path) = self.names.iter().find_map(|name| search(name)) else {
+        let Some(path) = self.look() else {
             bail!(
                 "{} is not installed: it comes with the package {} (scripts/install-deps.sh demo installs it)",
                 self.names[0],

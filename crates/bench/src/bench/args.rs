@@ -32,6 +32,10 @@ pub enum Command {
         /// Where the report goes [default: the directory of a single run, else ginnel-bench-compared]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// Markdown files to put the figures of a single run into, between `<!-- bench NAME: PART -->` and `<!-- bench end -->`: NAME is the run's, PART summary, machine, medians,
+        /// ratios, programs, latency, cpu, charts or failed
+        #[arg(long, value_name = "FILE", num_args = 1..)]
+        fill: Vec<PathBuf>,
     },
     /// Be the other end of `ginnel bench --connect`, on another machine or in another guest; until it is ended
     Serve {
@@ -53,6 +57,10 @@ pub struct Options {
     /// More sizes and more rounds: about half an hour rather than two minutes
     #[arg(long)]
     pub full: bool,
+    /// Real programs too: NetPIPE, sockperf, iperf3, nginx, redis, memcached, a file copied by curl; two minutes more. Those that are not installed are named with their package
+    #[arg(long, conflicts_with = "connect")]
+    #[serde(default)]
+    pub apps: bool,
     /// Only these patterns
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PATTERN")]
     pub pattern: Vec<Pattern>,
@@ -95,6 +103,8 @@ pub enum Pattern {
     Latency,
     /// The same with 1 ms between messages: the receiver sleeps
     Paused,
+    /// 64 B to and fro at a fixed rate: CPU time of both ends
+    Rate,
     /// A stream in one direction
     Stream,
     /// Streams in both directions at once
@@ -107,6 +117,20 @@ pub enum Pattern {
     Pairs,
     /// A stream through rings of 16 KiB to 8 MiB
     Rings,
+    /// NetPIPE's ping-pong (--apps: this and those below)
+    Netpipe,
+    /// sockperf's ping-pong
+    Sockperf,
+    /// iperf3, 1 to 8 streams
+    Iperf3,
+    /// nginx and wrk, a page of 1 KiB over 1 to 1,024 connections
+    Nginx,
+    /// redis and redis-benchmark, SET and GET on 50 connections
+    Redis,
+    /// memcached, 95 % reads of 1 KiB records at a fixed rate: latency
+    Memcached,
+    /// A file that curl copies from nginx
+    Copy,
 }
 
 /// What carries the bytes.
@@ -117,6 +141,8 @@ pub enum Transport {
     Ginnel,
     /// The same between two network namespaces on a bridge
     GinnelVeth,
+    /// Ginnel's ring alone, without sockets
+    Ring,
     /// TCP over loopback or to --connect
     Tcp,
     /// TCP between two network namespaces on a bridge: the shape of two guests

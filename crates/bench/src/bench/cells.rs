@@ -61,7 +61,7 @@ impl<'a> Cells<'a> {
         let ratios = self.samples(cell).iter().filter_map(|sample| {
             let other = self.samples(base).iter().find(|other| other.round == sample.round)?;
             let (value, other) = (sample.value?, other.value?);
-            Some(if is_time(cell.pattern) { other / value } else { value / other })
+            Some(if is_cost(cell.pattern) { other / value } else { value / other })
         });
         Spread::of(ratios.filter(|ratio| ratio.is_finite()))
     }
@@ -83,9 +83,14 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Whether the figure of a pattern is a time, of which less is better.
+/// Whether the figure of a pattern is a time.
 pub fn is_time(pattern: Pattern) -> bool {
-    matches!(pattern, Pattern::Latency | Pattern::Paused)
+    matches!(pattern, Pattern::Latency | Pattern::Paused | Pattern::Netpipe | Pattern::Sockperf | Pattern::Memcached)
+}
+
+/// Whether less of it is better.
+pub fn is_cost(pattern: Pattern) -> bool {
+    is_time(pattern) || pattern == Pattern::Rate
 }
 
 /// What became of a figure from one run to another.
@@ -105,7 +110,7 @@ pub fn change(pattern: Pattern, before: (Spread, usize), after: (Spread, usize))
     if n.min(m) < 3 || (before.min <= after.max && after.min <= before.max) {
         return Change::Noise;
     }
-    if (after.median < before.median) == is_time(pattern) { Change::Better } else { Change::Worse }
+    if (after.median < before.median) == is_cost(pattern) { Change::Better } else { Change::Worse }
 }
 
 #[cfg(test)]
@@ -133,12 +138,7 @@ mod tests {
         let sample =
             |round, transport, value| Sample { value: Some(value), mean_ns: Some(value), ..Sample::of(round, cell(transport)) };
         let run = Recorded {
-            run: serde_json::from_value(serde_json::json!({
-                "name": "a", "version": "0", "rounds": 2, "seconds": 1.0, "clock_ns": 1.0, "complete": true, "took": 1.0,
-                "machine": {"cpu": "", "cores": 2, "virtual_machine": false, "kernel": "", "memory_kb": 1, "load": 0.0, "date": "", "commit": ""},
-                "options": {"full": false, "pattern": [], "transport": [], "sizes": [], "pin": null, "rounds": null, "seconds": null, "out": null, "name": null, "connect": null}
-            }))
-            .unwrap(),
+            run: crate::record::tests::run("a"),
             samples: vec![
                 sample(1, Transport::Ginnel, 1.0),
                 sample(1, Transport::Tcp, 10.0),

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -10,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a server listens. Written `tcp:ADDRESS:PORT`, `unix:PATH`, `fifo:PATH` or `vsock:CID:PORT`.
+/// Where a server listens. Written `tcp:ADDRESS:PORT`, `unix:PATH`, `fifo:PATH`, `vsock:CID:PORT` or `ring:BYTES:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP; port 0 is any.
@@ -21,6 +22,8 @@ pub enum Address {
     Fifo(PathBuf),
     /// vsock(7): context id and port; port 0 is any.
     Vsock(u32, u32),
+    /// Ginnel's ring, of so many bytes each way, in a segment of this name. One connection.
+    Ring(u64, PathBuf),
 }
 
 impl Address {
@@ -29,7 +32,7 @@ impl Address {
         match self {
             Self::Tcp(address) => Self::Tcp(SocketAddr::new(address.ip(), u16::try_from(port).unwrap_or(0))),
             Self::Vsock(cid, _) => Self::Vsock(*cid, port),
-            Self::Unix(_) | Self::Fifo(_) => self.clone(),
+            Self::Unix(_) | Self::Fifo(_) | Self::Ring(..) => self.clone(),
         }
     }
 
@@ -40,7 +43,7 @@ impl Address {
             // VMADDR_PORT_ANY
             Self::Vsock(cid, 0) => (Domain::VSOCK, SockAddr::vsock(*cid, u32::MAX)),
             Self::Vsock(cid, port) => (Domain::VSOCK, SockAddr::vsock(*cid, *port)),
-            Self::Fifo(_) => bail!("a pipe is no socket"),
+            Self::Fifo(_) | Self::Ring(..) => bail!("{self} is no socket"),
         };
         let socket = Socket::new(domain, Type::STREAM, None).with_context(|| format!("a socket for {self}"))?;
         Ok((socket, address))
@@ -58,6 +61,7 @@ impl std::fmt::Display for Address {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Fifo(path) => write!(f, "fifo:{}", path.display()),
             Self::Vsock(cid, port) => write!(f, "vsock:{cid}:{port}"),
+            Self::Ring(bytes, path) => write!(f, "ring:{bytes}:{}", path.display()),
         }
     }
 }
@@ -75,15 +79,23 @@ impl FromStr for Address {
                 let (cid, port) = rest.split_once(':').with_context(|| format!("{rest:?} is not CID:PORT"))?;
                 Self::Vsock(cid.parse()?, port.parse()?)
             }
+            "ring" => {
+                let (bytes, path) = rest.split_once(':').with_context(|| format!("{rest:?} is not BYTES:PATH"))?;
+                Self::Ring(bytes.parse()?, path.into())
+            }
             _ => bail!("{text:?} is no address"),
         })
     }
 }
 
 /// A server's end before its connections.
-pub struct Listener {
-    address: Address,
-    socket: Option<Socket>,
+pub struct Listener(Waiting);
+
+enum Waiting {
+    Socket(Socket),
+    Fifo(PathBuf),
+    /// Until its one connection is there.
+    Ring(Cell<Option<ginnel_direct::Listener>>),
 }
 
 impl Listener {
@@ -95,7 +107,11 @@ impl Listener {
                 let _ = std::fs::remove_file(&pipe);
                 mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).with_context(|| format!("making {}", pipe.display()))?;
             }
-            return Ok(Self { address: address.clone(), socket: None });
+            return Ok(Self(Waiting::Fifo(path.clone())));
+        }
+        if let Address::Ring(bytes, path) = address {
+            let listener = ginnel_direct::Listener::bind(path, *bytes).with_context(|| format!("making {address}"))?;
+            return Ok(Self(Waiting::Ring(Cell::new(Some(listener)))));
         }
         if let Address::Unix(path) = address {
             let _ = std::fs::remove_file(path);
@@ -105,12 +121,12 @@ impl Listener {
             if matches!(address, Address::Vsock(..)) { " (its loopback is the kernel's module vsock_loopback)" } else { "" };
         socket.bind(&place).with_context(|| format!("binding to {address}{advice}"))?;
         socket.listen(4096)?;
-        Ok(Self { address: address.clone(), socket: Some(socket) })
+        Ok(Self(Waiting::Socket(socket)))
     }
 
     /// The port; 0 where there is none.
     pub fn port(&self) -> Result<u32> {
-        let Some(socket) = &self.socket else {
+        let Waiting::Socket(socket) = &self.0 else {
             return Ok(0);
         };
         let place = socket.local_addr()?;
@@ -119,24 +135,29 @@ impl Listener {
 
     /// Waits for a connection.
     pub fn accept(&self) -> Result<Conn> {
-        match (&self.socket, &self.address) {
-            (Some(socket), _) => Conn::of(socket.accept()?.0),
-            (None, Address::Fifo(path)) => {
+        match &self.0 {
+            Waiting::Socket(socket) => Conn::of(socket.accept()?.0),
+            Waiting::Fifo(path) => {
                 let (up, down) = Address::pipes(path);
                 let input = File::open(up)?;
-                Ok(Conn { input, output: Some(OpenOptions::new().write(true).open(down)?), is_socket: false })
+                Ok(Conn(Way::Pipes(input, Some(OpenOptions::new().write(true).open(down)?))))
             }
-            (None, address) => bail!("nothing listens at {address}"),
+            Waiting::Ring(listener) => {
+                let listener = listener.take().context("a ring has one connection")?;
+                Ok(Conn(Way::Ring(Box::new(listener.accept()?))))
+            }
         }
     }
 }
 
 /// One end of a connection; blocking unless said otherwise.
-pub struct Conn {
-    input: File,
-    /// None after [`Conn::finish`] of a pipe; for a socket, a second descriptor of the same.
-    output: Option<File>,
-    is_socket: bool,
+pub struct Conn(Way);
+
+enum Way {
+    Socket(File),
+    /// To read, and to write until [`Conn::finish`].
+    Pipes(File, Option<File>),
+    Ring(Box<ginnel_direct::End>),
 }
 
 impl Conn {
@@ -145,7 +166,11 @@ impl Conn {
         if let Address::Fifo(path) = address {
             let (up, down) = Address::pipes(path);
             let output = OpenOptions::new().write(true).open(up)?;
-            return Ok(Self { input: File::open(down)?, output: Some(output), is_socket: false });
+            return Ok(Self(Way::Pipes(File::open(down)?, Some(output))));
+        }
+        if let Address::Ring(_, path) = address {
+            let end = ginnel_direct::connect(path).with_context(|| format!("connecting to {address}"))?;
+            return Ok(Self(Way::Ring(Box::new(end))));
         }
         let (socket, place) = address.socket()?;
         socket.connect(&place).with_context(|| format!("connecting to {address}"))?;
@@ -156,34 +181,45 @@ impl Conn {
         if socket.local_addr()?.is_ipv4() || socket.local_addr()?.is_ipv6() {
             socket.set_tcp_nodelay(true)?;
         }
-        Ok(Self { input: File::from(OwnedFd::from(socket)), output: None, is_socket: true })
+        Ok(Self(Way::Socket(File::from(OwnedFd::from(socket)))))
     }
 
-    /// The descriptor to wait on for input; for a socket the one for both directions.
+    /// The descriptor to wait on for input; for a socket and a ring the one for both directions.
     pub fn input_fd(&self) -> RawFd {
-        self.input.as_raw_fd()
+        match &self.0 {
+            Way::Socket(file) | Way::Pipes(file, _) => file.as_raw_fd(),
+            Way::Ring(end) => end.bell(),
+        }
     }
 
     /// The descriptor to wait on for room.
     pub fn output_fd(&self) -> RawFd {
-        self.output.as_ref().unwrap_or(&self.input).as_raw_fd()
+        match &self.0 {
+            Way::Pipes(_, Some(output)) => output.as_raw_fd(),
+            _ => self.input_fd(),
+        }
     }
 
     /// Sets both directions to blocking or not.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        SockRef::from(&self.input).set_nonblocking(nonblocking)?;
-        if let Some(output) = &self.output {
-            SockRef::from(output).set_nonblocking(nonblocking)?;
+    pub fn set_nonblocking(&mut self, nonblocking: bool) -> Result<()> {
+        match &mut self.0 {
+            Way::Socket(file) | Way::Pipes(file, None) => SockRef::from(&*file).set_nonblocking(nonblocking)?,
+            Way::Pipes(input, Some(output)) => {
+                SockRef::from(&*input).set_nonblocking(nonblocking)?;
+                SockRef::from(&*output).set_nonblocking(nonblocking)?;
+            }
+            Way::Ring(end) => end.set_nonblocking(nonblocking)?,
         }
         Ok(())
     }
 
     /// Says that no more will be written: a half-close.
     pub fn finish(&mut self) -> Result<()> {
-        if self.is_socket {
-            SockRef::from(&self.input).shutdown(Shutdown::Write)?;
+        match &mut self.0 {
+            Way::Socket(file) => SockRef::from(&*file).shutdown(Shutdown::Write)?,
+            Way::Pipes(_, output) => *output = None,
+            Way::Ring(end) => end.finish(),
         }
-        self.output = None;
         Ok(())
     }
 
@@ -205,13 +241,20 @@ impl Conn {
 
 impl Read for Conn {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.input.read(buffer)
+        match &mut self.0 {
+            Way::Socket(file) | Way::Pipes(file, _) => file.read(buffer),
+            Way::Ring(end) => end.read(buffer),
+        }
     }
 }
 
 impl Write for Conn {
     fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        self.output.as_mut().unwrap_or(&mut self.input).write(buffer)
+        match &mut self.0 {
+            Way::Socket(file) | Way::Pipes(_, Some(file)) => file.write(buffer),
+            Way::Pipes(_, None) => Err(std::io::ErrorKind::BrokenPipe.into()),
+            Way::Ring(end) => end.write(buffer),
+        }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -225,7 +268,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_they_are_written() {
-        for text in ["tcp:127.0.0.1:80", "tcp:[::1]:0", "unix:/a b", "fifo:/c", "vsock:1:77"] {
+        for text in ["tcp:127.0.0.1:80", "tcp:[::1]:0", "unix:/a b", "fifo:/c", "vsock:1:77", "ring:4096:/d"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         for text in ["", "tcp:", "tcp:host", "udp:127.0.0.1:1", "vsock:1"] {
@@ -237,7 +280,10 @@ mod tests {
     fn bytes_arrive_over_each_transport() {
         let folder = std::env::temp_dir().join(format!("ginnel-bench-conn-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        for address in ["tcp:127.0.0.1:0".into(), format!("unix:{}/s", folder.display()), format!("fifo:{}/p", folder.display())] {
+        let place = folder.display();
+        for address in
+            ["tcp:127.0.0.1:0".into(), format!("unix:{place}/s"), format!("fifo:{place}/p"), format!("ring:4096:{place}/r")]
+        {
             let address: Address = address.parse().unwrap();
             let listener = Listener::bind(&address).unwrap();
             let client_address = address.with_port(listener.port().unwrap());

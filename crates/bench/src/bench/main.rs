@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`args`], [`plan`] | the command line; what is measured: cells of patterns × transports × sizes |
 //! | [`conn`], [`work`] | the workloads: ordinary programs over an ordinary connection |
+//! | [`apps`] | real programs |
 //! | [`sample`], [`rounds`], [`serve`] | taking samples: one, all in turn, with the other end on another machine |
 //! | [`record`] | samples.csv and run.json |
 //! | [`cells`], [`page`] | medians and spreads; the report: tables, charts, one page |
 
 #![forbid(unsafe_code)]
 
+mod apps;
 mod args;
 mod cells;
 mod conn;
@@ -21,7 +23,7 @@ mod sample;
 mod serve;
 mod work;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use args::{Cli, Command, Options};
 use clap::Parser;
 use ginnel_bench::cleanup;
@@ -37,7 +39,7 @@ fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Some(Command::Work { task }) => serde_json::from_str::<work::Task>(&task).map_err(Into::into).and_then(|task| task.run()),
-        Some(Command::Report { runs, out }) => report(&runs, out),
+        Some(Command::Report { runs, out, fill }) => report(&runs, out, &fill),
         Some(Command::Serve { listen }) => with_cleanup(cleanup::leave, |scratch| serve::serve(listen, scratch)),
         None => with_cleanup(
             || {
@@ -79,6 +81,9 @@ fn measure(options: &Options, scratch: &Path) -> Result<()> {
         format!("ginnel-bench-{when}").into()
     });
     ensure!(!directory.join("run.json").exists(), "{} has a run already: name another with --out", directory.display());
+    for (program, package) in apps::missing(cells.iter().map(|cell| cell.pattern)) {
+        println!("{program} {} {package}", apps::NOT_INSTALLED);
+    }
     let bench = sample::prepare(&cells, options, scratch)?;
     std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let rounds = options.rounds.unwrap_or(if options.full { 7 } else { 3 });
@@ -107,8 +112,12 @@ fn measure(options: &Options, scratch: &Path) -> Result<()> {
     page::write(&recorded, &directory)
 }
 
-fn report(runs: &[PathBuf], out: Option<PathBuf>) -> Result<()> {
+fn report(runs: &[PathBuf], out: Option<PathBuf>, fill: &[PathBuf]) -> Result<()> {
     let recorded: Vec<Recorded> = runs.iter().map(|run| Recorded::read(run)).collect::<Result<_>>()?;
+    if !fill.is_empty() {
+        let [run] = &recorded[..] else { bail!("--fill takes one run") };
+        page::fill(run, fill, &runs[0])?;
+    }
     let directory = out.unwrap_or_else(|| match runs {
         [one] => one.clone(),
         _ => "ginnel-bench-compared".into(),

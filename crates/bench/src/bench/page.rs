@@ -2,12 +2,13 @@
 
 mod chart;
 mod html;
+mod markdown;
 mod pictures;
 mod tables;
 
 use crate::record::Recorded;
 use anyhow::{Context, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints the tables.
 pub fn print(runs: &[Recorded]) {
@@ -27,6 +28,12 @@ pub fn write(runs: &[Recorded], directory: &Path) -> Result<()> {
     std::fs::write(&path, html::page(runs, &pictures)).with_context(|| format!("writing {}", path.display()))?;
     println!("Report: {}\nSamples: {}, charts: {}", path.display(), directory.join("samples.csv").display(), charts.display());
     Ok(())
+}
+
+/// Puts a run's figures into Markdown files. `place`: the run's directory, as it is to be called there.
+pub fn fill(run: &Recorded, files: &[PathBuf], place: &Path) -> Result<()> {
+    let pictures = pictures::of(std::slice::from_ref(run));
+    files.iter().try_for_each(|file| markdown::write(file, run, &pictures, place))
 }
 
 /// A number with three significant digits at least, and a prefix of the SI.
@@ -49,6 +56,11 @@ fn time(ns: f64) -> String {
         _ if ns >= 1e3 => format!("{} µs", short(ns / 1e3)),
         _ => format!("{} ns", short(ns)),
     }
+}
+
+/// A share, 1 being everything.
+fn percent(share: f64) -> String {
+    format!("{} %", short(100.0 * share))
 }
 
 /// Three significant digits, and no fewer than there are before the point.
@@ -78,6 +90,7 @@ mod tests {
     fn numbers_have_three_digits_and_their_unit() {
         assert_eq!([si(1234.0, "B/s"), si(9.876e9, "B/s"), si(12.0, "")], ["1.23 kB/s", "9.88 GB/s", "12.0"]);
         assert_eq!([time(394.2), time(23_400.0), time(1.5e9)], ["394 ns", "23.4 µs", "1.50 s"]);
+        assert_eq!([percent(0.0123), percent(1.5)], ["1.23 %", "150 %"]);
         assert_eq!([bytes(64), bytes(1500), bytes(4096), bytes(1 << 20)], ["64 B", "1500 B", "4 KiB", "1 MiB"]);
     }
 }

@@ -18,9 +18,10 @@ pub struct Sample {
     pub pattern: Option<Pattern>,
     /// What carried the bytes.
     pub transport: Option<Transport>,
-    /// What varies in the pattern: bytes, connections or pairs.
+    /// What varies in the pattern: bytes, connections, pairs, or messages a second.
     pub x: usize,
-    /// The figure: median of half a round trip in ns (latency, paused), bytes a second (stream, both, rings), or exchanges or connections a second.
+    /// The figure: median of half a round trip in ns (latency, paused) or of a request (memcached), bytes a second (stream, both, rings), CPU time of both ends as a share of a processor
+    /// (rate), or exchanges, requests or connections a second.
     pub value: Option<f64>,
     /// Mean, in ns; of half a round trip, or of a whole exchange (many) or connection (connect).
     pub mean_ns: Option<f64>,
@@ -108,6 +109,7 @@ impl Sample {
         let rate = |values: &Values, key: &str| Some(of(values, key)? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?);
         self.value = match self.pattern {
             Some(Pattern::Latency | Pattern::Paused) => self.p50_ns,
+            Some(Pattern::Rate) => self.server_cpu.zip(self.client_cpu).map(|(server, client)| server + client),
             Some(Pattern::Stream | Pattern::Rings) => rate(receiver, "bytes"),
             Some(Pattern::Both) => rate(server, "bytes").zip(rate(client, "bytes")).map(|(up, down)| up + down),
             Some(Pattern::Connect | Pattern::Many) => rate(client, "count"),
@@ -115,15 +117,57 @@ impl Sample {
                 self.count = sum("count");
                 pairs.iter().map(|[_, client]| rate(client, "count")).sum()
             }
+            Some(_) => of(client, "value"),
             None => None,
         };
     }
 
+    /// Leaves only the digits that mean something, so that a recorded run stays small: four of a time (histograms have three), six of everything else.
+    pub fn round(&mut self) {
+        for time in [
+            &mut self.mean_ns,
+            &mut self.min_ns,
+            &mut self.p10_ns,
+            &mut self.p25_ns,
+            &mut self.p50_ns,
+            &mut self.p75_ns,
+            &mut self.p90_ns,
+            &mut self.p99_ns,
+            &mut self.p999_ns,
+            &mut self.p9999_ns,
+            &mut self.max_ns,
+            &mut self.server_cpu,
+            &mut self.client_cpu,
+            &mut self.ring_share,
+            &mut self.seconds,
+        ] {
+            *time = time.map(|value| significant(value, 4));
+        }
+        self.value = self.value.map(|value| significant(value, 6));
+        self.foreign_percent = self.foreign_percent.map(|value| significant(value, 2));
+    }
+
+    /// Messages or requests a second, where so many were wanted.
+    pub fn rate(&self) -> Option<f64> {
+        let wanted = matches!(self.pattern, Some(Pattern::Rate | Pattern::Memcached));
+        wanted.then(|| Some(self.count? / self.seconds.filter(|&seconds| seconds > 0.0)?))?
+    }
+
+    /// How long a GiB took to arrive, in seconds.
+    pub fn seconds_per_gib(&self) -> Option<f64> {
+        let bytes_a_second = self.bytes? / self.seconds.filter(|&seconds| seconds > 0.0)?;
+        (bytes_a_second > 0.0).then(|| f64::from(1 << 30) / bytes_a_second)
+    }
+
     /// CPU time of both ends for a GiB that arrived, in seconds.
     pub fn cpu_per_gib(&self) -> Option<f64> {
-        let bytes_a_second = self.bytes? / self.seconds.filter(|&seconds| seconds > 0.0)?;
-        (bytes_a_second > 0.0).then(|| Some((self.server_cpu? + self.client_cpu?) * f64::from(1 << 30) / bytes_a_second))?
+        Some((self.server_cpu? + self.client_cpu?) * self.seconds_per_gib()?)
     }
+}
+
+/// A number with so many significant digits.
+fn significant(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits - 1).parse().unwrap_or(value)
 }
 
 /// Everything about a run but its samples: run.json.
@@ -197,8 +241,26 @@ impl Recorded {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A run of this name, of nothing.
+    pub fn run(name: &str) -> Run {
+        serde_json::from_value(serde_json::json!({
+            "name": name, "version": "0", "rounds": 2, "seconds": 1.0, "clock_ns": 1.0, "complete": true, "took": 1.0,
+            "machine": {"cpu": "", "cores": 2, "virtual_machine": false, "kernel": "", "memory_kb": 1, "load": 0.0, "date": "", "commit": ""},
+            "options": {"full": false, "pattern": [], "transport": [], "sizes": [], "pin": null, "rounds": null, "seconds": null, "name": null, "connect": null}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_digits_that_mean_something_are_kept() {
+        assert_eq!([significant(1234.5678, 4), significant(0.000_123_456, 4), significant(0.0, 4)], [1235.0, 0.000_123_5, 0.0]);
+        let mut sample = Sample { value: Some(6_223_710_208.790_264), mean_ns: Some(50_881.594_799), ..Sample::default() };
+        sample.round();
+        assert_eq!((sample.value, sample.mean_ns), (Some(6.22371e9), Some(50_880.0)));
+    }
 
     #[test]
     fn samples_are_read_as_they_were_written() {

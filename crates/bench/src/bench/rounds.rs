@@ -34,6 +34,7 @@ pub fn run(bench: &Bench, cells: &[Cell], rounds: u32, log: &mut Log) -> Result<
                     let load = Load::now(0);
                     let mut sample = bench.sample(round, cell);
                     sample.foreign_percent = Some(load.foreign_percent(0));
+                    sample.round();
                     if sample.error.is_some() {
                         *failures.entry(cell).or_default() += 1;
                     }

@@ -1,5 +1,6 @@
 //! Taking one sample: both ends of a task as processes, under a time limit, and what they measured.
 
+use crate::apps;
 use crate::args::{Pattern, Transport};
 use crate::conn::Address;
 use crate::plan::Cell;
@@ -7,8 +8,10 @@ use crate::record::Sample;
 use crate::serve::Link;
 use anyhow::{Context, Result, anyhow, bail};
 use ginnel_bench::child::{Process, TimedOut, Values};
+use ginnel_bench::cleanup;
 use ginnel_bench::ginnel::{Ginnel, Report};
 use ginnel_bench::network::Network;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +26,8 @@ pub struct Bench {
     pub link: Option<Link>,
     /// Folder for sockets, reports and error output.
     pub scratch: PathBuf,
+    /// Folder in memory, where there is such a file system: for what processes share, and what programs copy.
+    pub memory: PathBuf,
     /// The processors that the two ends stay on.
     pub cpus: Option<[usize; 2]>,
     /// Seconds of a sample.
@@ -31,6 +36,9 @@ pub struct Bench {
 
 /// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
 const SHARE: f64 = 0.9;
+
+/// Descriptors that real programs may have: some look at each that they could have.
+const MOST_FILES: u64 = 16_384;
 
 /// vsock(7): VMADDR_CID_LOCAL, the loopback.
 const VSOCK_LOCAL: u32 = 1;
@@ -54,6 +62,25 @@ pub fn start(name: &str, prefix: &[&str], task: &crate::work::Task, scratch: &Pa
     Process::start(name, command, &scratch.join(format!("{name}.err")), Instant::now() + patience(task.seconds))
 }
 
+/// A folder in memory, if there is a file system for it, else in `scratch`; removed by [`cleanup::all`]. Those of benches that were killed outright go now.
+fn in_memory(scratch: &Path) -> Result<PathBuf> {
+    let (memory, prefix) = (Path::new("/dev/shm"), "ginnel-bench-");
+    for entry in std::fs::read_dir(memory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    for folder in [memory.join(format!("{prefix}{}", std::process::id())), scratch.join("memory")] {
+        if std::fs::create_dir(&folder).is_ok() {
+            cleanup::later(["rm", "-rf", folder.to_str().context("a path that is not UTF-8")?]);
+            return Ok(folder);
+        }
+    }
+    bail!("no folder can be made in {} or {}", memory.display(), scratch.display())
+}
+
 /// Time limit of a process that measures for so many seconds.
 fn patience(seconds: f64) -> Duration {
     Duration::from_secs_f64(20.0 + 3.0 * seconds)
@@ -75,6 +102,9 @@ impl Bench {
                     sample.note =
                         Some(format!("{:.0} % of its bytes stayed on TCP", 100.0 * (1.0 - sample.ring_share.unwrap_or(0.0))));
                 }
+                if let Some(rate) = sample.rate().filter(|rate| *rate < 0.95 * cell.x as f64) {
+                    sample.note = Some(format!("{rate:.0} a second, not {}", cell.x));
+                }
                 if sample.value.is_none() {
                     sample.error = Some("it measured nothing".into());
                 }
@@ -94,11 +124,15 @@ impl Bench {
             let process = start("memory", &[], &task, &self.scratch, None)?;
             return Ok((vec![[Values::new(), process.result()?]], None));
         }
+        if cell.pattern.is_app() {
+            let values = self.program(cell)?;
+            return Ok((vec![[Values::new(), values]], cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten()));
+        }
         let mut running = Vec::new();
         for pair in 0..cell.pairs() {
             // Several pairs find their processors themselves.
             let cpu = |server| if cell.pairs() > 1 { None } else { end(server) };
-            let task = cell.task(true, self.address(cell.transport, pair), self.seconds, cpu(true));
+            let task = cell.task(true, self.address(cell, pair), self.seconds, cpu(true));
             let server = match &self.link {
                 Some(link) => Server::There(link.start(cell.transport.is_ginnel(), task)?),
                 None => {
@@ -109,7 +143,7 @@ impl Bench {
             let address = match &server {
                 Server::Here(process) => {
                     let port = process.port().inspect_err(|error| self.explain(error, &[process]))?;
-                    self.address(cell.transport, pair).parse::<Address>()?.with_port(port.into())
+                    self.address(cell, pair).parse::<Address>()?.with_port(port.into())
                 }
                 Server::There(there) => there.address(),
             };
@@ -131,12 +165,43 @@ impl Bench {
         Ok((ends, cell.transport.is_ginnel().then(|| Report::read(&reports)).flatten()))
     }
 
-    fn address(&self, transport: Transport, pair: usize) -> String {
+    /// Runs a real program's server and load, and gives what the load told.
+    fn program(&self, cell: Cell) -> Result<Values> {
+        let dir = self.memory.join("program");
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let address = if cell.transport.is_veth() { Network::SERVER } else { "127.0.0.1" };
+        let seconds = self.seconds.ceil().max(1.0);
+        let load =
+            apps::Load { cell, address: address.parse()?, port: ginnel_demo::ports::free()?, dir: &dir, seconds: seconds as u32 };
+        let start = |role: apps::Role, program: &[String]| {
+            let server = role == apps::Role::Server;
+            let cpu = self.cpus.map(|cpus| cpus[usize::from(!server)].to_string());
+            let mut line: Vec<&str> = self.enter(cell.transport, server)?;
+            cpu.iter().for_each(|cpu| line.extend(["taskset", "-c", cpu]));
+            line.extend(self.through(cell.transport)?);
+            line.extend(program.iter().map(String::as_str));
+            let mut command = Command::new(line[0]);
+            command.args(&line[1..]).env_remove("LD_PRELOAD").env("LC_ALL", "C");
+            if role == apps::Role::Load {
+                command.env("GINNEL_REPORT", self.scratch.join("report.jsonl"));
+            }
+            let name = format!("{}-{}", cell.pattern.name(), role.name());
+            let limit = Instant::now() + patience(2.0 * seconds);
+            Process::start(&name, command, &self.scratch.join(format!("{name}.err")), limit)
+        };
+        let values = apps::measure(&load, start, |error, processes| self.explain(error, processes));
+        let _ = std::fs::remove_dir_all(&dir);
+        values
+    }
+
+    fn address(&self, cell: Cell, pair: usize) -> String {
         let place = |kind: &str| format!("{kind}:{}/{pair}", self.scratch.display());
-        match (transport, &self.link) {
+        match (cell.transport, &self.link) {
             (_, Some(_)) => "tcp:0.0.0.0:0".into(),
             (Transport::Unix, _) => place("unix"),
             (Transport::Pipes, _) => place("fifo"),
+            (Transport::Ring, _) => format!("ring:{}:{}/{pair}", cell.bare_ring(), self.memory.display()),
             (Transport::Vsock, _) => format!("vsock:{VSOCK_LOCAL}:0"),
             (transport, _) if transport.is_veth() => format!("tcp:{}:0", Network::SERVER),
             _ => "tcp:127.0.0.1:0".into(),
@@ -145,15 +210,21 @@ impl Bench {
 
     /// What stands before the program: the namespace, then `ginnel run`.
     fn prefix(&self, transport: Transport, server: bool) -> Result<Vec<&str>> {
-        let mut line = Vec::new();
-        if transport.is_veth() {
-            line.extend(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server));
+        Ok([self.enter(transport, server)?, self.through(transport)?].concat())
+    }
+
+    fn enter(&self, transport: Transport, server: bool) -> Result<Vec<&str>> {
+        match transport.is_veth() {
+            true => Ok(self.network.as_ref().map_err(|why| anyhow!("{why}"))?.enter(server).to_vec()),
+            false => Ok(Vec::new()),
         }
-        if transport.is_ginnel() {
-            let ginnel = self.ginnel.as_ref().map_err(|why| anyhow!("{why}"))?;
-            line.extend(ginnel.run(self.link.is_none())?);
+    }
+
+    fn through(&self, transport: Transport) -> Result<Vec<&str>> {
+        match transport.is_ginnel() {
+            true => self.ginnel.as_ref().map_err(|why| anyhow!("{why}"))?.run(self.link.is_none()),
+            false => Ok(Vec::new()),
         }
-        Ok(line)
     }
 
     /// Says where the processes hang, before they are killed.
@@ -211,12 +282,20 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
         true => Network::build(),
         false => Err(anyhow!("not needed")),
     };
+    if cells.iter().any(|cell| cell.pattern.is_app()) {
+        // A thousand connections need more descriptors than a process has at first.
+        let mut files = getrlimit(Resource::Nofile);
+        files.current = files.maximum.map_or(Some(MOST_FILES), |most| Some(most.min(MOST_FILES)));
+        setrlimit(Resource::Nofile, files)?;
+    }
+    let memory = in_memory(scratch)?;
     let said = |error: anyhow::Error| format!("{error:#}");
     Ok(Bench {
         ginnel: ginnel.map_err(said),
         network: network.map_err(said),
         link: options.connect.map(Link::to).transpose().context("reaching the other machine")?,
         scratch: scratch.into(),
+        memory,
         cpus,
         seconds: options.seconds.unwrap_or(if options.full { 0.5 } else { 0.15 }),
     })

@@ -6,8 +6,11 @@ mod crowd;
 mod duplex;
 mod limits;
 mod ping;
+mod records;
 mod setup;
 mod stream;
+
+pub use records::RECORD;
 
 use crate::args::Pattern;
 use crate::conn::{Address, Listener};
@@ -38,6 +41,8 @@ pub struct Task {
     pub warm_up: f64,
     /// Pause before each message, in µs.
     pub pause_us: u64,
+    /// Messages or requests a second, whatever becomes of them; 0: as they can.
+    pub rate: usize,
     /// Processor to stay on.
     pub cpu: Option<usize>,
 }
@@ -61,19 +66,22 @@ impl Task {
             let listener = Listener::bind(&address)?;
             println!("listening {}", listener.port()?);
             match self.pattern {
-                Pattern::Latency | Pattern::Paused | Pattern::Pairs => ping::answer(self, &listener)?,
+                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => ping::answer(self, &listener)?,
                 Pattern::Stream | Pattern::Rings => stream::receive(self, &listener)?,
                 Pattern::Both => duplex::run(self, listener.accept()?)?,
                 Pattern::Connect => setup::answer(&listener)?,
                 Pattern::Many => crowd::answer(self, &listener)?,
+                _ => bail!("{} has a server of its own", self.pattern.name()),
             }
         } else {
             match self.pattern {
-                Pattern::Latency | Pattern::Paused | Pattern::Pairs => ping::ask(self, &address)?,
+                Pattern::Latency | Pattern::Paused | Pattern::Rate | Pattern::Pairs => ping::ask(self, &address)?,
                 Pattern::Stream | Pattern::Rings => stream::send(self, &address)?,
                 Pattern::Both => duplex::run(self, crate::conn::Conn::connect(&address)?)?,
                 Pattern::Connect => setup::ask(self, &address)?,
                 Pattern::Many => crowd::ask(self, &address)?,
+                Pattern::Memcached => records::ask(self, &address)?,
+                _ => bail!("{} has a client of its own", self.pattern.name()),
             }
         };
         println!("{}\nend", values.line());
@@ -170,6 +178,11 @@ impl Phase {
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Sleeps end when they should, and not when it suits the kernel: up to 50 µs later by itself (`PR_SET_TIMERSLACK`, prctl(2)).
+fn sleep_exactly() -> Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?)
 }
 
 /// Binds the calling thread, and those it starts, to one processor.

@@ -1,9 +1,9 @@
 //! The programs: for each, how its server and its load are started, at which settings, and how its figure is read.
 
-mod iperf3;
-mod memcached;
-mod nginx;
-mod redis;
+pub mod iperf3;
+pub mod memcached;
+pub mod nginx;
+pub mod redis;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -125,12 +125,12 @@ pub fn selected(names: &[Name]) -> Vec<Box<dyn Program>> {
 }
 
 /// Turns a command line's literals and values into what `Command` takes.
-fn words<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
+pub fn words<const N: usize>(words: [&dyn std::fmt::Display; N]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
 /// The rate that follows `label` in the output of the load `load`; none at all is an error.
-fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
+pub fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
     let rest = printed.split_once(label).map(|(_, rest)| rest.trim_start()).unwrap_or_default();
     let number = rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap_or_default();
     let rate: f64 = number.parse().with_context(|| format!("no {label:?} in its output: {}", excerpt(printed)))?;
@@ -141,7 +141,7 @@ fn rate_after(printed: &str, label: &str, load: &str) -> Result<f64> {
 }
 
 /// The end of a program's output, short enough for a message.
-fn excerpt(printed: &str) -> String {
+pub fn excerpt(printed: &str) -> String {
     let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { "it printed nothing".to_owned() } else { lines[lines.len().saturating_sub(4)..].join(" / ") }
 }

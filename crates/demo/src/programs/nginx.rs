@@ -84,7 +84,7 @@ fn configuration(dir: &str, listen: &Listen) -> String {
          worker_processes 1;\n\
          pid \"{dir}/nginx.pid\";\n\
          error_log \"{dir}/error.log\";\n\
-         events {{ worker_connections 1024; }}\n\
+         events {{ worker_connections 4096; }}\n\
          http {{\n\
          {temporary}\
          \x20   access_log off;\n\

@@ -66,6 +66,8 @@ pub struct Series {
     pub colour: usize,
     /// Number of its run: the dashes.
     pub run: usize,
+    /// Whether its points are rings and not discs: the same thing in another place.
+    pub hollow: bool,
     /// From left to right.
     pub points: Vec<Point>,
 }
@@ -218,6 +220,7 @@ impl Chart {
             let path = |points: &mut dyn Iterator<Item = (f64, f64)>| {
                 points.map(|(px, py)| format!("{:.1},{:.1}", x.place(px), y.place(py))).collect::<Vec<_>>().join(" ")
             };
+            let point = if series.hollow { "hollow" } else { "point" };
             let band = path(&mut line(|p| p.high).chain(line(|p| p.low).rev()));
             let _ = write!(svg, "<g class=\"c{}\"><polygon class=\"band\" points=\"{band}\"/>", series.colour % COLOURS.len());
             let _ = write!(svg, "<polyline class=\"line\" stroke-dasharray=\"{dashes}\" points=\"{}\"/>", path(&mut line(|p| p.y)));
@@ -232,7 +235,7 @@ impl Chart {
                 );
                 let _ = write!(
                     svg,
-                    "<circle class=\"point\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{}</title></circle>",
+                    "<circle class=\"{point}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\"><title>{}</title></circle>",
                     x.place(p.x),
                     y.place(p.y),
                     escape(&words)
@@ -242,8 +245,10 @@ impl Chart {
             let (at, down) = (LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64, HEIGHT + row as f64 * LINE);
             let _ = write!(
                 svg,
-                "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>",
-                at + 26.0
+                "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>\
+                 <ellipse class=\"{point}\" cx=\"{:.1}\" cy=\"{down}\" rx=\"3.5\" ry=\"3.5\"/>",
+                at + 26.0,
+                at + 13.0
             );
             let _ = write!(svg, "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>", at + 32.0, down + 4.5, escape(&series.name));
         }
@@ -260,7 +265,10 @@ pub fn style(dark: bool) -> String {
     );
     for (i, (light, shining)) in COLOURS.iter().enumerate() {
         let colour = if dark { shining } else { light };
-        let _ = write!(css, ".chart .c{i} .line{{stroke:{colour}}}.chart .c{i} .point,.chart .c{i} .band{{fill:{colour}}}");
+        let _ = write!(
+            css,
+            ".chart .c{i} .line{{stroke:{colour}}}.chart .c{i} .point,.chart .c{i} .band{{fill:{colour}}}.chart .c{i} .hollow{{fill:{ground};stroke:{colour};stroke-width:1.8}}"
+        );
     }
     css
 }
@@ -277,7 +285,7 @@ mod tests {
     fn chart(scale: Scale, points: &[(f64, f64)]) -> Chart {
         let axis = |label, scale| Axis { label, scale, write: |v| v.to_string(), marks: Vec::new() };
         let points = points.iter().map(|&(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 }).collect();
-        let series = vec![Series { name: "a<b".into(), colour: 0, run: 0, points }];
+        let series = vec![Series { name: "a<b".into(), colour: 0, run: 0, hollow: false, points }];
         Chart { title: "t&t".into(), x: axis("x", Scale::Log), y: axis("y", scale), series }
     }
 

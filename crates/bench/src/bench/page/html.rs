@@ -87,6 +87,16 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
         Some([server, client]) => format!("the ends stay on processors {server} and {client} (several pairs do not)"),
         None => "the kernel chooses the processors".into(),
     };
+    let cpu = match run.options.connect {
+        Some(_) => {
+            "of the processes of the two ends, each told by its own kernel. What lies below two guests (QEMU, vhost, ginneld, the host's bridge) takes processor time \
+                    too, which is not seen from inside them: not measured"
+        }
+        None => {
+            "of the processes of the two ends, with the kernel's work that is done in their name. What the kernel does in the name of others, or of nobody, is not in it, nor is \
+                 the machine below, if this is a virtual one"
+        }
+    };
     let disturbed = recorded.samples.iter().filter(|sample| sample.foreign_percent.is_some_and(|percent| percent > 20.0)).count();
     let rows = [
         (
@@ -104,6 +114,7 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
         ("ginnel bench", format!("{} {}", run.version, machine.commit)),
         ("samples", format!("{} of {} s in {} rounds, in {:.0} s", recorded.samples.len(), run.seconds, run.rounds, run.took)),
         ("processors", pin),
+        ("CPU time", cpu.into()),
         ("clock", format!("one reading takes {:.0} ns, and is part of every exchange that is timed", run.clock_ns)),
         ("others", format!("during {disturbed} samples other processes (or the host below) took more than 20 % of a processor")),
     ];

@@ -1,7 +1,7 @@
 //! Which charts a report has.
 
 use super::chart::{Axis, Chart, Point, Scale, Series};
-use super::{bytes, si, time};
+use super::{bytes, percent, si, time};
 use crate::args::{Pattern, Transport};
 use crate::cells::Cells;
 use crate::plan::Cell;
@@ -92,6 +92,16 @@ const VIEWS: &[View] = &[
         what: Sample::cpu_per_gib,
     },
     View {
+        file: "cpu-rate",
+        title: "CPU time at a fixed rate",
+        words: "Both ends together, for so many messages of 64 B to and fro in a second; 100 % is one processor. Sleeping, waking and spinning, as they come by themselves.",
+        pattern: Pattern::Rate,
+        label: "processor time",
+        scale: Scale::Linear,
+        write: percent,
+        what: |sample| sample.value,
+    },
+    View {
         file: "connections",
         title: "Many connections",
         words: "A server with one epoll set; 64 B to and fro, 16 messages under way, each on another connection.",
@@ -121,15 +131,36 @@ const VIEWS: &[View] = &[
         write: |v| si(v, "B/s"),
         what: |sample| sample.value,
     },
+    View {
+        file: "nginx",
+        title: "nginx and wrk",
+        words: "A page of 1 KiB, again and again on some connections.",
+        pattern: Pattern::Nginx,
+        label: "requests a second",
+        scale: Scale::Linear,
+        write: |v| si(v, "/s"),
+        what: |sample| sample.value,
+    },
+    View {
+        file: "memcached",
+        title: "memcached at a fixed rate",
+        words: "95 % reads of 1 KiB records, the popular ones far more often, on 16 connections. What all but the slowest hundredth waited, each from when its request was due.",
+        pattern: Pattern::Memcached,
+        label: "99 % of the requests took less than",
+        scale: Scale::Log,
+        write: time,
+        what: |sample| sample.p99_ns,
+    },
 ];
 
 /// The charts that have something to show.
 pub fn of(runs: &[Recorded]) -> Vec<Picture> {
     let cells: Vec<Cells> = runs.iter().map(Cells::of).collect();
     let mut pictures: Vec<Picture> = VIEWS.iter().filter_map(|view| picture(view, runs, &cells)).collect();
-    if let Some(tails) = tails(runs, &cells) {
+    if let Some(tails) = tails(Pattern::Latency, 64, runs, &cells) {
         pictures.insert(pictures.len().min(1), tails);
     }
+    pictures.extend(tails(Pattern::Memcached, 10_000, runs, &cells));
     pictures
 }
 
@@ -149,7 +180,7 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     series.retain(|series| !series.points.is_empty());
     marks.sort_unstable();
     marks.dedup();
-    let counted = matches!(view.pattern, Pattern::Many | Pattern::Pairs);
+    let counted = !Cell::axis(view.pattern).ends_with(", B");
     let x = Axis {
         label: Cell::axis(view.pattern),
         scale: Scale::Log,
@@ -162,9 +193,9 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     drawn.then(|| Picture { file: view.file, words: view.words, chart: Chart { title: view.title.into(), x, y, series } })
 }
 
-/// The distribution of the latency of small messages: share of messages that took longer, against time.
-fn tails(runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
-    let size = cells.first()?.xs(Pattern::Latency).into_iter().min_by_key(|x| x.abs_diff(64))?;
+/// The distribution of a latency, at the value nearest to `x` of what varies: the share that took longer, against time.
+fn tails(pattern: Pattern, x: usize, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
+    let x = cells.first()?.xs(pattern).into_iter().min_by_key(|other| other.abs_diff(x))?;
     type Of = fn(&Sample) -> Option<f64>;
     let quantiles: [(f64, Of); 6] = [
         (0.5, |s| s.p50_ns),
@@ -176,8 +207,8 @@ fn tails(runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     ];
     let mut series = Vec::new();
     for (number, (run, cells)) in runs.iter().zip(cells).enumerate() {
-        for transport in cells.transports(Pattern::Latency).into_iter().filter(|&transport| transport != Transport::Memory) {
-            let cell = Cell { pattern: Pattern::Latency, transport, x: size };
+        for transport in cells.transports(pattern).into_iter().filter(|&transport| transport != Transport::Memory) {
+            let cell = Cell { pattern, transport, x };
             let points = quantiles.iter().filter_map(|&(share, what)| {
                 // So rare a message must have been seen ten times in each round.
                 if cells.samples(cell).iter().any(|sample| sample.count.unwrap_or(0.0) * share < 10.0) {
@@ -190,23 +221,46 @@ fn tails(runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
         }
     }
     series.retain(|series| !series.points.is_empty());
-    let x = Axis {
-        label: "quantile of messages",
+    let across = Axis {
+        label: "quantile",
         scale: Scale::Log,
         write: |v| format!("{} %", (100_000.0 * (1.0 - 1.0 / v)).round() / 1000.0),
         marks: quantiles.iter().map(|(share, _)| 1.0 / share).collect(),
     };
-    let y = Axis { label: "half a round trip", scale: Scale::Log, write: time, marks: Vec::new() };
-    (!series.is_empty()).then(|| Picture {
-        file: "latency-tails",
-        words: "How long all but the slowest took, for the message size nearest to 64 B. The right side is what the slowest one in ten thousand waits for.",
-        chart: Chart { title: format!("Tails of the latency, {}", bytes(size)), x, y, series },
-    })
+    let (file, title, words, label) = match pattern {
+        Pattern::Memcached => (
+            "memcached-tails",
+            format!("Tails of memcached's latency, {x} requests a second"),
+            "How long all but the slowest took, each from when its request was due.",
+            "time of a request",
+        ),
+        _ => (
+            "latency-tails",
+            format!("Tails of the latency, {}", bytes(x)),
+            "How long all but the slowest took. The right side is what the slowest one in ten thousand waits for.",
+            "half a round trip",
+        ),
+    };
+    let y = Axis { label, scale: Scale::Log, write: time, marks: Vec::new() };
+    (!series.is_empty()).then(|| Picture { file, words, chart: Chart { title, x: across, y, series } })
 }
 
 fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, points: Vec<Point>) -> Series {
     let name = if runs.len() > 1 { format!("{}: {}", run.run.name, words(transport)) } else { words(transport).into() };
-    Series { name, colour: transport as usize, run: number, points }
+    Series { name, colour: colour(transport), run: number, hollow: transport.is_veth(), points }
+}
+
+/// Number of a transport's colour; of the two ends in namespaces as of those without, see [`Series::hollow`].
+fn colour(transport: Transport) -> usize {
+    match transport {
+        Transport::Ginnel | Transport::GinnelVeth => 0,
+        Transport::Ring => 1,
+        Transport::Tcp | Transport::Veth => 2,
+        Transport::Unix => 4,
+        Transport::Pipes => 5,
+        Transport::Vsock => 3,
+        Transport::Memory => 6,
+    }
 }
 
 /// A transport in words.
@@ -214,6 +268,7 @@ pub fn words(transport: Transport) -> &'static str {
     match transport {
         Transport::Ginnel => "Ginnel",
         Transport::GinnelVeth => "Ginnel, two namespaces",
+        Transport::Ring => "Ginnel's ring alone",
         Transport::Tcp => "TCP",
         Transport::Veth => "TCP, two namespaces",
         Transport::Unix => "Unix socket",

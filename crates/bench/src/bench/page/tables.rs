@@ -1,11 +1,12 @@
 //! The figures as tables: for the terminal and for the page.
 
 use super::pictures::words;
-use super::{bytes, si, time};
+use super::{bytes, percent, si, time};
+use crate::apps::NOT_INSTALLED;
 use crate::args::{Pattern, Transport};
 use crate::cells::{Cells, Change, change, is_time};
 use crate::plan::Cell;
-use crate::record::Recorded;
+use crate::record::{Recorded, Run, Sample};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use ginnel_bench::stats::Spread;
 
@@ -45,9 +46,11 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
     let mut grids = Vec::new();
     match &cells[..] {
         [one] => {
-            grids.push(figures(one));
+            grids.extend(figures("Medians", one, false));
             grids.extend(ratios(one));
+            grids.extend(figures("Real programs: medians", one, true).map(|grid| with_ratios(grid, one)));
             grids.extend(jitter(one));
+            grids.extend(costs(one));
         }
         [first, others @ ..] => {
             for (run, cells) in runs[1..].iter().zip(others) {
@@ -59,6 +62,25 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
     grids
 }
 
+/// Names of the tables of one run, for [`named`].
+pub const NAMES: [&str; 6] = ["summary", "medians", "ratios", "programs", "latency", "cpu"];
+
+/// One table of a run; without rows where it has none of it. None: there is no such table.
+pub fn named(name: &str, runs: &[Recorded]) -> Option<Grid> {
+    let cells = Cells::of(runs.first()?);
+    let none = || Grid { title: String::new(), head: vec!["not measured".into()], rows: Vec::new() };
+    let grid = match name {
+        "summary" => summary(&cells, &runs.first()?.run),
+        "medians" => figures("Medians", &cells, false),
+        "ratios" => ratios(&cells),
+        "programs" => figures("Real programs: medians", &cells, true).map(|grid| with_ratios(grid, &cells)),
+        "latency" => jitter(&cells),
+        "cpu" => costs(&cells),
+        _ => return None,
+    };
+    Some(grid.unwrap_or_else(none))
+}
+
 /// What failed, or is to be taken with care: of what, and why. Cells with the same reason stand together.
 pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
     let cells = Cells::of(run);
@@ -67,7 +89,7 @@ pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
         let Some(why) = cells.remark(cell) else {
             continue;
         };
-        let place = format!("{}, {}", cell.pattern.name(), axis(cell.pattern, cell.x));
+        let place = row_name(cell.pattern, cell.x);
         match found.iter_mut().find(|(transport, reason, _)| (*transport, *reason) == (cell.transport, why)) {
             Some((_, _, places)) => places.push(place),
             None => found.push((cell.transport, why, vec![place])),
@@ -82,12 +104,28 @@ pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
 }
 
 fn name(cell: Cell) -> String {
-    format!("{}, {}, {}", cell.pattern.name(), axis(cell.pattern, cell.x), words(cell.transport))
+    format!("{}, {}", row_name(cell.pattern, cell.x), words(cell.transport))
+}
+
+/// A pattern, and what varies in it.
+fn row_name(pattern: Pattern, x: usize) -> String {
+    let what = match pattern {
+        Pattern::Netpipe => "NetPIPE".into(),
+        Pattern::Nginx => "nginx and wrk".into(),
+        Pattern::Redis => "redis-benchmark".into(),
+        Pattern::Copy => "file from nginx to curl".into(),
+        other => other.name(),
+    };
+    format!("{what}, {}", axis(pattern, x))
 }
 
 fn axis(pattern: Pattern, x: usize) -> String {
     match pattern {
-        Pattern::Many => format!("{x} connection{}", if x == 1 { "" } else { "s" }),
+        Pattern::Many | Pattern::Nginx => format!("{x} connection{}", if x == 1 { "" } else { "s" }),
+        Pattern::Iperf3 => format!("{x} stream{}", if x == 1 { "" } else { "s" }),
+        Pattern::Redis => format!("SET and GET, {x} in flight"),
+        Pattern::Rate => format!("{x}/s"),
+        Pattern::Memcached => format!("{x}/s, median"),
         Pattern::Pairs => format!("{x} at once"),
         Pattern::Connect => "one after another".into(),
         Pattern::Rings => format!("ring of {}", bytes(x)),
@@ -98,29 +136,37 @@ fn axis(pattern: Pattern, x: usize) -> String {
 fn figure(pattern: Pattern, value: f64) -> String {
     match pattern {
         _ if is_time(pattern) => time(value),
-        Pattern::Stream | Pattern::Both | Pattern::Rings => si(value, "B/s"),
+        Pattern::Stream | Pattern::Both | Pattern::Rings | Pattern::Iperf3 | Pattern::Copy => si(value, "B/s"),
+        Pattern::Rate => percent(value),
         _ => si(value, "/s"),
     }
 }
 
-fn all_transports(cells: &Cells) -> Vec<Transport> {
-    let mut found: Vec<Transport> = Pattern::ALL.iter().flat_map(|&pattern| cells.transports(pattern)).collect();
+fn transports(cells: &Cells, programs: bool) -> Vec<Transport> {
+    let patterns = patterns(programs);
+    let mut found: Vec<Transport> = patterns.flat_map(|pattern| cells.transports(pattern)).collect();
     found.sort();
     found.dedup();
     found
 }
 
-fn figures(cells: &Cells) -> Grid {
-    let transports = all_transports(cells);
+fn patterns(programs: bool) -> impl Iterator<Item = Pattern> {
+    Pattern::ALL.into_iter().filter(move |pattern| pattern.is_app() == programs)
+}
+
+/// What was measured of workloads of our own, or of real programs.
+fn figures(title: &str, cells: &Cells, programs: bool) -> Option<Grid> {
+    let transports = transports(cells, programs);
     let mut rows = Vec::new();
-    for pattern in Pattern::ALL {
+    for pattern in patterns(programs) {
         for x in cells.xs(pattern) {
-            let mut row = vec![format!("{}, {}", pattern.name(), axis(pattern, x))];
+            let mut row = vec![row_name(pattern, x)];
             row.extend(transports.iter().map(|&transport| {
                 let cell = Cell { pattern, x, transport };
                 match cells.value(cell) {
                     Some(spread) => figure(pattern, spread.median),
                     None if cells.samples(cell).is_empty() => String::new(),
+                    None if cells.remark(cell).is_some_and(|why| why.contains(NOT_INSTALLED)) => "not installed".into(),
                     None => "failed".into(),
                 }
             }));
@@ -128,34 +174,36 @@ fn figures(cells: &Cells) -> Grid {
         }
     }
     let head = std::iter::once(String::new()).chain(transports.iter().map(|&transport| words(transport).into())).collect();
-    Grid { title: "Medians".into(), head, rows }
+    (!rows.is_empty()).then(|| Grid { title: title.into(), head, rows })
+}
+
+/// Which transports are set against each other.
+const AGAINST: [(Transport, Transport, &str); 4] = [
+    (Transport::Ginnel, Transport::Tcp, "Ginnel : TCP"),
+    (Transport::GinnelVeth, Transport::Veth, "Ginnel : TCP, two namespaces"),
+    (Transport::Ginnel, Transport::Unix, "Ginnel : Unix socket"),
+    (Transport::Ginnel, Transport::Ring, "Ginnel : its ring alone"),
+];
+
+/// How many times better, median and spread over the rounds.
+fn ratio(cells: &Cells, pattern: Pattern, x: usize, (this, base, _): (Transport, Transport, &str)) -> Option<String> {
+    let r = cells.times_better(Cell { pattern, x, transport: this }, Cell { pattern, x, transport: base })?;
+    let digits = super::short;
+    Some(format!("{} × ({} to {})", digits(r.median), digits(r.min), digits(r.max)))
 }
 
 /// Ginnel against the others over the same ground.
 fn ratios(cells: &Cells) -> Option<Grid> {
-    let pairs = [
-        (Transport::Ginnel, Transport::Tcp, "Ginnel : TCP"),
-        (Transport::GinnelVeth, Transport::Veth, "Ginnel : TCP, two namespaces"),
-        (Transport::Ginnel, Transport::Unix, "Ginnel : Unix socket"),
-    ];
     let mut rows = Vec::new();
-    for pattern in Pattern::ALL {
+    for pattern in patterns(false) {
         for x in cells.xs(pattern) {
-            let ratio = |(this, base, _): &(Transport, Transport, &str)| {
-                cells.times_better(Cell { pattern, x, transport: *this }, Cell { pattern, x, transport: *base })
-            };
-            let found: Vec<Option<Spread>> = pairs.iter().map(ratio).collect();
+            let found = AGAINST.map(|pair| ratio(cells, pattern, x, pair));
             if found.iter().any(Option::is_some) {
-                let mut row = vec![format!("{}, {}", pattern.name(), axis(pattern, x))];
-                let digits = super::short;
-                row.extend(found.iter().map(|r| {
-                    r.map_or_else(String::new, |r| format!("{} × ({} to {})", digits(r.median), digits(r.min), digits(r.max)))
-                }));
-                rows.push(row);
+                rows.push([vec![row_name(pattern, x)], found.map(Option::unwrap_or_default).to_vec()].concat());
             }
         }
     }
-    let head = std::iter::once(String::new()).chain(pairs.iter().map(|pair| pair.2.into())).collect();
+    let head = std::iter::once(String::new()).chain(AGAINST.iter().map(|pair| pair.2.into())).collect();
     (!rows.is_empty()).then(|| Grid {
         title: "How many times better, within each round: median (least to greatest)".into(),
         head,
@@ -163,11 +211,67 @@ fn ratios(cells: &Cells) -> Option<Grid> {
     })
 }
 
+/// The same beside the figures of programs.
+fn with_ratios(mut grid: Grid, cells: &Cells) -> Grid {
+    let found = transports(cells, true);
+    for pair in AGAINST.into_iter().filter(|(this, base, _)| found.contains(this) && found.contains(base)) {
+        grid.head.push(format!("{}, times better", pair.2));
+        let settings = patterns(true).flat_map(|pattern| cells.xs(pattern).into_iter().map(move |x| (pattern, x)));
+        for (row, (pattern, x)) in grid.rows.iter_mut().zip(settings) {
+            row.push(ratio(cells, pattern, x, pair).unwrap_or_default());
+        }
+    }
+    grid
+}
+
+/// The figures that say most, each with the command that measures it again.
+fn summary(cells: &Cells, run: &Run) -> Option<Grid> {
+    const ROWS: [(Pattern, usize, &str); 9] = [
+        (Pattern::Latency, 64, "64 B one way, nothing between messages"),
+        (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
+        (Pattern::Rate, 10_000, "CPU time at 10,000 messages a second, both ends"),
+        (Pattern::Stream, 64, "a stream in writes of 64 B"),
+        (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
+        (Pattern::Both, 64 << 10, "both directions at once, writes of 64 KiB"),
+        (Pattern::Connect, 1, "connections made one after another"),
+        (Pattern::Many, 100, "exchanges on 100 connections"),
+        (Pattern::Pairs, 2, "exchanges by 2 pairs of processes"),
+    ];
+    let namespaces = cells.transports(Pattern::Latency).contains(&Transport::GinnelVeth);
+    let (ours, theirs) = if namespaces { (Transport::GinnelVeth, Transport::Veth) } else { (Transport::Ginnel, Transport::Tcp) };
+    let mut rows = Vec::new();
+    for (pattern, x, what) in ROWS {
+        let value = |transport| cells.value(Cell { pattern, x, transport }).map(|spread| figure(pattern, spread.median));
+        let Some(own) = value(ours) else { continue };
+        let sizes = match pattern {
+            Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both => format!(" --sizes {x}"),
+            _ => String::new(),
+        };
+        let far = if run.options.connect.is_some() { " --connect HOST" } else { "" };
+        let full = if run.options.full { " --full" } else { "" };
+        rows.push(vec![
+            what.into(),
+            value(theirs).unwrap_or_default(),
+            own,
+            ratio(cells, pattern, x, (ours, theirs, "")).unwrap_or_default(),
+            format!("`ginnel bench --pattern {}{sizes} --transport {},{}{far}{full}`", pattern.name(), ours.name(), theirs.name()),
+        ]);
+    }
+    let head = ["", words(theirs), words(ours), "times better", "again"].map(String::from).to_vec();
+    (!rows.is_empty()).then(|| Grid { title: "The figures that say most".into(), head, rows })
+}
+
 /// Distributions of the latency.
 fn jitter(cells: &Cells) -> Option<Grid> {
     let mut rows = Vec::new();
-    for pattern in [Pattern::Latency, Pattern::Paused] {
-        let Some(x) = cells.xs(pattern).into_iter().min_by_key(|x| x.abs_diff(64)) else {
+    for (pattern, usual) in [
+        (Pattern::Latency, 64),
+        (Pattern::Paused, 64),
+        (Pattern::Rate, 10_000),
+        (Pattern::Sockperf, 64),
+        (Pattern::Memcached, 10_000),
+    ] {
+        let Some(x) = cells.xs(pattern).into_iter().min_by_key(|x| x.abs_diff(usual)) else {
             continue;
         };
         for transport in cells.transports(pattern) {
@@ -179,7 +283,7 @@ fn jitter(cells: &Cells) -> Option<Grid> {
             };
             let mean =
                 cells.mean_and_jitter(cell).map_or_else(String::new, |(mean, jitter)| format!("{} ± {}", time(mean), time(jitter)));
-            let cpu = |of: fn(&crate::record::Sample) -> Option<f64>| {
+            let cpu = |of: fn(&Sample) -> Option<f64>| {
                 cells.spread(cell, of).map_or_else(String::new, |s| format!("{:.0} %", 100.0 * s.median))
             };
             rows.push(vec![
@@ -199,6 +303,33 @@ fn jitter(cells: &Cells) -> Option<Grid> {
         head: head.map(String::from).to_vec(),
         rows,
     })
+}
+
+/// CPU time of the two ends.
+fn costs(cells: &Cells) -> Option<Grid> {
+    let transports = transports(cells, false);
+    let mut rows = Vec::new();
+    for pattern in [Pattern::Stream, Pattern::Rate] {
+        for x in cells.xs(pattern) {
+            let cell = |&transport: &Transport| {
+                let cell = Cell { pattern, x, transport };
+                let end = |of: fn(&Sample) -> Option<f64>| {
+                    let spread = match pattern {
+                        Pattern::Rate => cells.spread(cell, of),
+                        _ => cells.spread(cell, |sample| Some(of(sample)? * sample.seconds_per_gib()?)),
+                    };
+                    spread.map(|spread| spread.median)
+                };
+                let written = |value| if pattern == Pattern::Rate { percent(value) } else { time(1e9 * value) };
+                let ends = [end(|sample| sample.server_cpu), end(|sample| sample.client_cpu)];
+                ends.into_iter().flatten().map(written).collect::<Vec<_>>().join(" + ")
+            };
+            let what = if pattern == Pattern::Rate { "at a rate of" } else { "a GiB in writes of" };
+            rows.push([vec![format!("{what} {}", axis(pattern, x))], transports.iter().map(cell).collect()].concat());
+        }
+    }
+    let head = std::iter::once(String::new()).chain(transports.iter().map(|&transport| words(transport).into())).collect();
+    (!rows.is_empty()).then(|| Grid { title: "CPU time: receiver or server + sender or client".into(), head, rows })
 }
 
 /// Another run against the first.

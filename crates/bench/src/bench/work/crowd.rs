@@ -28,7 +28,7 @@ impl Crowd {
         let poll = Poll::new()?;
         let mut conns = Vec::with_capacity(task.connections);
         for i in 0..task.connections {
-            let conn = connection()?;
+            let mut conn = connection()?;
             conn.set_nonblocking(true)?;
             poll.registry().register(&mut SourceFd(&conn.input_fd()), Token(i), Interest::READABLE)?;
             conns.push(Some(conn));

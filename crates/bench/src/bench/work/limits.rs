@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Copied from one such part of memory to another: more than caches hold, as STREAM asks for.
-const MEMORY: usize = 64 << 20;
+/// Copied from one such part of memory to another: four times what the largest cache holds, as STREAM asks for, within these bounds.
+const MEMORY: std::ops::RangeInclusive<usize> = 64 << 20..=512 << 20;
 /// Exchanges of the cache line that are timed together.
 const BATCH: u32 = 64;
 
@@ -73,10 +73,19 @@ fn ping_pong(task: &Task) -> Result<Measured> {
     })
 }
 
+/// Bytes of the largest cache of the first processor; 0 where the kernel does not say.
+fn largest_cache() -> usize {
+    let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").into_iter().flatten().flatten();
+    let kib = caches.filter_map(|cache| {
+        std::fs::read_to_string(cache.path().join("size")).ok()?.trim().strip_suffix('K')?.parse::<usize>().ok()
+    });
+    kib.max().unwrap_or(0) << 10
+}
+
 /// One core copies through memory in pieces of the size. Counts the bytes copied, not those read and written.
 fn copy(task: &Task) -> Result<Measured> {
     let size = task.size;
-    let memory = MEMORY.max(size) / size * size;
+    let memory = (4 * largest_cache()).clamp(*MEMORY.start(), *MEMORY.end()).max(size) / size * size;
     let from = vec![1u8; memory];
     let mut to = vec![2u8; memory];
     let mut phase = Phase::begin();
