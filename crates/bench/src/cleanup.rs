@@ -64,6 +64,13 @@ pub fn kill(pid: Pid) {
     }
 }
 
+/// Asks a child to end, if it has not ended: it takes back itself what it made.
+pub fn stop(pid: Pid) {
+    if debts().children.contains(&pid) {
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    }
+}
+
 /// Pays every debt, the newest first.
 pub fn all() {
     let mut debts = debts();

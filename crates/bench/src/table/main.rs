@@ -8,6 +8,7 @@
 
 mod guests;
 mod measure;
+mod peers;
 mod plan;
 mod programs;
 mod results;
@@ -58,6 +59,9 @@ struct Options {
     /// Measure from guest to guest, in two virtual machines, instead of the rest
     #[arg(long)]
     guests: bool,
+    /// Measure others' transports beside it: the kernel's sockmap, UCX and iceoryx2
+    #[arg(long, conflicts_with = "guests")]
+    peers: bool,
     /// The two processors to pin to
     #[arg(long, value_delimiter = ',', num_args = 2, default_values_t = [0, 1])]
     cpus: Vec<usize>,
@@ -89,7 +93,7 @@ fn measure(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&scratch)?;
     let repository = repository();
     let machine = machine::Machine::describe(&repository);
-    let bench = prepare(options, &measures, &target, scratch.clone())?;
+    let bench = prepare(options, &measures, &target, &repository, scratch.clone())?;
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let results = results::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
     results.print();
@@ -98,7 +102,11 @@ fn measure(options: &Options) -> Result<()> {
     }
     let path = if options.record {
         let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
-        let kind = if options.guests { "-guests" } else { "" };
+        let kind = match options {
+            Options { guests: true, .. } => "-guests",
+            Options { peers: true, .. } => "-peers",
+            _ => "",
+        };
         repository.join(format!("benchmarks/{date}-{commit}{kind}.json"))
     } else {
         scratch.join("results.json")
@@ -108,7 +116,7 @@ fn measure(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: PathBuf) -> Result<Bench> {
+fn prepare(options: &Options, measures: &[&Measure], target: &Path, repository: &Path, scratch: PathBuf) -> Result<Bench> {
     let mut ginnel = match options.no_ginnel {
         true => Err("left out by --no-ginnel".into()),
         false if !results::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
@@ -132,12 +140,14 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
         true => Guests::boot(&programs, &scratch.join("guests")).map_err(|error| format!("{error:#}")),
         false => Err("only with --guests".into()),
     };
+    let peers = peers::Peers::find(measures, &programs, repository, target);
     Ok(Bench {
         programs,
         ginnel,
         tokens,
         network,
         guests,
+        peers,
         scratch,
         cpus: [options.cpus[0], options.cpus[1]],
         quick: options.quick,
@@ -148,8 +158,7 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
 fn chosen(options: &Options) -> Vec<&'static Figure> {
     let matches = |figure: &&Figure| {
         let name = format!("{} {}", figure.id(), figure.group);
-        let measure = MEASURES.iter().find(|measure| measure.id == figure.measure);
-        measure.is_some_and(|measure| measure.carrier.is_guests() == options.guests)
+        figure.belongs(options.guests, options.peers)
             && (options.only.is_empty() || options.only.iter().any(|pattern| name.contains(pattern.as_str())))
     };
     FIGURES.iter().filter(matches).collect()
