@@ -1,7 +1,9 @@
-// What the kernel itself offers beside TCP: a sockmap. A program of type SOCK_OPS enters every connection over IPv4 of one cgroup into a hash of sockets, by its two
-// addresses; one of type SK_MSG hands what a socket sends straight to the queue of the socket at the other end. Where that one is not in the hash, TCP carries the bytes.
+// What the kernel itself offers beside TCP: a sockmap. A program of type SOCK_OPS enters every connection over IPv4 of one
+// cgroup into a hash of sockets, by its two addresses; one of type SK_MSG hands what a socket sends straight to the queue of the
+// socket at the other end. Where that one is not in the hash, TCP carries the bytes.
 //   sockmap run COMMAND …        runs a command in such a cgroup, and takes everything back at its end
-//   sockmap hold                 makes the cgroup, says "cgroup PATH", and takes everything back on SIGTERM or SIGINT, or when its parent ends
+//   sockmap hold                 makes the cgroup, says "cgroup PATH", and takes everything back on SIGTERM or SIGINT,
+//                                or when its parent ends
 //   sockmap in CGROUP COMMAND …  becomes a command in the cgroup of another that holds it
 //   sockmap clear                takes back what a holder left that was killed outright
 // The first two say at their end what was carried how: "result redirected=BYTES passed=BYTES tcp_received=BYTES tcp_acked=BYTES".
@@ -163,14 +165,27 @@ static void write_file(const char *folder, const char *name, const char *text) {
 
 #define NAME "gnlbench-sockmap-"
 
-// What one that was killed outright has left: its number is in the name. The kernel removes no cgroup in which a process still lives. Returns how many there are still.
+// Not one that has ended and that nobody has waited for yet.
+static int lives(pid_t pid) {
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *stat = fopen(path, "r");
+    if (!stat) return 0;
+    // The name in brackets may hold anything, but ours does not.
+    if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1) state = 'Z';
+    fclose(stat);
+    return state != 'Z' && state != 'X';
+}
+
+// What one that was killed outright has left: its number is in the name. The kernel removes no cgroup in which a process still
+// lives. Returns how many there are still.
 static int remove_stale(const char *root) {
     DIR *folder = opendir(root);
     int left = 0;
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         pid_t owner = strncmp(entry->d_name, NAME, sizeof NAME - 1) ? 0 : atoi(entry->d_name + sizeof NAME - 1);
         if (owner <= 0) continue;
-        if (kill(owner, 0) == 0 || errno != ESRCH || unlinkat(dirfd(folder), entry->d_name, AT_REMOVEDIR) < 0) left++;
+        if (lives(owner) || unlinkat(dirfd(folder), entry->d_name, AT_REMOVEDIR) < 0) left++;
     }
     if (folder) closedir(folder);
     return left;
@@ -184,12 +199,14 @@ static void make(void) {
     int sockets = map(BPF_MAP_TYPE_SOCKHASH, sizeof(struct key), sizeof(uint32_t), CONNECTIONS);
     counts_map = map(BPF_MAP_TYPE_PERCPU_ARRAY, sizeof(uint32_t), sizeof(struct counts), 1);
     int events = load_events(sockets, counts_map), messages = load_messages(sockets, counts_map);
-    union bpf_attr on_map = {.target_fd = (uint32_t)sockets, .attach_bpf_fd = (uint32_t)messages, .attach_type = BPF_SK_MSG_VERDICT};
+    union bpf_attr on_map = {
+        .target_fd = (uint32_t)sockets, .attach_bpf_fd = (uint32_t)messages, .attach_type = BPF_SK_MSG_VERDICT};
     if (bpf(BPF_PROG_ATTACH, &on_map) < 0) err(1, "attaching the program of messages");
     if (mkdir(cgroup, 0755) < 0) err(1, "%s", cgroup);
     int folder = open(cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // A link, so that the kernel detaches it with this process, however that ends.
-    union bpf_attr on_cgroup = {.link_create = {.prog_fd = (uint32_t)events, .target_fd = (uint32_t)folder, .attach_type = BPF_CGROUP_SOCK_OPS}};
+    union bpf_attr on_cgroup = {.link_create = {
+        .prog_fd = (uint32_t)events, .target_fd = (uint32_t)folder, .attach_type = BPF_CGROUP_SOCK_OPS}};
     if (bpf(BPF_LINK_CREATE, &on_cgroup) < 0) {
         int why = errno;
         rmdir(cgroup);
@@ -238,7 +255,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     int runs = argc >= 3 && !strcmp(mode, "run");
-    if (!runs && !(argc == 2 && !strcmp(mode, "hold"))) errx(2, "usage: sockmap run COMMAND … | hold | in CGROUP COMMAND … | clear");
+    if (!runs && !(argc == 2 && !strcmp(mode, "hold")))
+        errx(2, "usage: sockmap run COMMAND … | hold | in CGROUP COMMAND … | clear");
     prctl(PR_SET_PDEATHSIG, SIGTERM); // whoever measures is gone: everything is to be taken back
     // The signals come only while it waits for them, so that none is missed just before.
     sigset_t held, before;

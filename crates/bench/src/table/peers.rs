@@ -1,6 +1,8 @@
-//! What others have built for the same end, measured in the same rounds: a ratio to a peer that was measured elsewhere is none. Only with `--peers`.
+//! What others have built for the same end, measured in the same rounds: a ratio to a peer that was measured elsewhere is none.
+//! Only with `--peers`.
 //!
-//! * The kernel's sockmap, under the same unmodified programs: `programs/sockmap.c` enters their connections in it, and counts what was carried how.
+//! * The kernel's sockmap, under the same unmodified programs: `programs/sockmap.c` enters their connections in it, and counts
+//!   what was carried how.
 //! * UCX, by its own `ucx_perftest`: programs written for a library of messages.
 //! * iceoryx2, by a small program in `benchmarks/peers/iceoryx2`, which is built when it is asked for.
 
@@ -156,7 +158,8 @@ fn ucx_size(work: Work) -> usize {
 
 /// Takes one sample of UCX over shared memory, by this test of `ucx_perftest`.
 pub fn ucx(test: &str, work: Work, quick: bool, cpus: [usize; 2], scratch: &Path, deadline: Instant) -> Result<Values> {
-    // Large pieces may be copied from process to process by the kernel, where UCX finds that better; small ones it would only slow down.
+    // Large pieces may be copied from process to process by the kernel, where UCX finds that better; small ones it would
+    // only slow down.
     let transports = if matches!(work, Work::Stream(size) if size >= 65536) { "shm,self" } else { "posix,self" };
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let start = |server: bool| {
@@ -192,7 +195,8 @@ fn listens(port: u16) -> Result<bool> {
     Ok(std::fs::read_to_string("/proc/net/tcp")?.contains(&place))
 }
 
-/// The values of its last line of CSV: messages, then µs for one (median, mean, overall), MiB/s (mean, overall), messages/s (mean, overall).
+/// The values of its last line of CSV: messages, then µs for one (median, mean, overall), MiB/s (mean, overall), messages/s
+/// (mean, overall).
 fn ucx_values(lines: &[String], work: Work) -> Option<Values> {
     let numbers = |line: &String| line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<Vec<f64>>>();
     let fields = lines.iter().rev().find_map(numbers).filter(|fields| fields.len() == 8)?;
