@@ -151,6 +151,7 @@ impl Bench {
                 command.args(&line[1..]).env_remove("LD_PRELOAD");
                 if carrier.is_ginnel() {
                     command.env("GINNEL_REPORT", &reports);
+                    command.envs(self.ginnel.as_ref().ok().and_then(Ginnel::environment));
                 }
                 Process::start(role, command, &self.scratch.join(format!("{role}-{pair}.err")), self.deadline())
             };

@@ -282,7 +282,7 @@ fn target_text(figure: &Figure) -> String {
 }
 
 /// Three significant digits.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -293,7 +293,7 @@ fn short(value: f64) -> String {
 }
 
 /// An absolute value with its unit.
-fn quantity(work: Option<Work>, value: f64) -> String {
+pub fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
         Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
         Some(Work::Stream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
