@@ -4,6 +4,7 @@
 #   make test          every test
 #   make bench         the speed targets of the design, as one table
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
+#   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
@@ -13,7 +14,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench bench-peers bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo test bench bench-peers bench-compare bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -42,6 +43,9 @@ bench: deps-bench
 bench-peers: deps-peers
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --peers $(BENCH_ARGS)
+
+bench-compare: deps-bench
+	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test
