@@ -3,21 +3,23 @@
 #   make demo          real servers and clients, plainly and through Ginnel, as one table
 #   make test          every test
 #   make bench         the speed targets of the design, as one table
+#   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
+#   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
 #
-# DEMO_ARGS, TEST_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
+# DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
 
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-conformance
+.PHONY: help build demo test bench bench-peers bench-compare bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-conformance: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -35,12 +37,20 @@ test: deps-test
 
 bench: deps-bench
 	$(CARGO) build --release --workspace
-	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table
+	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
+
+# With what others have built, in the same rounds. iceoryx2 is fetched and built then.
+bench-peers: deps-peers
+	$(CARGO) build --release --workspace
+	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --peers $(BENCH_ARGS)
+
+bench-compare: deps-bench
+	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test
 	$(CARGO) build --release --workspace
-	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests
+	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests $(BENCH_ARGS)
 
 # PORTABLE_GLIBC: for which version and later ones.
 portable:

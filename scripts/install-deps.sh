@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that the demo, the tests, the bench or the conformance suites need, and nothing that is there already.
+# Installs the Debian or Ubuntu packages that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench|conformance]      (no argument: demo, test and bench)
+#   scripts/install-deps.sh [demo|test|bench|peers|conformance]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|conformance|all) ;;
-    *) echo "usage: $0 [demo|test|bench|conformance]" >&2; exit 2 ;;
+    demo|test|bench|peers|conformance|all) ;;
+    *) echo "usage: $0 [demo|test|bench|peers|conformance]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -32,6 +32,9 @@ optional=()
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
+    peers)
+        wanted=("${build[@]}" "${tools[@]}")
+        optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
@@ -69,8 +72,9 @@ mapfile -t missing_optional < <(missing_of ${optional[@]+"${optional[@]}"})
 [[ ${#missing[@]} -eq 0 && ${#missing_optional[@]} -eq 0 ]] && exit 0
 
 skip_optional() {  # reason
-    [[ ${#missing_optional[@]} -eq 0 ]] ||
-        echo "not installed ($1): ${missing_optional[*]}; the tests that need them will be skipped" >&2
+    local without="the tests that need them will be skipped"
+    [[ $group != peers ]] || without="their rows will be shown as failed"
+    [[ ${#missing_optional[@]} -eq 0 ]] || echo "not installed ($1): ${missing_optional[*]}; $without" >&2
 }
 
 if ! command -v apt-get >/dev/null; then

@@ -50,29 +50,45 @@ impl Process {
 
     /// Waits for the port that a server says it listens on.
     pub fn port(&self) -> Result<u16> {
+        Ok(self.told("listening")?.parse()?)
+    }
+
+    /// Waits for the child's first line, which is to begin with this word, and gives the rest of it.
+    pub fn told(&self, word: &str) -> Result<String> {
         match self.next()? {
-            Event::Line(line) => match line.strip_prefix("listening ") {
-                Some(port) => Ok(port.trim().parse()?),
-                None => bail!("{} said {line:?} instead of its port", self.name),
+            Event::Line(line) => match line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')) {
+                Some(rest) => Ok(rest.trim().into()),
+                None => bail!("{} said {line:?} instead of {word:?} and more", self.name),
             },
-            Event::Ended(_) => bail!("{} ended before it listened{}", self.name, self.complaint()),
+            Event::Ended(_) => bail!("{} ended before it said {word:?}{}", self.name, self.complaint()),
         }
+    }
+
+    /// Asks the child to end (SIGTERM).
+    pub fn ask_to_end(&self) {
+        cleanup::ask_to_end(self.pid);
     }
 
     /// Waits for the child's end and gives its result line.
     pub fn result(&self) -> Result<Values> {
-        let mut values = Values::new();
+        let values: Values = self.lines()?.iter().flat_map(|line| parse(line)).collect();
+        if values.is_empty() {
+            bail!("{} gave no result{}", self.name, self.complaint());
+        }
+        Ok(values)
+    }
+
+    /// Waits for the child's end and gives all that it said, of a program that has no result line.
+    pub fn lines(&self) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
         loop {
             match self.next()? {
-                Event::Line(line) => values.extend(parse(&line)),
+                Event::Line(line) => lines.push(line),
                 Event::Ended(Err(error)) => return Err(error.into()),
                 Event::Ended(Ok(status)) if !status.success() => {
                     bail!("{}: {status}{}", self.name, self.complaint())
                 }
-                Event::Ended(Ok(_)) if values.is_empty() => {
-                    bail!("{} gave no result{}", self.name, self.complaint())
-                }
-                Event::Ended(Ok(_)) => return Ok(values),
+                Event::Ended(Ok(_)) => return Ok(lines),
             }
         }
     }

@@ -11,6 +11,8 @@ pub struct Ginnel {
     command: PathBuf,
     /// Name of this bench's own segment, once made.
     segment: String,
+    /// `GINNEL_DIR` of its programs, where it is not the user's.
+    directory: Option<PathBuf>,
 }
 
 /// What the shims of one sample's processes reported at their exit (`GINNEL_REPORT`), added up.
@@ -51,14 +53,41 @@ impl Ginnel {
         }
         let command = given.unwrap_or_else(|| target.join("release/ginnel"));
         ensure!(command.exists(), "no {}: build it, or name it with --ginnel", command.display());
-        Ok(Self { command, segment: String::new() })
+        Ok(Self { command, segment: String::new(), directory: None })
     }
 
     /// The command in the folder of this program: where both are installed.
     pub fn beside() -> Result<Self> {
         let command = std::env::current_exe()?.with_file_name("ginnel");
         ensure!(command.exists(), "no {}: ginnel and ginnel-bench belong into one folder", command.display());
-        Ok(Self { command, segment: String::new() })
+        Ok(Self { command, segment: String::new(), directory: None })
+    }
+
+    /// The build in this folder, with segments of its own: another build's may be laid out otherwise. They are removed by
+    /// [`cleanup::all`].
+    pub fn apart(folder: &Path, name: &str) -> Result<Self> {
+        let folder = folder.canonicalize().with_context(|| format!("no {}", folder.display()))?;
+        let command = folder.join("ginnel");
+        for needed in [&command, &folder.join("libginnel_shim.so")] {
+            ensure!(needed.exists(), "no {}: both ginnel and libginnel_shim.so are needed", needed.display());
+        }
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
+        let directory = parent.join(format!("gnlbench-{}-{name}", std::process::id()));
+        cleanup::later(["rm", "-rf", directory.to_str().context("the path of temporary files is not UTF-8")?]);
+        std::fs::create_dir(&directory)?;
+        std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        Ok(Self { command, segment: String::new(), directory: Some(directory) })
+    }
+
+    /// The folder that the command lies in.
+    pub fn folder(&self) -> Option<&Path> {
+        self.command.parent()
+    }
+
+    /// What is to be set in the environment of its programs.
+    pub fn environment(&self) -> Option<(&'static str, &Path)> {
+        Some(("GINNEL_DIR", self.directory.as_deref()?))
     }
 
     /// Makes a segment for this bench alone, with these options of `ginnel segment create`; removed by [`cleanup::all`].
@@ -66,7 +95,7 @@ impl Ginnel {
         let name = format!("bench-{}", std::process::id());
         let command = self.command.to_str().context("the path of ginnel is not UTF-8")?;
         cleanup::later([command, "segment", "remove", &name]);
-        let output = Command::new(command).args(["segment", "create", &name]).args(options).output()?;
+        let output = Command::new(command).args(["segment", "create", &name]).args(options).envs(self.environment()).output()?;
         ensure!(output.status.success(), "ginnel segment create: {}", String::from_utf8_lossy(&output.stderr).trim());
         self.segment = name;
         Ok(())
@@ -85,7 +114,7 @@ impl Ginnel {
 
     /// `ginnel status --json`, for a program that hangs.
     pub fn status(&self) -> String {
-        match Command::new("timeout").arg("10").arg(&self.command).args(["status", "--json"]).output() {
+        match Command::new("timeout").arg("10").arg(&self.command).args(["status", "--json"]).envs(self.environment()).output() {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
             Err(error) => format!("ginnel status: {error}"),
         }

@@ -24,6 +24,16 @@ impl Spread {
     }
 }
 
+/// How far values lie about their median, in proportion to it: what would be a standard deviation if they were normally
+/// distributed, by the median of the distances, so that a few far ones count for no more than others. 0 where there are no
+/// values.
+pub fn scatter(values: &[f64]) -> f64 {
+    let Some(middle) = Spread::of(values.iter().copied()) else { return 0.0 };
+    let distances = values.iter().map(|value| (value - middle.median).abs());
+    // 1.4826: a normal distribution's standard deviation over its median distance.
+    Spread::of(distances).map_or(0.0, |distance| 1.4826 * distance.median / middle.median.abs())
+}
+
 /// Whether two values lie further apart than `tolerance` (0.25: 25 % of the smaller).
 pub fn moved(a: f64, b: f64, tolerance: f64) -> bool {
     a.max(b) > a.min(b) * (1.0 + tolerance)
@@ -38,6 +48,13 @@ mod tests {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn one_far_value_scatters_nothing() {
+        assert!((scatter(&[9.0, 10.0, 11.0, 9.0, 11.0]) - 0.14826).abs() < 1e-9);
+        assert!(scatter(&[10.0, 10.0, 10.0, 10.0, 500.0]) < 1e-9);
+        assert!(scatter(&[]) < 1e-9);
     }
 
     #[test]

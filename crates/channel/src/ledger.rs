@@ -242,7 +242,8 @@ impl Ledger {
     pub fn find(&self, cookie: u64) -> Option<&Slot> {
         let (start, tag) = (hash(cookie), tag_of(cookie));
         // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's slot has seen the socket after that.
-        let tagged = (0..REACH).map(|step| start.wrapping_add(step)).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
+        let tagged =
+            (0..REACH).map(|step| start.wrapping_add(step)).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
         tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 

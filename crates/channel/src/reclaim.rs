@@ -70,7 +70,7 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut ended = Vec::new();
     let everywhere = (reach == Reach::All).then(|| attachment.segment.owned());
     let within_reach = (reach == Reach::Used).then(|| attachment.segment.owned_within_reach());
-    for page in everywhere.into_iter().flatten().chain(within_reach.into_iter().flatten()) {
+    for (page, _) in everywhere.into_iter().flatten().chain(within_reach.into_iter().flatten()) {
         let Some(head) = attachment.segment.head(page) else {
             attachment.segment.release_orphan(page);
             continue;

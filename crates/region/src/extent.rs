@@ -329,19 +329,19 @@ impl Segment {
     }
 
     /// Every page that somebody owns.
-    pub fn owned(&self) -> impl Iterator<Item = u32> {
+    pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
         let (first, end) = self.page_range();
         self.owned_in(first, end)
     }
 
     /// The same, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
-    pub fn owned_within_reach(&self) -> impl Iterator<Item = u32> {
+    pub fn owned_within_reach(&self) -> impl Iterator<Item = (u32, Owner)> {
         let (first, end) = self.page_range();
         self.owned_in(first, self.reached().min(end))
     }
 
-    fn owned_in(&self, first: u32, end: u32) -> impl Iterator<Item = u32> {
-        (first..end).filter(|&page| Owner::of(self.owner_word(page).load(Acquire)).is_some())
+    fn owned_in(&self, first: u32, end: u32) -> impl Iterator<Item = (u32, Owner)> {
+        (first..end).filter_map(|page| Some((page, Owner::of(self.owner_word(page).load(Acquire))?)))
     }
 
     /// (free, all) pages that can be claimed.

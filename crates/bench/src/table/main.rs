@@ -6,14 +6,16 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod guests;
 mod measure;
+mod peers;
 mod plan;
 mod programs;
 mod results;
 mod rounds;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use ginnel_bench::ginnel::Ginnel;
 use ginnel_bench::network::Network;
@@ -22,13 +24,14 @@ use guests::Guests;
 use measure::Bench;
 use plan::{Carrier, FIGURES, Figure, MEASURES, Measure};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Measures Ginnel against its targets and prints one table.
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Rounds; each takes every sample once [default: 5, with --quick 3]
+    /// Rounds; each takes every sample once [default: 5, with --quick 3, with --against 7]
     #[arg(long)]
     rounds: Option<usize>,
     /// Fewer rounds and shorter samples
@@ -58,6 +61,13 @@ struct Options {
     /// Measure from guest to guest, in two virtual machines, instead of the rest
     #[arg(long)]
     guests: bool,
+    /// Measure others' transports beside it: the kernel's sockmap, UCX and iceoryx2
+    #[arg(long, conflicts_with = "guests")]
+    peers: bool,
+    /// Another build's folder, with its ginnel and libginnel_shim.so: take Ginnel's measures with both builds in turn, and end with
+    /// status 1 where this one is worse by more than the noise
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["guests", "peers", "record", "no_ginnel"])]
+    against: Option<PathBuf>,
     /// The two processors to pin to
     #[arg(long, value_delimiter = ',', num_args = 2, default_values_t = [0, 1])]
     cpus: Vec<usize>,
@@ -66,22 +76,23 @@ struct Options {
     patience: u64,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if options.list {
         results::list();
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     cleanup::install(cleanup::leave)?;
     let done = measure(&options);
     cleanup::all();
-    done
+    Ok(if done? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure(options: &Options) -> Result<()> {
+/// False where this build is worse than the one that it is to be compared with.
+fn measure(options: &Options) -> Result<bool> {
     let figures = chosen(options);
     ensure!(!figures.is_empty(), "no figure matches: see --list");
-    let measures = needed(&figures);
+    let measures = if options.against.is_some() { against::measures(&figures) } else { needed(&figures) };
     let cores = std::thread::available_parallelism()?.get();
     ensure!(cores >= 2 && options.cpus.iter().all(|&cpu| cpu < cores), "two processors are needed");
     let target = target_folder()?;
@@ -89,7 +100,10 @@ fn measure(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&scratch)?;
     let repository = repository();
     let machine = machine::Machine::describe(&repository);
-    let bench = prepare(options, &measures, &target, scratch.clone())?;
+    let mut bench = prepare(options, &measures, &target, &repository, scratch.clone())?;
+    if let Some(other) = &options.against {
+        return compare(options, &mut bench, other, machine, &measures);
+    }
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let results = results::Results::new(machine, &figures, rounds::run(&bench, &measures, rounds)?);
     results.print();
@@ -98,17 +112,46 @@ fn measure(options: &Options) -> Result<()> {
     }
     let path = if options.record {
         let (date, commit) = (&results.machine.date[..10], results.machine.commit.trim_end_matches('+'));
-        let kind = if options.guests { "-guests" } else { "" };
+        let kind = match options {
+            Options { guests: true, .. } => "-guests",
+            Options { peers: true, .. } => "-peers",
+            _ => "",
+        };
         repository.join(format!("benchmarks/{date}-{commit}{kind}.json"))
     } else {
         scratch.join("results.json")
     };
     std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")?;
     println!("Raw samples: {}", path.display());
-    Ok(())
+    Ok(true)
 }
 
-fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: PathBuf) -> Result<Bench> {
+/// Measures another build beside this one, each with segments of its own.
+fn compare(
+    options: &Options,
+    bench: &mut Bench,
+    other: &Path,
+    machine: machine::Machine,
+    measures: &[&'static Measure],
+) -> Result<bool> {
+    ensure!(!measures.is_empty(), "none of these figures is Ginnel's: see --list");
+    let found = bench.ginnel.as_ref().map_err(|why| anyhow!("{why}"))?;
+    let mut new = Ginnel::apart(found.folder().context("ginnel lies in no folder")?, "new")?;
+    let mut old = Ginnel::apart(other, "old")?;
+    if results::needs(measures, |carrier| carrier == Carrier::GinnelTokens) {
+        new.make_segment(&["--tokens"])?;
+        old.make_segment(&["--tokens"])?;
+    }
+    bench.ginnel = Ok(new);
+    let path = bench.scratch.join("comparison.json");
+    let comparison = against::run(bench, old, machine, measures, options.rounds.unwrap_or(against::ROUNDS))?;
+    comparison.print();
+    comparison.write(&path)?;
+    println!("Raw samples: {}", path.display());
+    Ok(comparison.is_good())
+}
+
+fn prepare(options: &Options, measures: &[&Measure], target: &Path, repository: &Path, scratch: PathBuf) -> Result<Bench> {
     let mut ginnel = match options.no_ginnel {
         true => Err("left out by --no-ginnel".into()),
         false if !results::needs(measures, Carrier::is_ginnel) => Err("not needed".into()),
@@ -132,12 +175,14 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
         true => Guests::boot(&programs, &scratch.join("guests")).map_err(|error| format!("{error:#}")),
         false => Err("only with --guests".into()),
     };
+    let peers = peers::Peers::find(measures, &programs, repository, target);
     Ok(Bench {
         programs,
         ginnel,
         tokens,
         network,
         guests,
+        peers,
         scratch,
         cpus: [options.cpus[0], options.cpus[1]],
         quick: options.quick,
@@ -148,8 +193,7 @@ fn prepare(options: &Options, measures: &[&Measure], target: &Path, scratch: Pat
 fn chosen(options: &Options) -> Vec<&'static Figure> {
     let matches = |figure: &&Figure| {
         let name = format!("{} {}", figure.id(), figure.group);
-        let measure = MEASURES.iter().find(|measure| measure.id == figure.measure);
-        measure.is_some_and(|measure| measure.carrier.is_guests() == options.guests)
+        figure.belongs(options.guests, options.peers)
             && (options.only.is_empty() || options.only.iter().any(|pattern| name.contains(pattern.as_str())))
     };
     FIGURES.iter().filter(matches).collect()

@@ -1,9 +1,10 @@
 //! Taking one sample: the command lines of a measure, run under a time limit, and what came out.
 
 use crate::guests::{self, Guests};
+use crate::peers::{self, Held, Peers};
 use crate::plan::{Carrier, Measure, TASKS, Work};
 use crate::programs::Programs;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use ginnel_bench::child::{Process, TimedOut, Values};
 use ginnel_bench::ginnel::{Ginnel, Report};
 use ginnel_bench::network::Network;
@@ -24,6 +25,8 @@ pub struct Bench {
     pub network: Result<Network, String>,
     /// The two virtual machines.
     pub guests: Result<Guests, String>,
+    /// Others' programs.
+    pub peers: Peers,
     /// Folder for reports and error output.
     pub scratch: PathBuf,
     /// The two processors that the processes are pinned to.
@@ -65,6 +68,10 @@ impl Bench {
         let cpus = if measure.work == Work::OneCore { [self.cpus[0]; 2] } else { self.cpus };
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
+            Carrier::Ucx(test) => {
+                self.peers.ucx.as_ref().map_err(|why| anyhow!("{why}"))?;
+                (vec![peers::ucx(test, measure.work, self.quick, cpus, &self.scratch, self.deadline())?], None)
+            }
             carrier if carrier.is_guests() => self.guest_pair(carrier, measure.work, &options)?,
             carrier => self.pairs(carrier, measure.work, &options, cpus)?,
         };
@@ -131,17 +138,20 @@ impl Bench {
     fn pairs(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
+        let held = (carrier == Carrier::Sockmap).then(|| self.hold()).transpose()?;
         let mut running = Vec::new();
         for pair in 0..work.pairs() {
             let start = |server: bool, port| -> Result<Process> {
                 let role = if server { "server" } else { "client" };
                 let mut line = self.prefix(carrier, server)?.into_iter().map(String::from).collect::<Vec<_>>();
+                line.extend(held.iter().flat_map(|held| held.enter.iter().cloned()));
                 let cpu = (work.pairs() == 1).then_some(cpus[usize::from(!server)]);
                 line.extend(self.line(carrier, work, options, server, (port, pair), cpu)?);
                 let mut command = Command::new(&line[0]);
                 command.args(&line[1..]).env_remove("LD_PRELOAD");
                 if carrier.is_ginnel() {
                     command.env("GINNEL_REPORT", &reports);
+                    command.envs(self.ginnel.as_ref().ok().and_then(Ginnel::environment));
                 }
                 Process::start(role, command, &self.scratch.join(format!("{role}-{pair}.err")), self.deadline())
             };
@@ -155,7 +165,17 @@ impl Bench {
             let (theirs, own) = both().inspect_err(|error| self.explain(error, &[server, client]))?;
             raw.extend([own, theirs]);
         }
-        Ok((raw, carrier.is_ginnel().then(|| Report::read(&reports)).flatten()))
+        let report = match held {
+            Some(held) => Some(held.end()?),
+            None => carrier.is_ginnel().then(|| Report::read(&reports)).flatten(),
+        };
+        Ok((raw, report))
+    }
+
+    /// A cgroup with a sockmap, for one sample.
+    fn hold(&self) -> Result<Held> {
+        let program = self.peers.sockmap.as_ref().map_err(|why| anyhow!("{why}"))?;
+        Held::new(program, &self.scratch.join("sockmap.err"), self.deadline())
     }
 
     /// The program of one end, and its arguments.
@@ -174,11 +194,16 @@ impl Bench {
         }
         let address = match carrier {
             Carrier::Unix => format!("unix:{}", socket.display()),
+            Carrier::Iceoryx2 => peers::service(),
             _ if carrier.is_veth() => format!("{}:{port}", Network::SERVER),
             _ => format!("127.0.0.1:{port}"),
         };
         let Some(pattern) = work.task() else {
-            let program = self.programs.path(work.program());
+            let program = match (carrier, &self.peers.iceoryx2) {
+                (Carrier::Iceoryx2, Ok(program)) => program.clone(),
+                (Carrier::Iceoryx2, Err(why)) => bail!("{why}"),
+                _ => self.programs.path(work.program()),
+            };
             let program = program.to_str().context("the path of the programs is not UTF-8")?;
             let role = if server { "server" } else { "client" };
             let fixed = [program, role, "--addr", &address].map(String::from);

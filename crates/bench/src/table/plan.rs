@@ -25,12 +25,28 @@ pub enum Carrier {
     GinnelGuests,
     /// Ginnel between the two machines without the driver: by sysfs, with tokens.
     GinnelSysfs,
+    /// TCP on loopback, shortened by the kernel's sockmap.
+    Sockmap,
+    /// UCX over shared memory, by this test of `ucx_perftest`.
+    Ucx(&'static str),
+    /// Publishing and subscribing by iceoryx2, without copies.
+    Iceoryx2,
 }
 
 impl Carrier {
     /// Whether the programs run under `ginnel run`.
     pub fn is_ginnel(self) -> bool {
         matches!(self, Self::Ginnel | Self::GinnelTokens | Self::GinnelVeth | Self::GinnelGuests | Self::GinnelSysfs)
+    }
+
+    /// Whether it is another project's, measured only with `--peers`.
+    pub fn is_peer(self) -> bool {
+        matches!(self, Self::Sockmap | Self::Ucx(_) | Self::Iceoryx2)
+    }
+
+    /// Whether each sample says which share of its bytes went the way that is measured: the rest went over TCP.
+    pub fn is_counted(self) -> bool {
+        self.is_ginnel() || self == Self::Sockmap
     }
 
     /// Whether the programs run in the two network namespaces.
@@ -142,6 +158,7 @@ impl Carrier {
 }
 
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
+use Carrier::{Iceoryx2, Sockmap, Ucx};
 use Work::{Both, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, Paused, PingPong, Stream, Tail};
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
@@ -153,6 +170,9 @@ pub const MEASURES: &[Measure] = &[
     measure("ginnel/non-blocking", Ginnel, PingPong("spin")),
     measure("tcp/non-blocking", Tcp, PingPong("spin")),
     measure("tcp/blocking", Tcp, PingPong("blocking")),
+    measure("sockmap/blocking", Sockmap, PingPong("blocking")),
+    measure("ucx/tag", Ucx("tag_lat"), PingPong("")),
+    measure("iceoryx2/polling", Iceoryx2, PingPong("")),
     measure("unix/blocking", Unix, PingPong("blocking")),
     measure("veth/blocking", Veth, PingPong("blocking")),
     measure("ginnel-veth/blocking", GinnelVeth, PingPong("blocking")),
@@ -161,31 +181,41 @@ pub const MEASURES: &[Measure] = &[
     measure("ring/4k", Shared("ring"), Large(4096)),
     measure("ginnel/4k", Ginnel, Large(4096)),
     measure("tcp/4k", Tcp, Large(4096)),
+    measure("ucx/4k", Ucx("ucp_am_lat"), Large(4096)),
+    measure("iceoryx2/4k", Iceoryx2, Large(4096)),
     measure("ring/64k", Shared("ring"), Large(65536)),
     measure("ginnel/64k", Ginnel, Large(65536)),
     measure("tcp/64k", Tcp, Large(65536)),
+    measure("ucx/64k", Ucx("tag_lat"), Large(65536)),
     measure("futex/paused", Shared("futex"), Paused("")),
     measure("ginnel/paused", Ginnel, Paused("blocking")),
     measure("ginnel/paused-epoll", Ginnel, Paused("epoll")),
     measure("tcp/paused", Tcp, Paused("blocking")),
+    measure("sockmap/paused", Sockmap, Paused("blocking")),
     measure("tokens/paused", GinnelTokens, Paused("blocking")),
     measure("veth/paused", Veth, Paused("blocking")),
     measure("futex/one-core", Shared("futex"), OneCore),
     measure("tcp/one-core", Tcp, OneCore),
+    measure("sockmap/one-core", Sockmap, OneCore),
     measure("ginnel/one-core", Ginnel, OneCore),
     measure("core/copy", Shared("copy"), Memcpy),
     measure("ring/stream-64k", Shared("ring-stream"), Stream(65536)),
     measure("ginnel/stream-64k", Ginnel, Stream(65536)),
     measure("tcp/stream-64k", Tcp, Stream(65536)),
+    measure("sockmap/stream-64k", Sockmap, Stream(65536)),
+    measure("ucx/stream-64k", Ucx("stream_bw"), Stream(65536)),
     measure("unix/stream-64k", Unix, Stream(65536)),
     measure("veth/stream-64k", Veth, Stream(65536)),
     measure("ginnel-veth/stream-64k", GinnelVeth, Stream(65536)),
     measure("ring/stream-64", Shared("ring-stream"), Stream(64)),
     measure("ginnel/stream-64", Ginnel, Stream(64)),
     measure("tcp/stream-64", Tcp, Stream(64)),
+    measure("sockmap/stream-64", Sockmap, Stream(64)),
+    measure("ucx/stream-64", Ucx("tag_bw"), Stream(64)),
     measure("ring/both", Shared("ring-both"), Both),
     measure("ginnel/both", Ginnel, Both),
     measure("tcp/both", Tcp, Both),
+    measure("sockmap/both", Sockmap, Both),
     measure("unix/both", Unix, Both),
     measure("ginnel/100-of-100", Ginnel, Crowd(100)),
     measure("ginnel/100-of-10000", Ginnel, Crowd(10_000)),
@@ -196,6 +226,7 @@ pub const MEASURES: &[Measure] = &[
     measure("ginnel/pairs-4", Ginnel, Pairs(4)),
     measure("ginnel/pairs-8", Ginnel, Pairs(8)),
     measure("tcp/pairs-1", Tcp, Pairs(1)),
+    measure("sockmap/pairs-1", Sockmap, Pairs(1)),
     measure("tcp/pairs-2", Tcp, Pairs(2)),
     measure("tcp/pairs-4", Tcp, Pairs(4)),
     measure("tcp/pairs-8", Tcp, Pairs(8)),
@@ -283,6 +314,20 @@ impl Figure {
         }
     }
 
+    /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the peers or without.
+    pub fn belongs(&self, guests: bool, peers: bool) -> bool {
+        Self::is_carried(Some(self.measure), Carrier::is_guests) == guests && (peers || !self.needs_peer())
+    }
+
+    /// Whether another project's transport is part of it.
+    pub fn needs_peer(&self) -> bool {
+        [Some(self.measure), self.base()].into_iter().any(|id| Self::is_carried(id, Carrier::is_peer))
+    }
+
+    fn is_carried(id: Option<&str>, kind: fn(Carrier) -> bool) -> bool {
+        MEASURES.iter().any(|measure| Some(measure.id) == id && kind(measure.carrier))
+    }
+
     /// The other measure that it needs.
     pub fn base(&self) -> Option<&'static str> {
         match self.against {
@@ -333,6 +378,12 @@ pub const FIGURES: &[Figure] = &[
     figure(NEAR, "unix/blocking", Limit, Target::None),
     figure(NEAR, "tcp/blocking", Limit, Target::None),
     figure(NEAR, "veth/blocking", Limit, Target::None),
+    figure(NEAR, "sockmap/blocking", Limit, Target::None),
+    figure(NEAR, "ucx/tag", Limit, Target::None),
+    figure(NEAR, "iceoryx2/polling", Limit, Target::None),
+    figure(NEAR, "ginnel/blocking", to("sockmap/blocking"), Target::None),
+    figure(NEAR, "ginnel/blocking", to("ucx/tag"), Target::None),
+    figure(NEAR, "ginnel/blocking", to("iceoryx2/polling"), Target::None),
     figure(SLOW, "ginnel/tail", Median, AtMost(8.0)),
     figure(SLOW, "tcp/tail", Median, Target::None),
     figure(LARGE, "ginnel/4k", Limit, AtMost(3.0)),
@@ -340,6 +391,12 @@ pub const FIGURES: &[Figure] = &[
     figure(LARGE, "tcp/4k", Limit, Target::None),
     figure(LARGE, "ginnel/64k", to("ring/64k"), AtMost(1.1)),
     figure(LARGE, "tcp/64k", to("ring/64k"), Target::None),
+    figure(LARGE, "ucx/4k", Limit, Target::None),
+    figure(LARGE, "iceoryx2/4k", Limit, Target::None),
+    figure(LARGE, "ucx/64k", to("ring/64k"), Target::None),
+    figure(LARGE, "ginnel/4k", to("ucx/4k"), Target::None),
+    figure(LARGE, "ginnel/4k", to("iceoryx2/4k"), Target::None),
+    figure(LARGE, "ginnel/64k", to("ucx/64k"), Target::None),
     figure(AWAKE, "ginnel/blocking", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/epoll", Messages, AtMost(0.01)),
     figure(AWAKE, "ginnel/non-blocking", Messages, AtMost(0.01)),
@@ -349,8 +406,12 @@ pub const FIGURES: &[Figure] = &[
     figure(ASLEEP, "tokens/paused", to("tcp/paused"), AtMost(1.0)),
     figure(ASLEEP, "tcp/paused", to("futex/paused"), Target::None),
     figure(ASLEEP, "veth/paused", to("futex/paused"), Target::None),
+    figure(ASLEEP, "sockmap/paused", to("tcp/paused"), Target::None),
+    figure(ASLEEP, "ginnel/paused", to("sockmap/paused"), Target::None),
     figure(SAME, "ginnel/one-core", to("tcp/one-core"), AtMost(0.4)),
     figure(SAME, "futex/one-core", to("tcp/one-core"), Target::None),
+    figure(SAME, "sockmap/one-core", to("tcp/one-core"), Target::None),
+    figure(SAME, "ginnel/one-core", to("sockmap/one-core"), Target::None),
     figure(BULK, "ginnel/stream-64k", to("ring/stream-64k"), AtLeast(0.7)),
     figure(BULK, "ginnel/stream-64k", to("core/copy"), AtLeast(0.85)),
     figure(BULK, "ginnel/stream-64k", to("tcp/stream-64k"), AtLeast(8.0)),
@@ -361,11 +422,21 @@ pub const FIGURES: &[Figure] = &[
     figure(BULK, "tcp/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "unix/stream-64k", to("ring/stream-64k"), Target::None),
     figure(BULK, "veth/stream-64k", to("ring/stream-64k"), Target::None),
+    figure(BULK, "sockmap/stream-64k", to("tcp/stream-64k"), Target::None),
+    figure(BULK, "ucx/stream-64k", to("ring/stream-64k"), Target::None),
+    figure(BULK, "ginnel/stream-64k", to("sockmap/stream-64k"), Target::None),
+    figure(BULK, "ginnel/stream-64k", to("ucx/stream-64k"), Target::None),
     figure(SMALL, "ginnel/stream-64", to("tcp/stream-64"), AtLeast(100.0)),
     figure(SMALL, "ginnel/stream-64", to("ring/stream-64"), AtLeast(0.45)),
+    figure(SMALL, "sockmap/stream-64", to("tcp/stream-64"), Target::None),
+    figure(SMALL, "ucx/stream-64", to("ring/stream-64"), Target::None),
+    figure(SMALL, "ginnel/stream-64", to("sockmap/stream-64"), Target::None),
+    figure(SMALL, "ginnel/stream-64", to("ucx/stream-64"), Target::None),
     figure(DUPLEX, "ginnel/both", to("ring/both"), AtLeast(0.9)),
     figure(DUPLEX, "ginnel/both", to("tcp/both"), AtLeast(12.0)),
     figure(DUPLEX, "unix/both", to("ring/both"), Target::None),
+    figure(DUPLEX, "sockmap/both", to("tcp/both"), Target::None),
+    figure(DUPLEX, "ginnel/both", to("sockmap/both"), Target::None),
     figure(CROWD, "ginnel/100-of-10000", to("ginnel/100-of-100"), AtLeast(0.95)),
     figure(CROWD, "tcp/100-of-10000", to("tcp/100-of-100"), Target::None),
     figure(CROWD, "ginnel/100-of-100", to("tcp/100-of-100"), Target::None),
@@ -375,6 +446,8 @@ pub const FIGURES: &[Figure] = &[
     figure(PAIRS, "ginnel/pairs-8", to("tcp/pairs-8"), AtLeast(2.0)),
     figure(PAIRS, "ginnel/pairs-4", to("ginnel/pairs-2"), AtLeast(1.0)),
     figure(PAIRS, "ginnel/pairs-8", to("ginnel/pairs-4"), AtLeast(1.0)),
+    figure(PAIRS, "sockmap/pairs-1", to("tcp/pairs-1"), Target::None),
+    figure(PAIRS, "ginnel/pairs-1", to("sockmap/pairs-1"), Target::None),
     figure(SETUP, "ginnel/connect", to("tcp/connect"), AtLeast(0.95)),
     figure(SETUP, "unix/connect", to("tcp/connect"), Target::None),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
@@ -398,6 +471,15 @@ mod tests {
         let used: BTreeSet<_> = FIGURES.iter().flat_map(|f| [Some(f.measure), f.base()]).flatten().collect();
         assert_eq!(measures, used);
         assert_eq!(measures.len(), MEASURES.len());
+    }
+
+    #[test]
+    fn without_being_asked_for_no_peer_is_measured() {
+        let plain = FIGURES.iter().filter(|figure| figure.belongs(false, false));
+        let measured: BTreeSet<_> = plain.flat_map(|figure| [Some(figure.measure), figure.base()]).flatten().collect();
+        assert!(MEASURES.iter().filter(|m| measured.contains(m.id)).all(|m| !m.carrier.is_peer() && !m.carrier.is_guests()));
+        let of = |guests, peers| FIGURES.iter().filter(|figure| figure.belongs(guests, peers)).count();
+        assert_eq!(of(false, true) + of(true, false), FIGURES.len());
     }
 
     #[test]

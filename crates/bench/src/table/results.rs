@@ -1,10 +1,10 @@
 //! Figures made of samples, shown as a table and kept as JSON.
 
 use crate::plan::{Against, Carrier, FIGURES, Figure, MEASURES, Measure, Target, Work};
-use crate::rounds::{Series, Taken};
+use crate::rounds::{Series, TOLERANCE, Taken};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets::UTF8_FULL_CONDENSED};
 use ginnel_bench::machine::Machine;
-use ginnel_bench::stats::Spread;
+use ginnel_bench::stats::{Spread, moved};
 use serde::Serialize;
 
 /// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
@@ -45,7 +45,7 @@ pub struct Row {
     pub base: Option<Spread>,
     /// Rounds that count.
     pub rounds: usize,
-    /// Smallest share of bytes through rings; for Ginnel's rows, where reported.
+    /// Smallest share of bytes through rings; for Ginnel's rows, and past TCP for the sockmap's, where reported.
     pub share: Option<f64>,
     /// CPU of both processes, in percent of a core.
     pub cpu_percent: Option<Spread>,
@@ -63,9 +63,9 @@ pub enum Verdict {
     Miss,
     /// There is no target.
     Reference,
-    /// Too few bytes went through rings: whatever was measured, it was not Ginnel.
+    /// Too few bytes went through rings, or past TCP by the sockmap: whatever was measured, it was not what it is called.
     NotAccelerated,
-    /// The shims did not report what they carried.
+    /// Nothing reported what was carried how.
     Unverified,
     /// There is no sample, and why.
     Failed(String),
@@ -85,6 +85,10 @@ impl Row {
                     Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?),
                     None => None,
                 };
+                // Beside a peer that was measured on processors nearer each other, or farther apart, nothing can be said.
+                if figure.needs_peer() && other.is_some_and(|other| moved(taken.limit_ns(), other.limit_ns(), TOLERANCE)) {
+                    return None;
+                }
                 combine(figure.against, taken, other)
             })
             .collect();
@@ -98,9 +102,9 @@ impl Row {
             measure: Spread::of(values.iter().map(|v| v.1)),
             base: Spread::of(values.iter().filter_map(|v| v.2)),
             rounds: values.len(),
-            share: share(figure, taken),
+            share: measure_of(figure).filter(|measure| measure.carrier.is_counted()).and_then(|measure| share(measure, taken)),
             cpu_percent: Spread::of(taken.iter().filter_map(|taken| taken.sample.cpu_percent)),
-            verdict: verdict(figure, value, taken, || reason(&[own, base.flatten()])),
+            verdict: verdict(figure, value, &[own, base.flatten()]),
         }
     }
 }
@@ -130,29 +134,25 @@ fn cpu_of_a_byte(taken: &Taken) -> Option<f64> {
 }
 
 fn measure_of(figure: &Figure) -> Option<&'static Measure> {
-    MEASURES.iter().find(|measure| measure.id == figure.measure)
+    measure_named(figure.measure)
 }
 
-fn is_ginnel(figure: &Figure) -> bool {
-    measure_of(figure).is_some_and(|measure| measure.carrier.is_ginnel())
+fn measure_named(id: &str) -> Option<&'static Measure> {
+    MEASURES.iter().find(|measure| measure.id == id)
 }
 
 /// The smallest share of any sample; None where a report is missing. Idle connections carry too few bytes
 /// for their share to say anything: there it is the share of connections that were upgraded, at both ends.
 /// Connections that end after one exchange are not to move: they are Ginnel's as they are.
-fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
-    if !is_ginnel(figure) {
-        return None;
-    }
-    let idle = measure_of(figure).and_then(|measure| match measure.work {
+fn share(measure: &Measure, taken: &[Taken]) -> Option<f64> {
+    let idle = match measure.work {
         Work::Idle => Some(measure.carrier.idle_connections()),
         Work::Crowd(connections) => Some(connections as u64),
         _ => None,
-    });
-    let short = measure_of(figure).is_some_and(|measure| measure.work == Work::Connect);
+    };
     let shares = taken.iter().map(|taken| {
         let report = taken.sample.report.filter(|report| report.processes >= 2)?;
-        if short {
+        if measure.work == Work::Connect {
             return Some(1.0);
         }
         Some(idle.map_or_else(|| report.share(), |connections| (report.upgrades as f64 / (2 * connections) as f64).min(1.0)))
@@ -160,14 +160,27 @@ fn share(figure: &Figure, taken: &[Taken]) -> Option<f64> {
     shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
 }
 
-fn verdict(figure: &Figure, value: Option<Spread>, taken: &[Taken], reason: impl Fn() -> String) -> Verdict {
-    let share = share(figure, taken);
-    match (value, share) {
-        (None, None) if is_ginnel(figure) && !taken.is_empty() => Verdict::Unverified,
-        (None, _) => Verdict::Failed(reason()),
-        (Some(_), None) if is_ginnel(figure) => Verdict::Unverified,
-        (Some(_), Some(share)) if share < SHARE => Verdict::NotAccelerated,
-        (Some(value), _) => match figure.target.reached(value.median) {
+/// Whether the samples of all these measures went the way that they are to measure: `Pass`, or what they are instead.
+pub fn carried(all: &[Option<&Series>]) -> Verdict {
+    for series in all.iter().flatten() {
+        let Some(measure) = measure_named(series.id).filter(|measure| measure.carrier.is_counted()) else { continue };
+        match share(measure, &series.taken) {
+            None => return Verdict::Unverified,
+            Some(share) if share < SHARE => return Verdict::NotAccelerated,
+            Some(_) => {}
+        }
+    }
+    Verdict::Pass
+}
+
+fn verdict(figure: &Figure, value: Option<Spread>, needed: &[Option<&Series>]) -> Verdict {
+    let way = carried(needed);
+    match value {
+        // What was taken cannot be made a figure of without its report.
+        None if needed.iter().flatten().all(|series| !series.taken.is_empty()) && way == Verdict::Unverified => way,
+        None => Verdict::Failed(reason(needed)),
+        Some(_) if way != Verdict::Pass => way,
+        Some(value) => match figure.target.reached(value.median) {
             None => Verdict::Reference,
             Some(true) => Verdict::Pass,
             Some(false) => Verdict::Miss,
@@ -177,7 +190,7 @@ fn verdict(figure: &Figure, value: Option<Spread>, taken: &[Taken], reason: impl
 
 fn reason(needed: &[Option<&Series>]) -> String {
     let failures = needed.iter().flatten().filter(|series| series.taken.is_empty()).flat_map(|series| &series.failures);
-    failures.last().cloned().unwrap_or_else(|| "the limit moved in every sample".into())
+    failures.last().cloned().unwrap_or_else(|| "the limit moved in every sample, or between the two".into())
 }
 
 impl Results {
@@ -269,7 +282,7 @@ fn target_text(figure: &Figure) -> String {
 }
 
 /// Three significant digits.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,
         v if v >= 10.0 => 1,
@@ -280,7 +293,7 @@ fn short(value: f64) -> String {
 }
 
 /// An absolute value with its unit.
-fn quantity(work: Option<Work>, value: f64) -> String {
+pub fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
         Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
         Some(Work::Stream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
@@ -294,7 +307,14 @@ fn quantity(work: Option<Work>, value: f64) -> String {
 /// The figures and measures by name, for `--list`.
 pub fn list() {
     for figure in FIGURES {
-        println!("{:42} {:9} {}", figure.id(), target_text(figure), figure.group);
+        let only = if figure.belongs(true, true) {
+            " (--guests)"
+        } else if !figure.belongs(false, false) {
+            " (--peers)"
+        } else {
+            ""
+        };
+        println!("{:42} {:9} {}{only}", figure.id(), target_text(figure), figure.group);
     }
 }
 
@@ -330,9 +350,9 @@ mod tests {
 
     #[test]
     fn ratios_are_made_within_rounds() {
-        let all = [series("tcp/one-core", &[10.0, 100.0], None), series("ginnel/one-core", &[5.0, 50.0, 1.0], carried(0, 9))];
+        let all = [series("tcp/one-core", &[10.0, 100.0], None), series("ginnel/one-core", &[3.0, 30.0, 1.0], carried(0, 9))];
         let row = Row::of(figure("ginnel/one-core : tcp/one-core"), &all);
-        assert_eq!(row.value, Spread::of([0.5, 0.5]));
+        assert_eq!(row.value, Spread::of([0.3, 0.3]));
         assert_eq!((row.rounds, row.verdict), (2, Verdict::Pass));
     }
 
@@ -342,6 +362,26 @@ mod tests {
         assert_eq!(row(carried(1, 9)).verdict, Verdict::Pass);
         assert_eq!(row(carried(2, 8)).verdict, Verdict::NotAccelerated);
         assert_eq!(row(None).verdict, Verdict::Unverified);
+    }
+
+    #[test]
+    fn a_peer_that_stayed_on_tcp_is_no_peer() {
+        let row = |report| {
+            let all = [series("sockmap/one-core", &[10.0], report), series("ginnel/one-core", &[5.0], carried(0, 9))];
+            Row::of(figure("ginnel/one-core : sockmap/one-core"), &all).verdict
+        };
+        assert_eq!(row(carried(0, 9)), Verdict::Reference);
+        assert_eq!(row(carried(9, 9)), Verdict::NotAccelerated);
+        assert_eq!(row(None), Verdict::Unverified);
+    }
+
+    #[test]
+    fn a_peer_is_not_compared_across_a_move_of_the_processors() {
+        let mut all = [series("ucx/tag", &[200.0, 200.0], None), series("ginnel/blocking", &[150.0, 450.0], carried(0, 9))];
+        let far = &mut all[1].taken[1];
+        (far.limit_before_ns, far.limit_after_ns) = (290.0, 310.0);
+        let row = Row::of(figure("ginnel/blocking : ucx/tag"), &all);
+        assert_eq!(row.value, Spread::of([0.75]));
     }
 
     #[test]

@@ -55,10 +55,47 @@ pub struct Series {
     pub failures: Vec<String>,
 }
 
+impl Series {
+    /// Without samples yet.
+    pub fn new(measure: &Measure) -> Self {
+        Self { id: measure.id, taken: vec![], discarded: vec![], failures: vec![] }
+    }
+}
+
+/// Takes one sample of a measure, unless it has failed too often; again while the limit moves, a few times at most. `limit` is
+/// the one just before, and then that just after.
+pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, series: &mut Series) -> anyhow::Result<()> {
+    for _ in 0..ATTEMPTS {
+        if series.failures.len() >= FAILURES {
+            break;
+        }
+        let load = Load::now(bench.guest_ticks());
+        match bench.sample(measure) {
+            Ok(sample) => {
+                let foreign_percent = load.foreign_percent(bench.guest_ticks());
+                let after = bench.limit()?;
+                let taken = Taken { round, limit_before_ns: *limit, limit_after_ns: after, foreign_percent, sample };
+                let unsteady = moved(*limit, after, TOLERANCE);
+                *limit = after;
+                if !unsteady {
+                    series.taken.push(taken);
+                    break;
+                }
+                series.discarded.push(taken);
+            }
+            Err(error) => {
+                series.failures.push(format!("{error:#}"));
+                *limit = bench.limit()?;
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Runs all rounds; what [`Measure::more_often`] says is taken in [`OFTEN`] rounds for each of the others'.
 pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
-    let series = |m: &&Measure| Series { id: m.id, taken: vec![], discarded: vec![], failures: vec![] };
-    let mut all: Vec<Series> = measures.iter().map(series).collect();
+    let mut all: Vec<Series> = measures.iter().map(|measure| Series::new(measure)).collect();
     let mut limit = bench.limit()?;
     let often = if measures.iter().any(|measure| measure.more_often()) { OFTEN } else { 1 };
     let rounds = rounds * often;
@@ -66,31 +103,7 @@ pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyho
         let of_all = (round - 1) % often == 0;
         for (measure, series) in measures.iter().zip(&mut all).filter(|(measure, _)| of_all || measure.more_often()) {
             progress(&format!("round {round} of {rounds}: {}", measure.id));
-            for _ in 0..ATTEMPTS {
-                if series.failures.len() >= FAILURES {
-                    break;
-                }
-                let load = Load::now(bench.guest_ticks());
-                match bench.sample(measure) {
-                    Ok(sample) => {
-                        let foreign_percent = load.foreign_percent(bench.guest_ticks());
-                        let after = bench.limit()?;
-                        let taken = Taken { round, limit_before_ns: limit, limit_after_ns: after, foreign_percent, sample };
-                        let unsteady = moved(limit, after, TOLERANCE);
-                        limit = after;
-                        if !unsteady {
-                            series.taken.push(taken);
-                            break;
-                        }
-                        series.discarded.push(taken);
-                    }
-                    Err(error) => {
-                        series.failures.push(format!("{error:#}"));
-                        limit = bench.limit()?;
-                        break;
-                    }
-                }
-            }
+            take(bench, measure, round, &mut limit, series)?;
         }
     }
     progress("");
@@ -98,7 +111,7 @@ pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyho
 }
 
 /// One line that replaces itself, where someone is looking.
-fn progress(text: &str) {
+pub fn progress(text: &str) {
     let mut out = std::io::stderr();
     if out.is_terminal() {
         let _ = write!(out, "\r\x1b[K{text}");
