@@ -99,7 +99,7 @@ impl Cell {
     pub fn axis(pattern: Pattern) -> &'static str {
         match pattern {
             Pattern::Latency | Pattern::Paused | Pattern::Stream | Pattern::Both | Pattern::Netpipe | Pattern::Sockperf => {
-                "message size, B"
+                "message size"
             }
             Pattern::Rate => "messages a second",
             Pattern::Connect => "connection",
@@ -107,9 +107,9 @@ impl Cell {
             Pattern::Iperf3 => "streams",
             Pattern::Redis => "requests in flight on each connection",
             Pattern::Memcached => "requests a second",
-            Pattern::Copy => "size of the file, B",
+            Pattern::Copy => "size of the file",
             Pattern::Pairs => "pairs of processes",
-            Pattern::Rings => "ring size, B",
+            Pattern::Rings => "ring size",
         }
     }
 

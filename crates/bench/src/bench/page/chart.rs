@@ -10,8 +10,9 @@ const LEFT: f64 = 104.0;
 const RIGHT: f64 = 36.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
-/// Height of a line of the legend, below the plot.
+/// Height of a line of the legend, below the plot, and the room above the first.
 const LINE: f64 = 22.0;
+const GAP: f64 = 10.0;
 
 /// Colours by number of the class: distinguishable without red and green (Okabe and Ito), each for light and for dark ground.
 pub const COLOURS: [(&str, &str); 8] = [
@@ -166,7 +167,7 @@ impl Chart {
     fn draw(&self, style: &str) -> String {
         let all = || self.series.iter().flat_map(|series| &series.points);
         let columns = 2;
-        let bottom = HEIGHT + self.series.len().div_ceil(columns) as f64 * LINE;
+        let bottom = HEIGHT + GAP + self.series.len().div_ceil(columns) as f64 * LINE;
         let x = Ruler::new(self.x.scale, all().map(|p| p.x), LEFT, WIDTH - RIGHT);
         let y = Ruler::new(self.y.scale, all().flat_map(|p| [p.low, p.y, p.high]), HEIGHT - BOTTOM, TOP).round();
         let mut svg = format!(
@@ -182,7 +183,7 @@ impl Chart {
                 "<text class=\"mark\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 7.0,
                 at + 4.0,
-                escape(&(self.y.write)(mark))
+                escape(&round(&(self.y.write)(mark)))
             );
         }
         let marks = if self.x.marks.is_empty() { x.marks() } else { self.x.marks.clone() };
@@ -197,7 +198,7 @@ impl Chart {
                     svg,
                     "<text class=\"mark\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                     HEIGHT - BOTTOM + 17.0,
-                    escape(&(self.x.write)(mark))
+                    escape(&round(&(self.x.write)(mark)))
                 );
             }
         }
@@ -242,7 +243,7 @@ impl Chart {
                 );
             }
             let (column, row) = (i % columns, i / columns);
-            let (at, down) = (LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64, HEIGHT + row as f64 * LINE);
+            let (at, down) = (LEFT + column as f64 * (WIDTH - LEFT - RIGHT) / columns as f64, HEIGHT + GAP + row as f64 * LINE);
             let _ = write!(
                 svg,
                 "<line class=\"line\" stroke-dasharray=\"{dashes}\" x1=\"{at:.1}\" x2=\"{:.1}\" y1=\"{down}\" y2=\"{down}\"/>\
@@ -254,6 +255,11 @@ impl Chart {
         }
         svg + "</svg>"
     }
+}
+
+/// A mark without digits that say nothing: marks are round.
+fn round(written: &str) -> String {
+    written.replace(".00 ", " ").replace(".0 ", " ")
 }
 
 /// The rules for the classes of a chart.
@@ -295,6 +301,14 @@ mod tests {
         assert!((ruler.place(10.0) - 50.0).abs() < 1e-9);
         let ruler = Ruler::new(Scale::Linear, [50.0, 100.0].into_iter(), 0.0, 105.0);
         assert!((ruler.place(50.0) - 50.0).abs() < 1e-9, "linear axes begin at 0");
+    }
+
+    #[test]
+    fn marks_are_round() {
+        assert_eq!(
+            ["1.00 ms", "50.0 k/s", "2.50 µs", "99.9 %", "100 ns"].map(round),
+            ["1 ms", "50 k/s", "2.50 µs", "99.9 %", "100 ns"]
+        );
     }
 
     #[test]

@@ -13,9 +13,11 @@ h1{font-size:1.6rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .3rem}p{mar
 .chart{width:100%;max-width:46rem;height:auto;display:block}.wide{overflow-x:auto}\
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;width:100%}\
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
-th:first-child,td:first-child{text-align:left}tr:first-child th{vertical-align:bottom;white-space:normal}.failed{color:var(--faint);font-style:italic}\
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--ground)}tr:first-child th{vertical-align:bottom;white-space:normal}.failed{color:var(--faint);font-style:italic}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:.9rem}dt{color:var(--faint)}dd{margin:0;overflow-wrap:anywhere}\
-@media print{body{max-width:none;font-size:11px}figure{break-inside:avoid}h2{break-after:avoid}}figure{margin:0}";
+@media (max-width:40rem){td:first-child{white-space:normal;min-width:8rem;max-width:40vw}}\
+@media print{body{max-width:none;font-size:11px}figure,tr{break-inside:avoid}h2{break-after:avoid}.chart{max-width:32rem}\
+.wide{overflow:visible}table{font-size:7.5px}th,td{white-space:normal;padding:.15rem .25rem}}figure{margin:0}";
 
 const DARK: &str = ":root{--ground:#16181c;--ink:#e8e8e8;--faint:#a5a5a5;--line:#3a3d44}";
 

@@ -180,7 +180,7 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     series.retain(|series| !series.points.is_empty());
     marks.sort_unstable();
     marks.dedup();
-    let counted = !Cell::axis(view.pattern).ends_with(", B");
+    let counted = !Cell::axis(view.pattern).contains("size");
     let x = Axis {
         label: Cell::axis(view.pattern),
         scale: Scale::Log,
