@@ -49,6 +49,7 @@ macro_rules! programs {
 
 programs! {
     asked_beside_a_sleeper
+    both_ways
     broken_pipe
     child_carries
     chroot_child
@@ -114,6 +115,7 @@ programs! {
     registered_anew
     reset_then_end
     send_timeout
+    sendfile_streams
     set_changed_by_child
     sets_of_the_spawned
     sets_that_change
@@ -149,7 +151,7 @@ fn each_is_listed() {
     }
 }
 
-/// As users have it: a connection is no candidate before it has been used a little, and has no place among the others before. What becomes of it until then (copied, inherited, passed, corked,
+/// As users have it: a connection is no candidate before it has been used a little. What becomes of it until then (copied, inherited, passed, corked,
 /// closed, used by many threads) is the same; and what is used for longer comes into a ring.
 #[test]
 fn a_little_use_comes_first() {

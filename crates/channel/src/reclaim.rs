@@ -37,8 +37,8 @@ pub enum Reach {
 /// [`reclaim`], at once or by the less costly way; what that leaves out is to be looked at now and then all the same.
 pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut freed = 0;
-    // Those of which nothing can come any more: what they hold by now is all there is.
-    let gone = place::gone(&attachment.segment, attachment.place);
+    // Those of which nothing can come any more: what they hold by now is all there is. Their numbers are free only after a look everywhere.
+    let gone = if reach == Reach::All { place::gone(&attachment.segment, attachment.place) } else { Vec::new() };
     let mut living = Living::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);

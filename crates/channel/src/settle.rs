@@ -356,7 +356,7 @@ impl<'a> Endpoint<'a> {
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
         slot.set(flag::BOTH_AGREED, false);
-        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.sleeper] {
+        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.seen, &rx.sleeper] {
             word.store(0, Relaxed);
         }
         rx.ring_offset.store(into, Relaxed);
@@ -434,11 +434,12 @@ impl Endpoint<'_> {
             return false;
         }
         let (incoming, outgoing) = (sent == facts.arrived, arrived == facts.sent);
-        if incoming && scales & STILL != 0 {
-            slot.set(flag::INCOMING_AGREED, true);
+        // More than was written by one who stands still: whatever agreed before, it is another connection's end, or had gone on since it said so.
+        if scales & STILL != 0 && (incoming || facts.arrived > sent) {
+            slot.set(flag::INCOMING_AGREED, incoming);
         }
-        if outgoing && still {
-            slot.set(flag::OUTGOING_AGREED, true);
+        if still && (outgoing || arrived > facts.sent) {
+            slot.set(flag::OUTGOING_AGREED, outgoing);
         }
         incoming && outgoing || slot.flags.load(Relaxed) & flag::BOTH_AGREED == flag::BOTH_AGREED
     }

@@ -81,48 +81,23 @@ impl Entry {
     }
 }
 
-/// What is known of a connection before it has a slot. A slot costs some system calls, so a connection gets one when it has been used often enough to be a candidate,
-/// and one that ends sooner never does. Its calls are counted here while they are in the kernel: it gets its slot when there is none, for from then on they must be counted there.
+/// What is known of a connection that was accepted and not used yet: it gets its slot with its first use, for from then on its calls must be counted where every process that has it
+/// sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Young(u32);
 
 impl Young {
-    /// Bits 0 to 6: reads and writes that moved something, as far as this counts.
-    const MOST: u32 = 0x7f;
-    /// Bits 7 to 14: calls in the kernel.
-    const CALL: u32 = 1 << 7;
-    const CALLS: u32 = 0xff << 7;
-    const CONNECTED: u32 = 1 << 15;
-    const HEIR: u32 = 1 << 16;
-    const PASSED: u32 = 1 << 17;
-    const CORKED: u32 = 1 << 18;
-    /// The other bits: which connection of this number it is, so that a call that ends late is not taken for a later one's.
-    const SERIAL: u32 = 19;
+    const HEIR: u32 = 1;
+    const PASSED: u32 = 1 << 1;
+    const CORKED: u32 = 1 << 2;
+    /// The other bits: which connection of this number it is, so that what was found out about one is not said of a later one.
+    const SERIAL: u32 = 3;
 
-    /// A connection that begins now. `connected`: this process called connect; else it accepted.
+    /// A connection that was accepted now.
     #[must_use]
-    pub fn new(connected: bool) -> Self {
+    pub fn new() -> Self {
         static SERIALS: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIALS.fetch_add(1, Ordering::Relaxed) << Self::SERIAL;
-        Self(serial | if connected { Self::CONNECTED } else { 0 })
-    }
-
-    /// Reads and writes that moved something.
-    #[must_use]
-    pub const fn operations(self) -> u32 {
-        self.0 & Self::MOST
-    }
-
-    /// Is none of its calls in the kernel?
-    #[must_use]
-    pub const fn is_quiet(self) -> bool {
-        self.0 & Self::CALLS == 0
-    }
-
-    /// Did this process call connect?
-    #[must_use]
-    pub const fn connected(self) -> bool {
-        self.0 & Self::CONNECTED != 0
+        Self(SERIALS.fetch_add(1, Ordering::Relaxed) << Self::SERIAL)
     }
 
     /// May another process have it, since a fork?
@@ -159,67 +134,6 @@ impl Young {
     #[must_use]
     pub const fn corked(self, on: bool) -> Self {
         Self(if on { self.0 | Self::CORKED } else { self.0 & !Self::CORKED })
-    }
-
-    /// As a fork child has it, where no other thread is.
-    #[must_use]
-    pub const fn in_child(self) -> Self {
-        Self((self.0 | Self::HEIR) & !Self::CALLS)
-    }
-
-    /// Is it to get its slot before the next call? `after`: so many reads and writes make a candidate.
-    const fn is_due(self, after: u32) -> bool {
-        let most = if after < Self::MOST { after } else { Self::MOST };
-        self.is_quiet() && (self.is_heir() || self.operations() >= most)
-    }
-}
-
-/// A call on a [`Young`] connection that goes to the kernel.
-#[must_use]
-pub struct Call {
-    fd: i32,
-    young: Young,
-}
-
-/// How a call on a descriptor begins.
-pub enum Begun {
-    /// It is [`Young`], and this is one of its calls.
-    Young(Call),
-    /// It is something else, or to become so now.
-    Other,
-}
-
-/// A call on `fd` begins that moves bytes.
-#[inline]
-pub fn begin(fd: i32, after: u32) -> Begun {
-    let Some(word) = word(fd) else { return Begun::Other };
-    loop {
-        let Entry::Young(young) = Entry::of(word.load(Ordering::Acquire)) else { return Begun::Other };
-        if young.is_due(after) {
-            return Begun::Other;
-        }
-        if young.0 & Young::CALLS == Young::CALLS {
-            // More at a time than can be counted: it stays on TCP for good.
-            replace(fd, Entry::Young(young), Entry::Plain);
-            return Begun::Other;
-        }
-        let busy = Young(young.0 + Young::CALL);
-        if replace(fd, Entry::Young(young), Entry::Young(busy)) {
-            return Begun::Young(Call { fd, young: busy });
-        }
-    }
-}
-
-impl Call {
-    /// It has returned. `moved`: with bytes.
-    #[inline]
-    pub fn end(self, moved: bool) {
-        change_young(self.fd, |young| {
-            // Closed meanwhile, or another's.
-            let same = (young.0 ^ self.young.0) >> Young::SERIAL == 0 && !young.is_quiet();
-            let more = u32::from(moved && young.operations() < Young::MOST);
-            same.then(|| Young(young.0 - Young::CALL + more))
-        });
     }
 }
 

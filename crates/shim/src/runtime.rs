@@ -1,6 +1,6 @@
 //! This process's attachment, and the way from a descriptor to its endpoint.
 
-use crate::fds::{self, Begun, Entry, Young};
+use crate::fds::{self, Entry, Young};
 use crate::own;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::attach::{Settings, Standing};
@@ -13,9 +13,6 @@ use libc::c_int;
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 /// How long another process may take to close what it takes for the last descriptor of a socket, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
-
-/// How long a call that must not be in the kernel any more is waited for, nanoseconds.
-const MOMENT: u64 = 10_000_000;
 
 static IO_URING: AtomicU32 = AtomicU32::new(0);
 
@@ -91,40 +88,6 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     }
 }
 
-/// How a call that moves bytes goes on.
-pub enum Way {
-    /// To the kernel, and [`fds::Call::end`] hears of it.
-    Young(fds::Call),
-    /// By the endpoint.
-    Endpoint(Endpoint<'static>),
-    /// None of ours.
-    Libc,
-}
-
-/// A call on `fd` begins that moves bytes. Only an endpoint goes further than to the kernel.
-#[inline]
-#[must_use]
-pub fn begin(fd: c_int) -> Way {
-    if let Entry::Endpoint(slot) = fds::get(fd) {
-        return endpoint(fd, slot).map_or(Way::Libc, Way::Endpoint);
-    }
-    if let Some(attachment) = attachment()
-        && let Begun::Young(call) = fds::begin(fd, attachment.settings.after)
-    {
-        return Way::Young(call);
-    }
-    find(fd).map_or(Way::Libc, Way::Endpoint)
-}
-
-/// `connect` on `fd` was called: the connection gets its slot when it has been used a little, unless another number of this process may stand for it as well.
-pub fn connected(fd: c_int) {
-    if COPIED.load(Ordering::Relaxed) != 0 {
-        let _ = adopt(fd, true);
-    } else {
-        fds::replace(fd, fds::get(fd), Entry::Young(Young::new(true)));
-    }
-}
-
 /// The endpoint behind `fd`, if it is known to be one and its channel is active.
 #[inline]
 #[must_use]
@@ -187,7 +150,6 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     const LISTENING: u8 = 10;
     const CLOSED: u8 = 7;
     let attachment = attachment()?;
-    wait_for_calls(fd);
     let _change = fds::change();
     let before = fds::get(fd);
     match before {
@@ -212,10 +174,9 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
         slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
-        slot.set(flag::CONNECTED, connected || young.map_or_else(|| guess_connected(fd), Young::connected));
+        slot.set(flag::CONNECTED, connected || young.is_none() && guess_connected(fd));
         let mut least: c_int = 1;
         let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
-        slot.operations.store(young.map_or(0, Young::operations), Ordering::Relaxed);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
@@ -251,19 +212,6 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
         crate::service::attend(endpoint);
     }
     Some(endpoint)
-}
-
-/// Calls on `fd` from before it has a slot, in other threads, are counted nowhere else: waits until they have returned. Where one does not, the connection stays on TCP for good.
-fn wait_for_calls(fd: c_int) {
-    let end = sys::monotonic_ns() + MOMENT;
-    while let Entry::Young(young) = fds::get(fd)
-        && !young.is_quiet()
-    {
-        if sys::monotonic_ns() > end {
-            fds::replace(fd, Entry::Young(young), Entry::Plain);
-        }
-        sys::yield_now();
-    }
 }
 
 /// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed.

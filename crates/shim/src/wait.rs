@@ -302,7 +302,9 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
         now = sys::monotonic_ns();
         if now - before > AWAY {
             crowd(now);
-            return false;
+            let came = ready();
+            habit.learn(came);
+            return came;
         }
     }
     CROWDED_FOR.store(0, Ordering::Relaxed);

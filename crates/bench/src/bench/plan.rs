@@ -127,7 +127,7 @@ impl Cell {
                 [] => !pattern.is_app(),
                 list => list.contains(&pattern),
             };
-            if !asked && !(options.apps && pattern.is_app()) || (options.connect.is_some() && pattern.is_app()) {
+            if !(asked || options.apps && pattern.is_app()) || options.connect.is_some() && pattern.is_app() {
                 continue;
             }
             for x in pattern.values(options) {

@@ -2,7 +2,6 @@
 
 use super::Outcome;
 use crate::fds::{self, Entry};
-use crate::runtime::Way;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -28,16 +27,7 @@ const SHORT_PATIENCE: u64 = 10_000_000;
 /// The iovecs describe writable memory of the calling program.
 #[inline]
 pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
-    let endpoint = match runtime::begin(fd) {
-        Way::Endpoint(endpoint) => endpoint,
-        Way::Young(call) => {
-            // SAFETY: the caller's promise.
-            let n = unsafe { recv_kernel(fd, iov, flags) };
-            call.end(n > 0 && flags & libc::MSG_PEEK == 0);
-            return answer(n);
-        }
-        Way::Libc => return Outcome::Libc,
-    };
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
         if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
@@ -399,17 +389,7 @@ fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
 #[inline]
 pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     // Of urgent data its slot is to know.
-    let way = if flags & libc::MSG_OOB == 0 { runtime::begin(fd) } else { runtime::find(fd).map_or(Way::Libc, Way::Endpoint) };
-    let endpoint = match way {
-        Way::Endpoint(endpoint) => endpoint,
-        Way::Young(call) => {
-            // SAFETY: the caller's promise.
-            let n = unsafe { send_kernel(fd, iov, flags) };
-            call.end(n > 0);
-            return answer(n);
-        }
-        Way::Libc => return Outcome::Libc,
-    };
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
         if let Some(outcome) = send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) }) {
@@ -620,18 +600,13 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
         let piece = (count - done).min(PIECE);
         // SAFETY: the caller's promise; a cancellation point, as the program's own call.
         let call = || unsafe { next::sendfile(out, from, offset, piece) };
-        let sent = match runtime::begin(out) {
-            Way::Young(young) => {
-                let n = call();
-                young.end(n > 0);
-                answer(n)
-            }
-            Way::Endpoint(endpoint) => match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, call) } {
-                Some(outcome) => outcome,
-                // SAFETY: the caller's promise.
-                None => unsafe { sendfile_carried(endpoint, from, offset, count - done) },
-            },
-            Way::Libc => Outcome::Libc,
+        let Some(endpoint) = runtime::find(out) else {
+            return if done == 0 { Outcome::Libc } else { Outcome::Done(done as isize) };
+        };
+        let sent = match if is_active(endpoint) { None } else { send_before(endpoint, 0, call) } {
+            Some(outcome) => outcome,
+            // SAFETY: the caller's promise.
+            None => unsafe { sendfile_carried(endpoint, from, offset, count - done) },
         };
         match sent {
             Outcome::Done(n @ 0..) => {
@@ -644,6 +619,11 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
             _ => return Outcome::Done(done as isize),
         }
     }
+}
+
+/// Has it a channel that both ends agreed on? Before that every send is a step towards one, and a stream's may have to stop for it.
+fn is_active(endpoint: Endpoint<'_>) -> bool {
+    endpoint.slot().stage() == Stage::Active
 }
 
 /// # Safety
@@ -675,8 +655,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         let piece = [iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: got.unsigned_abs() }];
         // SAFETY: the piece was just filled.
         let sent = unsafe {
-            match if runtime::carried(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) }
-            {
+            match if is_active(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) } {
                 Some(outcome) => outcome,
                 None => send_carried(endpoint, &piece, 0),
             }

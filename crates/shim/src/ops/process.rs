@@ -148,7 +148,7 @@ pub fn fork_child() {
             shared.forked();
             fds::set(fd, Entry::Inherited(slot));
         } else if let Entry::Young(young) = entry {
-            fds::set(fd, Entry::Young(young.in_child()));
+            fds::set(fd, Entry::Young(young.heir()));
         }
     }
 }
@@ -306,12 +306,10 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     for &fd in fds {
         sets::lend(fd);
         // Not used here, and most likely not to be.
-        let unused = |young: fds::Young| (young.operations() == 0 && young.is_quiet()).then(|| young.passed());
-        if fds::change_young(fd, unused) {
+        if fds::change_young(fd, |young| Some(young.passed())) {
             continue;
         }
-        let young = || if matches!(fds::get(fd), Entry::Young(_)) { runtime::adopt(fd, false) } else { None };
-        if let Some(endpoint) = runtime::known(fd).or_else(young) {
+        if let Some(endpoint) = runtime::known(fd) {
             super::io::hand_over(fd);
             // A close here is not the last, though nobody says that he has it.
             endpoint.slot().set(flag::SPAWNED, true);

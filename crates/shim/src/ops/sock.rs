@@ -14,7 +14,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
     }
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
-        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::new(false))),
+        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::new())),
         Entry::Plain => fds::set(fd, Entry::Plain),
         _ => {}
     }
@@ -23,7 +23,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
 /// `connect` on `fd` returned 0 or failed with EINPROGRESS.
 pub fn connected(fd: c_int) {
     if matches!(runtime::classify(fd), Entry::Tcp | Entry::Listener) {
-        runtime::connected(fd);
+        let _ = runtime::adopt(fd, true);
     }
 }
 

@@ -242,7 +242,7 @@ fn tails(pattern: Pattern, x: usize, runs: &[Recorded], cells: &[Cells]) -> Opti
         ),
     };
     let y = Axis { label, scale: Scale::Log, write: time, marks: Vec::new() };
-    (!series.is_empty()).then(|| Picture { file, words, chart: Chart { title, x: across, y, series } })
+    (!series.is_empty()).then_some(Picture { file, words, chart: Chart { title, x: across, y, series } })
 }
 
 fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, points: Vec<Point>) -> Series {
