@@ -95,7 +95,7 @@ impl Young {
 
     /// A connection that was accepted now.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn accepted() -> Self {
         static SERIALS: AtomicU32 = AtomicU32::new(0);
         Self(SERIALS.fetch_add(1, Ordering::Relaxed) << Self::SERIAL)
     }

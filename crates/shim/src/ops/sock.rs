@@ -14,7 +14,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
     }
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
-        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::new())),
+        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::accepted())),
         Entry::Plain => fds::set(fd, Entry::Plain),
         _ => {}
     }
