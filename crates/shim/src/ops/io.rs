@@ -388,7 +388,6 @@ fn is_still(endpoint: Endpoint<'_>, cookie: u64) -> bool {
 /// The iovecs describe readable memory of the calling program.
 #[inline]
 pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
-    // Of urgent data its slot is to know.
     let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
     if endpoint.slot().stage() != Stage::Active {
         // SAFETY: the caller's promise.
