@@ -73,7 +73,7 @@ impl Scene {
     fn endpoint(&'static self, socket: &TcpStream, connected: bool) -> Option<Endpoint<'static>> {
         let fd = socket.as_raw_fd();
         let ledger = &self.attachment.ledger;
-        let (slot, _) = ledger.find_or_claim(kernel::cookie(fd).ok()?, self.attachment.me())?;
+        let (slot, _) = ledger.find_or_claim(kernel::cookie(fd).ok()?, self.attachment.me(), |_| {})?;
         slot.hold(self.attachment.me());
         slot.set(flag::CONNECTED, connected);
         Some(Endpoint::new(&self.attachment, self.attachment.ledger.index(slot), fd))

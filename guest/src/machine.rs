@@ -99,7 +99,7 @@ impl Guest {
         // The machine that it comes from has its sockets still.
         let here = |kind: &str| if incoming.is_some() { path(&format!("next.{kind}")) } else { path(kind) };
         let (initrd, console, errors) = (path("initrd"), path("console"), here("qemu"));
-        for socket in ["agent", "qmp"] {
+        for socket in ["agent", "qmp", "host-cpu"] {
             let _ = fs::remove_file(here(socket));
         }
         let serve = |kind: &str| format!("path={},server=on,wait=off", here(kind).display());
@@ -123,6 +123,8 @@ impl Guest {
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", here("qmp").display())]);
         command.args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,{}", serve("agent"))]);
         command.args(["-device", "virtserialport,chardev=agent,name=ginnel.agent"]);
+        command.args(["-chardev", &format!("socket,id=host-cpu,{}", serve("host-cpu"))]);
+        command.args(["-device", "virtserialport,chardev=host-cpu,name=ginnel.host-cpu"]);
         if let Some(netdev) = &spec.netdev {
             let last = spec.address.as_deref().and_then(|text| text.split('/').next()?.rsplit('.').next()?.parse::<u8>().ok());
             command.args(["-netdev", netdev, "-device"]);

@@ -8,6 +8,25 @@ use common::{Lab, PATIENCE};
 use ginnel_guest::machine;
 use std::time::Duration;
 
+/// Ended with its test.
+struct Told(std::process::Child);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has the host tell the second guest what it spends for both.
+fn tell_host_cpu(lab: &Lab) -> Told {
+    let daemon = lab.daemon.pid().expect("it runs");
+    let processes = lab.guests.iter().map(|guest| guest.pid()).chain([daemon]);
+    let mut command = std::process::Command::new(ginnel_guest::built("ginnel-bench").expect("built"));
+    command.arg("host").arg(lab.host_cpu_socket(1)).args(processes.map(|pid| pid.to_string()));
+    Told(command.spawn().expect("it starts"))
+}
+
 #[test]
 fn two_guests_are_measured_against_each_other() {
     let _alone = machine::alone();
@@ -22,7 +41,10 @@ fn two_guests_are_measured_against_each_other() {
         Some(_) => "--full --name guests --out run",
         None => "--pattern latency,stream,many,connect --sizes 64,64K --rounds 1 --seconds 0.5 --name guests --out run",
     };
-    let measured = two.run(&format!("ginnel bench --connect 10.77.0.1 {options}"), limit).expect("it ends");
+    let _host = tell_host_cpu(&lab);
+    let port = two.sh("cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) != ginnel.host-cpu ] || echo /dev/$p; done");
+    let measured =
+        two.run(&format!("ginnel bench --connect 10.77.0.1 --host-cpu {} {options}", port.trim()), limit).expect("it ends");
     let said = measured.good().expect("well");
     let samples = two.sh("cat run/samples.csv");
     if let Some(directory) = record {
@@ -41,6 +63,10 @@ fn two_guests_are_measured_against_each_other() {
     let of_ginnel = fields.iter().filter(|line| line[transport] == "ginnel" && line[1] == "latency");
     let carried: Vec<f64> = of_ginnel.filter_map(|line| line[share].parse().ok()).collect();
     assert!(carried.len() == 2 && carried.iter().all(|share| *share > 0.9), "{said}\n{samples}");
+    // Both machines, emulated or not, take at least what the two ends in them do; CPU time of a fraction of the sample's second is told in ticks of 10 ms.
+    let host = column("host_cpu");
+    let streams: Vec<f64> = fields.iter().filter(|line| line[1] == "stream").filter_map(|line| line[host].parse().ok()).collect();
+    assert!(streams.len() == 4 && streams.iter().all(|share| *share > 0.3), "{said}\n{samples}");
     assert!(two.sh("cat run/report.html").contains("Transports compared on guests"));
     lab.assert_healthy();
 }

@@ -1,4 +1,4 @@
-// SO_RCVLOWAT: readiness and blocking reads wait for so many bytes, or the end; MSG_DONTWAIT and the value set back do not.
+// SO_RCVLOWAT: readiness and blocking reads wait for so many bytes, or the end; MSG_DONTWAIT and the value set back do not. A listener hands it on, one that came over exec too.
 #include "check.h"
 
 static void peer(int fd) {
@@ -11,7 +11,29 @@ static void peer(int fd) {
     IS(shutdown(fd, SHUT_WR), 0);
 }
 
-int main(void) {
+static void of_a_listener(int listener, const char *whose) {
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    IS(getsockname(listener, (void *)&at, &len), 0);
+    int fd = connect_to(&at), end = accept_from(listener);
+    for (int i = 0; i < ROUNDS; i++) {
+        put_pattern(fd, 99, i);
+        IS(polled(end, POLLIN, i < 3 ? 20 : 0), 0);
+        put_pattern(fd, 1, i);
+        when_readable(end);
+        char text[200];
+        IS(recv(end, text, sizeof text, 0), 100);
+        put_pattern(end, 16, i), get_pattern(fd, 16, i);
+    }
+    close(fd), close(end);
+    say("as its listener says: %s", whose);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3) {
+        of_a_listener(atoi(argv[2]), "one that came over exec");
+        return 0;
+    }
     uint8_t text[300];
     int fd = with_peer(peer), low = 100, back = 0, set = epoll_create1(0), n;
     socklen_t len = sizeof back;
@@ -37,4 +59,12 @@ int main(void) {
     IS(recv(fd, text, 300, 0), 0);
     say("20 are enough at the end");
     peer_ends();
+    struct sockaddr_in at;
+    int listener = listen_on(&at);
+    IS(setsockopt(listener, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low), 0);
+    of_a_listener(listener, "one of this program");
+    char number[16];
+    snprintf(number, sizeof number, "%d", listener);
+    execl("/proc/self/exe", argv[0], "--again", number, NULL);
+    return 9;
 }

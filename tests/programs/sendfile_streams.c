@@ -1,4 +1,4 @@
-// A long stream of nothing but sendfile, to a reader that never answers: all of it arrives in order. Under the shim it moves into a ring.
+// A long stream of nothing but sendfile, behind a cork as web servers set it, to a reader that never answers: all of it arrives in order. Under the shim it moves into a ring.
 #include "check.h"
 #include <sys/sendfile.h>
 
@@ -23,8 +23,15 @@ int main(void) {
     int file = memfd_create("file", MFD_CLOEXEC), fd = with_peer_and(peer, false);
     for (uint64_t i = 0; i < FILE_LENGTH / 8; i++) words[i] = i;
     IS(write(file, words, FILE_LENGTH), FILE_LENGTH);
+    int cork = 1;
+    IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork), 0);
     for (int i = 0; i < TIMES; i++)
         for (off_t at = 0; at < FILE_LENGTH;) CHECK(sendfile(fd, file, &at, FILE_LENGTH - (size_t)at) > 0);
+    cork = 0;
+    IS(getsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, &(socklen_t){sizeof cork}), 0);
+    IS(cork, 1);
+    cork = 0;
+    IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork), 0);
     IS(shutdown(fd, SHUT_WR), 0);
     say("every byte in its place");
     peer_ends();

@@ -72,6 +72,7 @@ programs! {
     exec_fails
     exec_keeps
     exit_without_close
+    first_use_anywhere
     fork_fails
     foreign_children
     forks_beside_busy_sets
@@ -163,6 +164,7 @@ fn a_little_use_comes_first() {
         "disconnects",
         "duplicates_in_epoll",
         "exec_keeps",
+        "first_use_anywhere",
         "handlers_close",
         "numbers_reused",
         "oneshot_threads",

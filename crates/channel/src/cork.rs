@@ -29,6 +29,14 @@ impl Endpoint<'_> {
         (own != self.slot().has(flag::KERNEL_CORKED)).then_some(own)
     }
 
+    /// All that was written is to arrive, so that the other end can catch up: what a cork keeps in the kernel would lie there. The program goes on having its cork.
+    pub(crate) fn push_corked(self) {
+        if self.slot().has(flag::KERNEL_CORKED) {
+            self.slot().set(flag::KERNEL_CORKED, false);
+            let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &c_int::from(false));
+        }
+    }
+
     /// TCP carries again.
     pub(crate) fn settle_cork(self) {
         if let Some(on) = self.own_cork() {

@@ -180,7 +180,7 @@ pub fn forget(attachment: &Attachment, slot: &Slot, cookie: u64) {
         release_channel(attachment, slot);
     }
     slot.set_stage(Stage::Closed);
-    slot.free();
+    attachment.ledger.free(slot);
 }
 
 /// [`forget`] for a slot whose holders died, which this process has seized.
@@ -191,7 +191,7 @@ pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
         let _ = release_dead_side(attachment, head, slot.side());
     }
     slot.set_stage(Stage::Closed);
-    slot.free();
+    attachment.ledger.free(slot);
 }
 
 /// Lets go of this side of the slot's channel, and of one that was left before. Whoever is second frees it.

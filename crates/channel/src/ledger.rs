@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
 /// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
 pub const SLOTS: u32 = 32768;
@@ -30,6 +30,10 @@ pub const SLOTS: u32 = 32768;
 pub const PROCESSES: u32 = 4096;
 /// How far from its hashed place a slot may lie.
 const REACH: u32 = 64;
+/// The slots in three parts: a socket gets its place in the first, or where there is no room near its place there in the next. So few sockets at a time, though one follows another, use few slots
+/// again and again, which stay in the caches.
+const PARTS: [Part; 3] =
+    [Part { first: 0, count: 256 }, Part { first: 256, count: 3840 }, Part { first: 4096, count: SLOTS - 4096 }];
 
 const TAGS_AT: usize = 12288;
 const PROCESSES_AT: usize = TAGS_AT + SLOTS as usize * size_of::<AtomicU16>();
@@ -57,6 +61,8 @@ struct Header {
     detached: [AtomicU64; 32],
     /// Counts changes of [`Slot::registered`].
     registered: AtomicU32,
+    /// Into how many of [`PARTS`] sockets have come so far.
+    parts: AtomicU32,
     /// A bit for each slot that is in use, and for some that were: see [`Ledger::slots`].
     used: [AtomicU64; SLOTS as usize / 64],
     doubts: Doubts,
@@ -215,22 +221,18 @@ impl Ledger {
     fn not_free(&self) -> impl Iterator<Item = &Slot> {
         let marked = self.header().used.iter().zip((0..SLOTS).step_by(64)).flat_map(|(word, base)| {
             let bits = word.load(Ordering::SeqCst);
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| (word, base + bit))
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base + bit)
         });
-        marked.map(|(word, index)| {
-            let (slot, bit) = (self.slot(index), 1 << (index % 64));
-            let is_free = || slot.cookie.load(Ordering::SeqCst) == 0;
-            if is_free() && self.writable {
-                word.fetch_and(!bit, Ordering::SeqCst);
-                if !is_free() {
-                    word.fetch_or(bit, Ordering::SeqCst);
-                }
+        marked.map(|index| {
+            let slot = self.slot(index);
+            if self.writable {
+                self.unmark(slot, index);
             }
             slot
         })
     }
 
-    /// A slot was seized: after that, as [`Self::slots`] takes back the mark of one that it finds free. And before, as who seizes it may die.
+    /// A slot was seized: after that, as [`Self::unmark`] takes back the mark of one that it finds free. And before, as who seizes it may die.
     fn mark_used(&self, index: u32) {
         if let Some(word) = self.header().used.get(index as usize / 64) {
             word.fetch_or(1 << (index % 64), Ordering::SeqCst);
@@ -240,39 +242,70 @@ impl Ledger {
     /// Finds the slot of a socket.
     #[must_use]
     pub fn find(&self, cookie: u64) -> Option<&Slot> {
-        let (start, tag) = (hash(cookie), tag_of(cookie));
+        let tag = tag_of(cookie);
         // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's slot has seen the socket after that.
-        let tagged =
-            (0..REACH).map(|step| start.wrapping_add(step)).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
+        let parts = PARTS.iter().take(self.header().parts.load(Ordering::Acquire) as usize);
+        let places = parts.flat_map(|part| (0..REACH).map(|step| part.index(part.place(cookie) + step)));
+        let tagged = places.filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
         tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
-    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's ticket.
+    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's ticket. `fill` says of a new one what is known of the socket, before anybody finds it.
     #[must_use]
-    pub fn find_or_claim(&self, cookie: u64, me: u32) -> Option<(&Slot, bool)> {
+    pub fn find_or_claim(&self, cookie: u64, me: u32, fill: impl FnOnce(&Slot)) -> Option<(&Slot, bool)> {
         if let Some(slot) = self.find(cookie) {
             return Some((slot, false));
         }
-        let start = hash(cookie);
-        let stripe = self.header().stripes.get(start as usize % STRIPES)?;
+        let stripe = self.header().stripes.get(PARTS[0].place(cookie) as usize % STRIPES)?;
         let _held = stripe.lock_unless_interrupted(self, me).ok()?;
         if let Some(slot) = self.find(cookie) {
             return Some((slot, false));
         }
-        for step in 0..REACH {
-            let slot = self.slot(start.wrapping_add(step));
-            if slot.cookie.load(Ordering::Relaxed) != 0 {
-                continue;
-            }
-            self.mark_used(self.index(slot));
-            if slot.seize(0, me) {
-                self.mark_used(self.index(slot));
-                self.tag(self.index(slot)).store(tag_of(cookie), Ordering::Release);
-                slot.take(cookie, self.next_generation());
-                return Some((slot, true));
+        for (parts, part) in (1..).zip(&PARTS) {
+            for index in self.unmarked(part, part.place(cookie)) {
+                let slot = self.slot(index);
+                self.mark_used(index);
+                if slot.seize(0, me) {
+                    self.mark_used(index);
+                    self.header().parts.fetch_max(parts, Ordering::AcqRel);
+                    self.tag(index).store(tag_of(cookie), Ordering::Release);
+                    slot.clear(self.next_generation());
+                    fill(slot);
+                    slot.cookie.store(cookie, Ordering::Release);
+                    return Some((slot, true));
+                }
             }
         }
         None
+    }
+
+    /// Slots of a part, from its place `start` on, that are not marked as used: without a look at each.
+    fn unmarked(&self, part: &'static Part, start: u32) -> impl Iterator<Item = u32> {
+        let word = |place: u32| {
+            let word = self.header().used.get(part.index(place) as usize / 64);
+            u128::from(word.map_or(u64::MAX, |word| word.load(Ordering::Acquire)))
+        };
+        let bits = word(start) | word(start + 64) << 64;
+        let free = !((bits >> (start % 64)) as u64);
+        (0..REACH).filter(move |step| free >> step & 1 == 1).map(move |step| part.index(start + step))
+    }
+
+    /// Gives a slot back, which the caller has seized.
+    pub fn free(&self, slot: &Slot) {
+        slot.free();
+        self.unmark(slot, self.index(slot));
+    }
+
+    /// Takes the mark of a slot back that was found free.
+    fn unmark(&self, slot: &Slot, index: u32) {
+        let Some(word) = self.header().used.get(index as usize / 64) else { return };
+        let (bit, is_free) = (1 << (index % 64), || slot.cookie.load(Ordering::SeqCst) == 0);
+        if is_free() {
+            word.fetch_and(!bit, Ordering::SeqCst);
+            if !is_free() {
+                word.fetch_or(bit, Ordering::SeqCst);
+            }
+        }
     }
 
     /// Is it time to look for the dead again, at most every `pause` milliseconds by whichever process? Only one is told so.
@@ -338,17 +371,31 @@ impl Ledger {
     }
 }
 
-fn hash(cookie: u64) -> u32 {
-    // Cookies count up: spread them, but for neighbours, which are one program's mostly and share a page so.
-    let page = mixed(cookie / SLOTS_OF_PAGE) as u32 % (SLOTS / SLOTS_OF_PAGE as u32);
-    page * SLOTS_OF_PAGE as u32 + (cookie % SLOTS_OF_PAGE) as u32
+/// Slots that lie together; whole words of [`Header::used`].
+struct Part {
+    first: u32,
+    count: u32,
+}
+
+impl Part {
+    /// Where a socket's slot is looked for first.
+    const fn place(&self, cookie: u64) -> u32 {
+        // Cookies count up: spread them, but for neighbours, which are one program's mostly and share a page so.
+        let page = mixed(cookie / SLOTS_OF_PAGE) as u32 % (self.count / SLOTS_OF_PAGE as u32);
+        page * SLOTS_OF_PAGE as u32 + (cookie % SLOTS_OF_PAGE) as u32
+    }
+
+    /// The slot at a place, or as far beyond the end.
+    const fn index(&self, place: u32) -> u32 {
+        self.first + if place >= self.count { place - self.count } else { place }
+    }
 }
 
 fn tag_of(cookie: u64) -> u16 {
     (mixed(cookie) >> 8) as u16
 }
 
-fn mixed(number: u64) -> u64 {
+const fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
 }
 
@@ -372,21 +419,22 @@ mod tests {
 
     /// A cookie whose place begins at `start`.
     fn cookie_at(start: u32, from: u64) -> u64 {
-        (from..).find(|cookie| hash(*cookie) == start).expect("one of them")
+        (from..).find(|cookie| PARTS[0].place(*cookie) == start).expect("one of them")
     }
 
     #[test]
     fn slots_in_use_are_all_told_and_no_others() {
         let (ledger, path) = ledger();
-        let taken: Vec<u32> = (1..3000).map(|cookie| ledger.index(ledger.find_or_claim(cookie, 0).expect("room").0)).collect();
+        let taken: Vec<u32> =
+            (1..3000).map(|cookie| ledger.index(ledger.find_or_claim(cookie, 0, |_| {}).expect("room").0)).collect();
         let told = || ledger.slots().map(|slot| ledger.index(slot)).collect::<Vec<_>>();
         let mut expected = taken.clone();
         expected.sort_unstable();
         assert_eq!(told(), expected);
         for index in taken.iter().step_by(3) {
-            ledger.slot(*index).free();
+            ledger.free(ledger.slot(*index));
         }
-        let again = ledger.find_or_claim(1, 0).expect("room");
+        let again = ledger.find_or_claim(1, 0, |_| {}).expect("room");
         assert!(again.1, "it was freed");
         let mut expected: Vec<u32> = taken.iter().enumerate().filter(|(at, _)| at % 3 != 0).map(|(_, index)| *index).collect();
         expected.push(ledger.index(again.0));
@@ -397,13 +445,35 @@ mod tests {
     }
 
     #[test]
+    fn as_many_sockets_as_are_promised_have_room_and_are_found() {
+        let (ledger, path) = ledger();
+        let cookies = 1_000_000..1_020_000;
+        let claimed: Vec<u32> =
+            cookies.clone().map(|cookie| ledger.index(ledger.find_or_claim(cookie, 0, |_| {}).expect("room").0)).collect();
+        for (cookie, index) in cookies.zip(&claimed) {
+            assert_eq!(ledger.find(cookie).map(|slot| ledger.index(slot)), Some(*index));
+        }
+        let mut places = claimed.clone();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), claimed.len(), "each has one of its own");
+        // Once they are gone, the first ones serve again.
+        for index in claimed {
+            ledger.free(ledger.slot(index));
+        }
+        let again = ledger.find_or_claim(7, 0, |slot| slot.set(flag::SHARED, true)).expect("room").0;
+        assert!(ledger.index(again) < PARTS[0].count && again.has(flag::SHARED));
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    #[test]
     fn a_slot_that_a_dead_process_seized_is_found() {
         let (ledger, path) = ledger();
         let index = ledger.enter().expect("room");
         let me = ledger.process(index).ticket(index);
         // Of the same entry, one program before: the process is there, who seized is not.
         let before = me.wrapping_sub(1 << 16);
-        let [living, dead] = [1, 2].map(|cookie| ledger.find_or_claim(cookie, me).expect("room").0);
+        let [living, dead] = [1, 2].map(|cookie| ledger.find_or_claim(cookie, me, |_| {}).expect("room").0);
         assert!(living.seize(1, me) && dead.seize(2, before));
         assert!(ledger.slots().next().is_none() && ledger.find(2).is_none());
         let found: Vec<_> = ledger.abandoned().collect();
@@ -418,7 +488,7 @@ mod tests {
     fn sockets_whose_places_overlap_never_share_one() {
         let (ledger, path) = ledger();
         let occupied = cookie_at(100, 1);
-        let _ = ledger.find_or_claim(occupied, 0).expect("room");
+        let _ = ledger.find_or_claim(occupied, 0, |_| {}).expect("room");
         // Both come to the same free place, each under the lock of its own stripe.
         let racing = [cookie_at(100, occupied + 1), cookie_at(101, 1)];
         let barrier = &Barrier::new(2);
@@ -427,14 +497,14 @@ mod tests {
             let got = std::thread::scope(|scope| {
                 let claim = |cookie| {
                     barrier.wait();
-                    ledger.index(ledger.find_or_claim(cookie, 0).expect("room").0)
+                    ledger.index(ledger.find_or_claim(cookie, 0, |_| {}).expect("room").0)
                 };
                 let other = scope.spawn(move || claim(racing[1]));
                 [claim(racing[0]), other.join().expect("no panic")]
             });
             assert_ne!(got[0], got[1], "round {round}");
             for index in got {
-                ledger.slot(index).free();
+                ledger.free(ledger.slot(index));
             }
         }
         std::fs::remove_file(path).expect("remove");

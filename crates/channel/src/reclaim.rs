@@ -158,7 +158,7 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     if slot.segment.load(Relaxed) == attachment.segment.id() {
         finish::bury(attachment, slot);
     } else {
-        slot.free();
+        attachment.ledger.free(slot);
     }
 }
 

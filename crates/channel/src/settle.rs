@@ -376,6 +376,7 @@ impl<'a> Endpoint<'a> {
             self.compare(false);
         }
         let settled = || {
+            self.push_corked();
             self.compare(true);
             slot.stage() != Stage::Settling
         };

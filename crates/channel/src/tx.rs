@@ -334,7 +334,11 @@ impl<'a> Endpoint<'a> {
 
     /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up.
     fn await_reader(self) -> bool {
-        catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), || self.reader_is_here())
+        let is_here = || {
+            self.push_corked();
+            self.reader_is_here()
+        };
+        catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), is_here)
     }
 
     fn may_upgrade(self) -> bool {

@@ -37,7 +37,7 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
   GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it
                    [default: 30; in a segment shared with other machines 200]
-  GINNEL_AFTER     reads and writes of a connection before it may move [default: 3]
+  GINNEL_AFTER     reads and writes of a connection before it may move [default: 8]
   GINNEL_RING      first size of a ring, bytes [default: 32768]
   GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
   GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own

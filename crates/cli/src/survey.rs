@@ -501,7 +501,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let ledger = Ledger::open_or_create(&directory.path().join(LEDGER)).expect("a ledger");
         let me = ledger.enter().expect("room");
-        let (slot, _) = ledger.find_or_claim(77, me).expect("room");
+        let (slot, _) = ledger.find_or_claim(77, me, |_| {}).expect("room");
         let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets();
         slot.set_tuple(&ledger::Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
         slot.out_ring.store(5, Relaxed);

@@ -124,7 +124,7 @@ fn an_empty_or_missing_directory_is_an_empty_status() {
 fn processes_and_connections_are_shown() {
     let place = Place::new();
     let attachment = attach(place.directory(), "default");
-    let (slot, _) = attachment.ledger.find_or_claim(4711, attachment.me()).expect("room");
+    let (slot, _) = attachment.ledger.find_or_claim(4711, attachment.me(), |_| {}).expect("room");
     assert!(slot.hold(attachment.me()));
     let status = place.status();
     let me: Value = std::process::id().into();
@@ -135,7 +135,7 @@ fn processes_and_connections_are_shown() {
     assert_eq!((&connection["out_carrier"], &connection["reason"]), (&"tcp".into(), &"young".into()));
     assert_eq!(status["segments"][0]["members"][0]["alive"], true);
     slot.let_go(attachment.me());
-    slot.free();
+    attachment.ledger.free(slot);
 }
 
 /// Not a test of its own: attaches, takes memory and is killed.
@@ -144,7 +144,7 @@ fn processes_and_connections_are_shown() {
 fn victim() {
     let Some(directory) = std::env::var_os("VICTIM") else { return };
     let attachment = attach(directory.as_ref(), "default");
-    let (slot, _) = attachment.ledger.find_or_claim(1234, attachment.me()).expect("room");
+    let (slot, _) = attachment.ledger.find_or_claim(1234, attachment.me(), |_| {}).expect("room");
     assert!(slot.hold(attachment.me()));
     let _waiter = Waiter::new(&attachment).expect("a waiter");
     std::process::abort();

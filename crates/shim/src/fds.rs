@@ -137,11 +137,11 @@ impl Young {
     }
 }
 
-/// Changes what is known of `fd`, while it is [`Young`]. False where it is not, or `change` has nothing to say.
-pub fn change_young(fd: i32, change: impl Fn(Young) -> Option<Young>) -> bool {
+/// Changes what is known of `fd`, while it is [`Young`]. False where it is not.
+pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
     loop {
         let Entry::Young(young) = get(fd) else { return false };
-        let Some(new) = change(young) else { return false };
+        let new = change(young);
         if new == young || replace(fd, Entry::Young(young), Entry::Young(new)) {
             return true;
         }
@@ -309,7 +309,7 @@ pub fn unrefer(slot: u32, fd: i32) -> u32 {
         let other = if left == 0 {
             None
         } else {
-            all().find(|(other, entry)| *other != fd && matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == slot))
+            all().find(|(_, entry)| matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == slot))
         };
         known.store(other.map_or(0, |(other, _)| other.unsigned_abs() + 1), Ordering::Release);
     }

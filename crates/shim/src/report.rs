@@ -17,6 +17,9 @@ pub fn add(slot: &Slot) {
         [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];
     for ((total, counter), reported) in TOTALS.iter().zip(counters).zip(&slot.reported) {
         let now = counter.load(Relaxed);
+        if now == 0 {
+            continue;
+        }
         total.fetch_add(now.saturating_sub(reported.fetch_max(now, Relaxed)), Relaxed);
     }
 }

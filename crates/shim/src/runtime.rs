@@ -147,63 +147,88 @@ fn is_tcp(fd: c_int) -> bool {
 
 /// Finds or makes the slot of a connected TCP socket. `connected`: this process called connect on it.
 pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
-    const LISTENING: u8 = 10;
-    const CLOSED: u8 = 7;
     let attachment = attachment()?;
     let _change = fds::change();
+    loop {
+        match try_adopt(attachment, fd, connected) {
+            Adopted::Is(endpoint) => return Some(endpoint),
+            Adopted::Not => return None,
+            Adopted::Again(index) => forsake(attachment, index),
+        }
+    }
+}
+
+/// How [`adopt`] went.
+enum Adopted {
+    /// This is what the number stands for.
+    Is(Endpoint<'static>),
+    /// For nothing that is connected, or for what stays without a slot.
+    Not,
+    /// Another thread has used it first, closed it, or said more of it, while it was given this slot.
+    Again(u32),
+}
+
+fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Adopted {
+    const LISTENING: u8 = 10;
+    const CLOSED: u8 = 7;
     let before = fds::get(fd);
     match before {
-        Entry::Endpoint(slot) => return endpoint(fd, slot),
-        Entry::Plain => return None,
+        Entry::Endpoint(slot) | Entry::Inherited(slot) => return endpoint(fd, slot).map_or(Adopted::Not, Adopted::Is),
+        Entry::Plain | Entry::Own | Entry::Epoll(_) => return Adopted::Not,
         _ => {}
     }
     let young = if let Entry::Young(young) = before { Some(young) } else { None };
-    let Ok(state) = kernel::state(fd) else { return None };
-    if state == LISTENING || state == CLOSED {
-        fds::replace(fd, before, if state == LISTENING { Entry::Listener } else { Entry::Tcp });
-        return None;
+    if young.is_none() {
+        let Ok(state) = kernel::state(fd) else { return Adopted::Not };
+        if state == LISTENING || state == CLOSED {
+            fds::replace(fd, before, if state == LISTENING { Entry::Listener } else { Entry::Tcp });
+            return Adopted::Not;
+        }
     }
-    let cookie = kernel::cookie(fd).ok()?;
-    let Some((slot, new)) = take_up(attachment, cookie) else {
-        fds::replace(fd, before, Entry::Plain);
-        return None;
-    };
-    let index = attachment.ledger.index(slot);
-    if new {
-        crate::sets::fresh(index);
-        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
-        slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
+    let Ok(cookie) = kernel::cookie(fd) else { return Adopted::Not };
+    // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
+    let shared = |new: bool| young.is_some_and(Young::is_heir) || new && before == Entry::Tcp && !connected;
+    let describe = |slot: &Slot| {
+        crate::sets::fresh(attachment.ledger.index(slot));
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
         slot.set(flag::CONNECTED, connected || young.is_none() && guess_connected(fd));
-        let mut least: c_int = 1;
-        let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+        slot.set(flag::SPAWNED | flag::SHARED, shared(true));
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
-        } else if flags & libc::O_ASYNC != 0 || least > 1 || crate::ops::sock::is_unfit(fd) {
-            slot.make_plain(Reason::Option);
         }
-    }
-    if young.is_some_and(Young::is_heir) || new && before == Entry::Tcp && !connected {
-        // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
+    };
+    let Some((slot, new)) = take_up(attachment, cookie, describe) else {
+        fds::replace(fd, before, Entry::Plain);
+        return Adopted::Not;
+    };
+    let index = attachment.ledger.index(slot);
+    if shared(new) {
         slot.set(flag::SPAWNED | flag::SHARED, true);
     }
-    if !fds::replace(fd, before, Entry::Endpoint(index)) {
-        // Another thread was first, or the number was closed meanwhile.
-        return known(fd);
+    let Some(endpoint) = endpoint(fd, index) else { return Adopted::Not };
+    if young.is_some_and(Young::is_passed) && matches!(slot.stage(), Stage::Candidate | Stage::Published) {
+        // Nobody knows who has it too, and reads and writes it past the hooks.
+        finish::hold(endpoint, Reason::HandedOver);
     }
-    fds::refer(index, fd);
+    // One step for who closes the number, and for who lets go of the slot since it has no number here.
+    let is_it = crate::service::unless_serving(index, || {
+        let is_it = fds::replace(fd, before, Entry::Endpoint(index));
+        if is_it {
+            fds::refer(index, fd);
+            slot.hold(attachment.me());
+        }
+        is_it
+    });
+    if !is_it {
+        return Adopted::Again(index);
+    }
     crate::sets::adopted(fd, index);
     if COPIED.load(Ordering::Relaxed) != 0 {
         adopt_copies(cookie, index);
     }
-    let endpoint = endpoint(fd, index)?;
     if young.is_some_and(Young::is_corked) {
         endpoint.corked(true);
-    }
-    if new && young.is_some_and(Young::is_passed) {
-        // Nobody knows who has it too, and reads and writes it past the hooks.
-        finish::hold(endpoint, Reason::HandedOver);
     }
     if !new && attachment.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
         crate::membership::admit(endpoint);
@@ -211,17 +236,27 @@ pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     if !new {
         crate::service::attend(endpoint);
     }
-    Some(endpoint)
+    Adopted::Is(endpoint)
 }
 
-/// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed.
-fn take_up(attachment: &'static Attachment, cookie: u64) -> Option<(&'static Slot, bool)> {
+/// Lets go of a slot that was taken for a number which may have been closed meanwhile, where no number has it. (A thread that is giving it to one holds it again then.)
+#[cold]
+fn forsake(attachment: &Attachment, index: u32) {
+    crate::service::unless_serving(index, || {
+        if fds::count(index) == 0 {
+            attachment.ledger.slot(index).let_go(attachment.me());
+        }
+    });
+}
+
+/// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed, and described before anybody could find it.
+fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot)) -> Option<(&'static Slot, bool)> {
     let (me, ticket) = (attachment.me(), attachment.ticket());
     let end = sys::monotonic_ns() + PATIENCE;
     loop {
-        let (slot, new) = attachment.ledger.find_or_claim(cookie, ticket).or_else(|| {
+        let (slot, new) = attachment.ledger.find_or_claim(cookie, ticket, &describe).or_else(|| {
             reclaim::reclaim_now_and_then(attachment);
-            attachment.ledger.find_or_claim(cookie, ticket)
+            attachment.ledger.find_or_claim(cookie, ticket, &describe)
         })?;
         if slot.holder_count() > 4 {
             slot.purge(&attachment.ledger);
@@ -252,8 +287,17 @@ pub fn copying(fd: c_int) -> Entry {
 fn adopt_copies(cookie: u64, index: u32) {
     for (fd, entry) in fds::all() {
         let same = matches!(entry, Entry::Tcp | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
-        if same && fds::replace(fd, entry, Entry::Endpoint(index)) {
-            fds::refer(index, fd);
+        if !same {
+            continue;
+        }
+        let is_it = crate::service::unless_serving(index, || {
+            let is_it = fds::replace(fd, entry, Entry::Endpoint(index));
+            if is_it {
+                fds::refer(index, fd);
+            }
+            is_it
+        });
+        if is_it {
             crate::sets::adopted(fd, index);
         }
     }

@@ -98,7 +98,7 @@ pub struct Spin<T> {
 
 /// A number of this thread's, not 0.
 #[inline]
-fn me() -> usize {
+pub fn me() -> usize {
     // SAFETY: takes and touches nothing. (A thread-local variable of this library's might take memory when it is first asked for, in a signal handler perhaps.)
     unsafe { libc::__errno_location() }.addr()
 }
@@ -629,18 +629,26 @@ pub fn fresh(slot: u32) {
 
 /// `fd` became an endpoint: registrations that it had before are the endpoint's.
 pub fn adopted(fd: c_int, slot: u32) {
-    let places = places_of(fd);
-    for (index, registration) in &places {
-        let Some(set) = set_at(*index) else { continue };
-        set.inner.with(|inner| {
-            if let Some(entry) = inner.registrations.get_mut(*registration as usize).filter(|entry| entry.used && entry.fd == fd) {
-                entry.link(slot);
-            }
-        });
+    if link_all(fd, slot).is_none() {
+        service::catch_up(slot);
     }
+}
+
+/// Does that. `None`: not for all of them, for now (this thread's signal handler uses the socket for the first time, and interrupted the work on a set).
+fn link_all(fd: c_int, slot: u32) -> Option<()> {
+    let places = BY_FD.soon(|map| listed_of(map.as_ref(), fd))?;
     if places.len() > 1 {
         share(slot);
     }
+    for (index, registration) in places {
+        let Some(set) = set_at(index) else { continue };
+        set.inner.soon(|inner| {
+            if let Some(entry) = inner.registrations.get_mut(registration as usize).filter(|entry| entry.used && entry.fd == fd) {
+                entry.link(slot);
+            }
+        })?;
+    }
+    Some(())
 }
 
 fn share(slot: u32) {

@@ -75,7 +75,10 @@ type Port = Arc<Mutex<File>>;
 fn serve() -> ! {
     let name = loop {
         let ports = fs::read_dir("/dev").into_iter().flatten().flatten();
-        let found = ports.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("/vport"));
+        // The first port; another one of the machine is for its programs.
+        let is_first =
+            |path: &std::path::PathBuf| path.to_string_lossy().contains("/vport") && path.to_string_lossy().ends_with("p1");
+        let found = ports.map(|entry| entry.path()).find(is_first);
         if let Some(found) = found {
             break found;
         }

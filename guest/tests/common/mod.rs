@@ -91,6 +91,11 @@ impl Lab {
         }
     }
 
+    /// Where the host tells a machine, 0 being the first, what it spends.
+    pub fn host_cpu_socket(&self, which: usize) -> std::path::PathBuf {
+        self.directory.path().join(format!("{}.host-cpu", self.specs[which].name))
+    }
+
     /// Boots one machine more.
     pub fn boot_another(&mut self) {
         let spec = &self.specs[self.guests.len()];

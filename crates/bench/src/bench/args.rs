@@ -43,6 +43,15 @@ pub enum Command {
         #[arg(long, default_value = "0.0.0.0:7411", value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
     },
+    /// On the host of the guest that measures, tell it what the host's processes spend (its --host-cpu); until that machine ends
+    Host {
+        /// The socket at the other end of the machine's serial port: QEMU's -chardev socket,id=NAME,path=SOCKET,server=on,wait=off -device virtio-serial
+        /// -device virtserialport,chardev=NAME,name=ginnel.host-cpu
+        socket: PathBuf,
+        /// Processes that work for the guests: each QEMU, vhost threads, ginneld
+        #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        processes: Vec<u32>,
+    },
     /// One end of a workload
     #[command(hide = true)]
     Work {
@@ -89,6 +98,10 @@ pub struct Options {
     /// Measure to where `ginnel bench serve` listens; transports ginnel and tcp
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = far)]
     pub connect: Option<SocketAddr>,
+    /// In a guest: the serial port at whose other side `ginnel bench host` tells what the host spends, such as /dev/virtio-ports/ginnel.host-cpu
+    #[arg(long, value_name = "PORT", requires = "connect")]
+    #[serde(default)]
+    pub host_cpu: Option<PathBuf>,
 }
 
 /// The two processors of `--pin`, or none.

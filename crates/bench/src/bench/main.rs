@@ -6,6 +6,7 @@
 //! | [`conn`], [`work`] | the workloads: ordinary programs over an ordinary connection |
 //! | [`apps`] | real programs |
 //! | [`sample`], [`rounds`], [`serve`] | taking samples: one, all in turn, with the other end on another machine |
+//! | [`host`] | what the host spends below guests |
 //! | [`record`] | samples.csv and run.json |
 //! | [`cells`], [`page`] | medians and spreads; the report: tables, charts, one page |
 
@@ -15,6 +16,7 @@ mod apps;
 mod args;
 mod cells;
 mod conn;
+mod host;
 mod page;
 mod plan;
 mod record;
@@ -41,6 +43,7 @@ fn main() -> std::process::ExitCode {
         Some(Command::Work { task }) => serde_json::from_str::<work::Task>(&task).map_err(Into::into).and_then(|task| task.run()),
         Some(Command::Report { runs, out, fill }) => report(&runs, out, &fill),
         Some(Command::Serve { listen }) => with_cleanup(cleanup::leave, |scratch| serve::serve(listen, scratch)),
+        Some(Command::Host { socket, processes }) => host::answer(&socket, &processes),
         None => with_cleanup(
             || {
                 if STOP.swap(true, Relaxed) {

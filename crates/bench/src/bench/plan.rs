@@ -176,6 +176,7 @@ impl Cell {
             pause_us: if self.pattern == Pattern::Paused { 1000 } else { 0 },
             rate: if matches!(self.pattern, Pattern::Rate | Pattern::Memcached) { self.x } else { 0 },
             cpu,
+            host_cpu: None,
         }
     }
 

@@ -55,6 +55,9 @@ pub struct Sample {
     pub server_cpu: Option<f64>,
     /// The same of the client or sender.
     pub client_cpu: Option<f64>,
+    /// The same of the host's processes that work for the guests.
+    #[serde(default)]
+    pub host_cpu: Option<f64>,
     /// Share of the bytes that went through Ginnel's rings, 0 to 1.
     pub ring_share: Option<f64>,
     /// Wake-ups that Ginnel sent.
@@ -106,6 +109,7 @@ impl Sample {
         (self.count, self.bytes, self.seconds) = (of(receiver, "count"), of(receiver, "bytes"), of(receiver, "seconds"));
         let share = |values: &Values| Some(of(values, "cpu_s")? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?);
         (self.server_cpu, self.client_cpu) = (share(server), share(client));
+        self.host_cpu = of(client, "host_s").zip(of(client, "seconds")).map(|(spent, seconds)| spent / seconds);
         let rate = |values: &Values, key: &str| Some(of(values, key)? / of(values, "seconds").filter(|&seconds| seconds > 0.0)?);
         self.value = match self.pattern {
             Some(Pattern::Latency | Pattern::Paused) => self.p50_ns,
@@ -138,6 +142,7 @@ impl Sample {
             &mut self.max_ns,
             &mut self.server_cpu,
             &mut self.client_cpu,
+            &mut self.host_cpu,
             &mut self.ring_share,
             &mut self.seconds,
         ] {

@@ -3,9 +3,11 @@
 use crate::apps;
 use crate::args::{Pattern, Transport};
 use crate::conn::Address;
+use crate::host;
 use crate::plan::Cell;
 use crate::record::Sample;
 use crate::serve::Link;
+use crate::work::Task;
 use anyhow::{Context, Result, anyhow, bail};
 use ginnel_bench::child::{Process, TimedOut, Values};
 use ginnel_bench::cleanup;
@@ -32,6 +34,8 @@ pub struct Bench {
     pub cpus: Option<[usize; 2]>,
     /// Seconds of a sample.
     pub seconds: f64,
+    /// Where the host's CPU time is told.
+    pub host_cpu: Option<PathBuf>,
 }
 
 /// Share of the bytes that must have gone through rings for a sample to count as Ginnel's.
@@ -44,7 +48,7 @@ const MOST_FILES: u64 = 16_384;
 const VSOCK_LOCAL: u32 = 1;
 
 /// Starts one end: `ginnel-bench work TASK` behind what stands before it.
-pub fn start(name: &str, prefix: &[&str], task: &crate::work::Task, scratch: &Path, ring: Option<usize>) -> Result<Process> {
+pub fn start(name: &str, prefix: &[&str], task: &Task, scratch: &Path, ring: Option<usize>) -> Result<Process> {
     let program = std::env::current_exe()?;
     let mut command = match prefix {
         [] => Command::new(&program),
@@ -147,7 +151,7 @@ impl Bench {
                 }
                 Server::There(there) => there.address(),
             };
-            let task = cell.task(false, address.to_string(), self.seconds, cpu(false));
+            let task = Task { host_cpu: self.host_cpu.clone(), ..cell.task(false, address.to_string(), self.seconds, cpu(false)) };
             let name = format!("client-{pair}");
             let client = start(&name, &self.prefix(cell.transport, false)?, &task, &self.scratch, cell.ring())?;
             running.push((server, client));
@@ -268,6 +272,9 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
         }
         None => None,
     };
+    if let Some(port) = &options.host_cpu {
+        host::ask(port).context("asking for the host's CPU time")?;
+    }
     let ginnel = match any(Transport::is_ginnel) {
         true => Ginnel::beside().and_then(|mut ginnel| {
             if options.connect.is_none() {
@@ -298,5 +305,6 @@ pub fn prepare(cells: &[Cell], options: &crate::args::Options, scratch: &Path) -
         memory,
         cpus,
         seconds: options.seconds.unwrap_or(if options.full { 0.5 } else { 0.15 }),
+        host_cpu: options.host_cpu.clone(),
     })
 }

@@ -109,6 +109,7 @@ fn answer(stream: &mut TcpStream, ginnel: &Result<Ginnel>, scratch: &Path) -> Re
     let request: Request = serde_json::from_str(&text).context("a request of another version?")?;
     ensure!(request.version == env!("CARGO_PKG_VERSION"), "version {} there, {} here", request.version, env!("CARGO_PKG_VERSION"));
     ensure!(request.task.server && request.task.address == "tcp:0.0.0.0:0", "only servers on any port are started");
+    ensure!(request.task.host_cpu.is_none(), "a server asks no host");
     ensure!((1..=64 << 20).contains(&request.task.size) && (1..=10_000).contains(&request.task.connections), "out of bounds");
     ensure!([request.task.seconds, request.task.warm_up].iter().all(|seconds| (0.0..=60.0).contains(seconds)), "out of bounds");
     let prefix = match (request.ginnel, ginnel) {

@@ -14,12 +14,14 @@ pub use records::RECORD;
 
 use crate::args::Pattern;
 use crate::conn::{Address, Listener};
+use crate::host;
 use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What one end is to do.
@@ -45,6 +47,9 @@ pub struct Task {
     pub rate: usize,
     /// Processor to stay on.
     pub cpu: Option<usize>,
+    /// Port at which the host tells what it spends.
+    #[serde(default)]
+    pub host_cpu: Option<PathBuf>,
 }
 
 impl Task {
@@ -52,6 +57,9 @@ impl Task {
     pub fn run(&self) -> Result<()> {
         if let Some(cpu) = self.cpu {
             stay_on(cpu)?;
+        }
+        if let Some(port) = &self.host_cpu {
+            host::ask_at(port);
         }
         // 10,000 connections need as many descriptors.
         let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -113,7 +121,11 @@ impl Measured {
     /// Bytes or exchanges over a time, and the CPU time that went into them.
     fn amount(self, bytes: u64, count: u64, phase: &Phase) -> Self {
         let done = self.with("bytes", bytes as f64).with("count", count as f64);
-        done.with("seconds", phase.seconds()).with("cpu_s", phase.cpu())
+        let done = done.with("seconds", phase.seconds()).with("cpu_s", phase.cpu());
+        match phase.host() {
+            Some(spent) => done.with("host_s", spent),
+            None => done,
+        }
     }
 
     /// The shape of a distribution of nanoseconds, each divided by `by`.
@@ -149,20 +161,29 @@ fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).context("a histogram")
 }
 
-/// The measured part of a task: its time, and this process's CPU time in it.
+/// The measured part of a task: its time, and this process's CPU time in it, and what the host spent meanwhile where that is told.
 struct Phase {
+    host_began: Option<f64>,
     began: Instant,
     cpu_began: f64,
     ended: Option<(f64, f64)>,
+    host_ended: Option<f64>,
 }
 
 impl Phase {
     fn begin() -> Self {
-        Self { began: Instant::now(), cpu_began: cpu_seconds(), ended: None }
+        // The host first: asking takes a while.
+        let host_began = host::seconds();
+        Self { host_began, began: Instant::now(), cpu_began: cpu_seconds(), ended: None, host_ended: None }
     }
 
     fn end(&mut self) {
         self.ended = Some((self.began.elapsed().as_secs_f64(), cpu_seconds() - self.cpu_began));
+        self.host_ended = self.host_began.and_then(|_| host::seconds());
+    }
+
+    fn host(&self) -> Option<f64> {
+        Some(self.host_ended? - self.host_began?)
     }
 
     fn seconds(&self) -> f64 {

@@ -421,18 +421,17 @@ impl Slot {
     }
 
     /// Gives a slot that was seized to a socket, with everything in it cleared.
-    pub(super) fn take(&self, cookie: u64, generation: u64) {
+    pub(super) fn clear(&self, generation: u64) {
         let words = std::ptr::from_ref(self).cast::<AtomicU64>();
         for word in 1..size_of::<Self>() / 8 {
             // SAFETY: the slot is made of atomics only, 1024 bytes, aligned.
             unsafe { &*words.add(word) }.store(0, Ordering::Relaxed);
         }
         self.generation.store(generation, Ordering::Relaxed);
-        self.cookie.store(cookie, Ordering::Release);
     }
 
-    /// Gives the slot back.
-    pub fn free(&self) {
+    /// Gives the slot back: see [`super::Ledger::free`].
+    pub(super) fn free(&self) {
         self.generation.store(0, Ordering::Relaxed);
         self.dead_since.store(0, Ordering::Relaxed);
         self.cookie.store(0, Ordering::Release);

@@ -3,6 +3,7 @@ use super::Outcome;
 use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
 use crate::{next, service, sets, wait};
+use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
@@ -98,9 +99,12 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             }
             Outcome::Libc
         }
-        Entry::Tcp | Entry::Listener | Entry::Young(_) => {
+        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
+            if !fds::replace(fd, entry, Entry::Unknown) {
+                // Another thread has just used it for the first time.
+                return close(fd);
+            }
             sets::closing(fd, None);
-            fds::set(fd, Entry::Unknown);
             Outcome::Libc
         }
         Entry::Epoll(set) => {
@@ -209,9 +213,11 @@ pub fn replacing(new: c_int) {
             sets::closed(new, set);
             fds::set(new, Entry::Unknown);
         }
-        Entry::Tcp | Entry::Listener | Entry::Young(_) => {
+        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
+            if !fds::replace(new, entry, Entry::Unknown) {
+                return replacing(new);
+            }
             sets::closing(new, None);
-            fds::set(new, Entry::Unknown);
         }
         Entry::Own | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
     }
@@ -250,8 +256,13 @@ pub fn hide(fd: c_int) -> Outcome<c_int> {
     if fds::get(fd) == Entry::Own { Outcome::Failed(libc::EBADF) } else { Outcome::Libc }
 }
 
+/// How often flags of a description have changed.
+pub static FLAGS_CHANGED: AtomicU32 = AtomicU32::new(0);
+
 /// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now? `asynchronous`: O_ASYNC is set.
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
+    // Before the look, and before what is remembered: see `sock::is_fit`.
+    FLAGS_CHANGED.fetch_add(1, Ordering::SeqCst);
     if let Some(endpoint) = runtime::known(fd) {
         endpoint.slot().set(flag::NONBLOCKING, nonblocking);
         if asynchronous {

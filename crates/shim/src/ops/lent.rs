@@ -4,7 +4,7 @@
 //! The child itself must not: what it opens or closes on the way would be in its own table, and remembered in the memory of both. So the parent's service thread
 //! does it, by the parent's descriptors, while the child waits.
 use super::process::{Program, surviving};
-use crate::fds::{self, Entry};
+use crate::fds::{self, Entry, Young};
 use crate::{runtime, service};
 use ginnel_channel::kernel;
 use ginnel_channel::ledger::flag;
@@ -24,7 +24,7 @@ pub fn kept(fd: c_int) {
             }
             // Not used yet: the parent is to leave it on TCP.
             Entry::Young(_) if known == fd => {
-                fds::change_young(fd, |young| Some(young.heir()));
+                fds::change_young(fd, Young::passed);
             }
             _ => {}
         }

@@ -1,5 +1,5 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
-use crate::fds::{self, Entry};
+use crate::fds::{self, Entry, Young};
 use crate::{membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
@@ -90,7 +90,7 @@ pub fn fork_prepare() {
     let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
         if matches!(entry, Entry::Young(_)) {
-            fds::change_young(fd, |young| Some(young.heir()));
+            fds::change_young(fd, Young::heir);
         }
     }
     // The parent may close a socket before the child has said that it holds it.
@@ -268,7 +268,7 @@ fn mark_inherited() {
     sets::lend_inherited();
     for (fd, entry) in surviving() {
         if matches!(entry, Entry::Young(_)) {
-            fds::change_young(fd, |young| Some(young.heir()));
+            fds::change_young(fd, Young::heir);
         } else if let Some(endpoint) = runtime::known(fd) {
             endpoint.slot().set(flag::SPAWNED | flag::SHARED, true);
         }
@@ -306,7 +306,7 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     for &fd in fds {
         sets::lend(fd);
         // Not used here, and most likely not to be.
-        if fds::change_young(fd, |young| Some(young.passed())) {
+        if fds::change_young(fd, Young::passed) {
             continue;
         }
         if let Some(endpoint) = runtime::known(fd) {
@@ -386,14 +386,16 @@ pub fn confined() {
 /// Everything that this process carries goes back to TCP, and stays there.
 fn hand_over_all(reason: Reason) {
     for (fd, entry) in fds::all() {
-        if matches!(entry, Entry::Endpoint(_) | Entry::Inherited(_))
-            && let Some(endpoint) = runtime::known(fd)
-        {
-            if endpoint.slot().stage() == Stage::Active {
-                super::io::hand_over_for(fd, reason);
-            } else {
-                finish::hold(endpoint, reason);
-            }
+        let endpoint = match entry {
+            Entry::Endpoint(_) | Entry::Inherited(_) => runtime::known(fd),
+            // Another process may come to carry it, and would not know of what is done here.
+            Entry::Young(young) if young.is_heir() => runtime::find(fd),
+            _ => None,
+        };
+        match endpoint {
+            Some(endpoint) if endpoint.slot().stage() == Stage::Active => super::io::hand_over_for(fd, reason),
+            Some(endpoint) => finish::hold(endpoint, reason),
+            None => {}
         }
     }
     // No registration is of a carried connection any more: from here on every change is told at once.

@@ -1,10 +1,13 @@
 //! The life of a connection: connect, accept, shutdown, options.
 use super::Outcome;
+use super::fd::FLAGS_CHANGED;
 use crate::fds::{self, Entry, Young};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::ledger::{Reason, Stage, flag};
+use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{kernel, path};
+use ginnel_region::sys;
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
@@ -40,7 +43,11 @@ pub fn disconnecting(fd: c_int) {
                 runtime::ended(&ended);
             }
         }
-        Entry::Tcp | Entry::Listener | Entry::Young(_) | Entry::Plain => fds::set(fd, Entry::Unknown),
+        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_) | Entry::Plain) => {
+            if !fds::replace(fd, entry, Entry::Unknown) {
+                disconnecting(fd);
+            }
+        }
         Entry::Epoll(_) | Entry::Own | Entry::Unknown => {}
     }
 }
@@ -93,8 +100,27 @@ const UNFIT: [(c_int, c_int); 12] = [
 /// Whether the program ever set one of them: connections that come after ask for all.
 static UNFIT_SET: AtomicBool = AtomicBool::new(false);
 
+/// Before a connection is shown to the other end for the first time: what its program wants of the socket is asked of the kernel, and whether a ring can do it. (Until then the kernel does
+/// everything; and most connections never come so far.)
+pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
+    let (slot, fd) = (endpoint.slot(), endpoint.fd());
+    if slot.nonce.load(Ordering::Relaxed) != 0 {
+        // It was shown before, and changes have been noticed since.
+        return true;
+    }
+    let flags = loop {
+        let changes = FLAGS_CHANGED.load(Ordering::SeqCst);
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0) as c_int;
+        slot.set(flag::NONBLOCKING, flags & libc::O_NONBLOCK != 0);
+        if FLAGS_CHANGED.load(Ordering::SeqCst) == changes {
+            break flags;
+        }
+    };
+    flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !is_unfit(fd)
+}
+
 /// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
-pub fn is_unfit(fd: c_int) -> bool {
+fn is_unfit(fd: c_int) -> bool {
     UNFIT_SET.load(Ordering::Relaxed)
         && UNFIT.iter().any(|&(level, name)| {
             // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
@@ -103,6 +129,13 @@ pub fn is_unfit(fd: c_int) -> bool {
                 && kernel::getsockopt(fd, level, name, &mut value).is_ok()
                 && value >= c_int::from(name != libc::SO_PEEK_OFF)
         })
+}
+
+/// Does the kernel hide a token from who waits for a byte, since he is to wait for more (SO_RCVLOWAT)?
+fn waits_for_more(fd: c_int) -> bool {
+    let mut least: c_int = 1;
+    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
+    least > 1
 }
 
 /// Does it matter here that the option is set? Most that programs set do not.
@@ -194,7 +227,7 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if is_cork(level, name) {
         // SAFETY: the caller's promise.
         if let Some(value) = unsafe { number(value, len) }
-            && !fds::change_young(fd, |young| Some(young.corked(value != 0)))
+            && !fds::change_young(fd, |young| young.corked(value != 0))
             && let Some(endpoint) = runtime::find(fd)
         {
             endpoint.corked(value != 0);
@@ -209,13 +242,8 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     {
         endpoint.slot().rx.limits.fetch_add(1, Ordering::SeqCst);
     }
-    if level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT && runtime::known(fd).is_some() {
-        let mut least: c_int = 1;
-        let _ = kernel::getsockopt(fd, level, name, &mut least);
-        if least > 1 {
-            // The kernel hides a token from who waits for more than one byte.
-            super::io::hand_over_for(fd, Reason::Option);
-        }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) && waits_for_more(fd) && runtime::find(fd).is_some() {
+        super::io::hand_over_for(fd, Reason::Option);
     }
 }
 

@@ -197,7 +197,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
                 places.push((index, place));
                 places.len()
             });
-            if let Some(slot) = slot {
+            if let Some(slot) = slot.or_else(|| used_meanwhile(set, fd, place)) {
                 let before = local_of(slot);
                 let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
                 local_bits(slot, local::REGISTERED | writes, 0);
@@ -208,4 +208,16 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             Outcome::Done(0)
         }
     }
+}
+
+/// The slot of `fd` where another thread used the socket for the first time while it was being registered, and found no registration yet.
+fn used_meanwhile(set: &Set, fd: c_int, place: u32) -> Option<u32> {
+    let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::get(fd) else { return None };
+    set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(place as usize).filter(|entry| entry.used && entry.fd == fd)?;
+        let before = entry.slot.replace(slot);
+        make_hot(inner, place);
+        stir(set, inner);
+        (before != Some(slot)).then_some(slot)
+    })
 }

@@ -1,7 +1,8 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
 use super::{
-    BY_FD, Inner, Places, Registration, SETS, Set, kernel_control, listed_of, local, local_of, make_hot, set_at, shared, wait,
+    BY_FD, Inner, Places, Registration, SETS, Set, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at, shared,
+    wait,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -132,7 +133,12 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
 /// By the service thread, for a signal handler: what its sends and receives mean for the sets. False: it is to be done once more.
 pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.index();
-    mask_until_room(endpoint, slot).is_some() && heat(endpoint, slot).is_some()
+    let is_linked = if fds::count(slot) == 1 {
+        link_all(endpoint.fd(), slot).is_some()
+    } else {
+        fds::all().all(|(fd, entry)| entry != Entry::Endpoint(slot) || link_all(fd, slot).is_some())
+    };
+    is_linked && mask_until_room(endpoint, slot).is_some() && heat(endpoint, slot).is_some()
 }
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.

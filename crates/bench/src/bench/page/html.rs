@@ -91,8 +91,8 @@ fn how(runs: &[Recorded], recorded: &Recorded) -> String {
     };
     let cpu = match run.options.connect {
         Some(_) => {
-            "of the processes of the two ends, each told by its own kernel. What lies below two guests (QEMU, vhost, ginneld, the host's bridge) takes processor time \
-                    too, which is not seen from inside them: not measured"
+            "of the processes of the two ends, each told by its own kernel. What lies below two guests (QEMU, vhost, ginneld) takes processor time too, the guests' own in it: it \
+                    is named where `ginnel bench host` told it (--host-cpu)"
         }
         None => {
             "of the processes of the two ends, with the kernel's work that is done in their name. What the kernel does in the name of others, or of nobody, is not in it, nor is \

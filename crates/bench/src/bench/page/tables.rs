@@ -322,14 +322,19 @@ fn costs(cells: &Cells) -> Option<Grid> {
                 };
                 let written = |value| if pattern == Pattern::Rate { percent(value) } else { time(1e9 * value) };
                 let ends = [end(|sample| sample.server_cpu), end(|sample| sample.client_cpu)];
-                ends.into_iter().flatten().map(written).collect::<Vec<_>>().join(" + ")
+                let host = end(|sample| sample.host_cpu).map_or_else(String::new, |value| format!("; host {}", written(value)));
+                ends.into_iter().flatten().map(written).collect::<Vec<_>>().join(" + ") + &host
             };
             let what = if pattern == Pattern::Rate { "at a rate of" } else { "a GiB in writes of" };
             rows.push([vec![format!("{what} {}", axis(pattern, x))], transports.iter().map(cell).collect()].concat());
         }
     }
     let head = std::iter::once(String::new()).chain(transports.iter().map(|&transport| words(transport).into())).collect();
-    (!rows.is_empty()).then(|| Grid { title: "CPU time: receiver or server + sender or client".into(), head, rows })
+    (!rows.is_empty()).then(|| Grid {
+        title: "CPU time: receiver or server + sender or client; between guests, what the host spent".into(),
+        head,
+        rows,
+    })
 }
 
 /// Another run against the first.

@@ -312,6 +312,7 @@ mod tests {
             pause_us: 0,
             rate: 1000,
             cpu: None,
+            host_cpu: None,
         };
         let values = ginnel_bench::child::parse(ask(&task, &address).unwrap().line());
         assert_eq!(values["count"], 500.0);
