@@ -1,6 +1,6 @@
 //! `ginnel bench` between two guests: Ginnel and virtio-net side by side, the report taken out of the guest that measured.
 //!
-//! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
+//! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes half an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
 
 mod common;
 
@@ -38,7 +38,7 @@ fn two_guests_are_measured_against_each_other() {
     let _serving = one.start("exec ginnel bench serve", limit).expect("started");
     two.sh("for i in $(seq 100); do nc -w 1 10.77.0.1 7411 </dev/null && exit 0; sleep 0.1; done; exit 1");
     let options = match record {
-        Some(_) => "--full --name guests --out run",
+        Some(_) => "--full --rounds 5 --name guests --out run",
         None => "--pattern latency,stream,many,connect --sizes 64,64K --rounds 1 --seconds 0.5 --name guests --out run",
     };
     let _host = tell_host_cpu(&lab);
