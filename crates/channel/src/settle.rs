@@ -381,9 +381,13 @@ impl<'a> Endpoint<'a> {
             slot.stage() != Stage::Settling
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
-        if patient && slot.stage() == Stage::Settling && catchup::stop(slot, || kernel::unacknowledged(self.fd()), settled) {
-            // All has arrived: the reader has little left to read before the ring can be taken up.
-            catchup::soon(slot);
+        if patient && slot.stage() == Stage::Settling {
+            if catchup::stop(slot, || kernel::unacknowledged(self.fd()), settled) {
+                // All has arrived: the reader has little left to read before the ring can be taken up.
+                catchup::soon(slot);
+            } else {
+                self.settle_cork();
+            }
         }
         if slot.stage() == Stage::Settling && stands_still(self.channel(), slot.side()) {
             // It goes on.

@@ -338,7 +338,11 @@ impl<'a> Endpoint<'a> {
             self.push_corked();
             self.reader_is_here()
         };
-        catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), is_here)
+        let stopped = catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), is_here);
+        if !stopped {
+            self.settle_cork();
+        }
+        stopped
     }
 
     fn may_upgrade(self) -> bool {
@@ -366,6 +370,8 @@ impl<'a> Endpoint<'a> {
             self.break_off(Reason::Bypassed);
             return Ok(());
         }
+        // Tokens go over TCP, and at once.
+        self.push_corked();
         let direction = self.outgoing();
         // Hold and upgrade meet in one word: one of the two sees the other.
         if direction.gate().compare_exchange(0, GATE_TAKEN, SeqCst, Relaxed).is_err() {

@@ -2,7 +2,7 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
@@ -295,6 +295,39 @@ pub fn refer(slot: u32, fd: i32) {
     // After the count: whoever takes the bit away looks at that once more.
     mark_used(slot, true);
     entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
+}
+
+/// By which thread ([`crate::sets::me`]) the numbers of a slot are being counted; 0 by none.
+static COUNTING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// Runs a few steps on how many numbers stand for `slot`, and whether this process holds it: one thread's at a time. They take no lock and make no call, so that nobody is in there for long:
+/// whoever is, was left there by `siglongjmp`, and is waited for no longer than a moment.
+pub fn counting<T>(slot: u32, steps: impl FnOnce() -> T) -> T {
+    const PATIENCE: u64 = 1_000_000_000;
+    let (counting, me) = (COUNTING.get(slot as usize % COUNTING.len()), crate::sets::me());
+    let is_taken = |counting: &AtomicUsize| counting.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err();
+    if counting.is_some_and(|counting| counting.load(Ordering::Relaxed) == me) {
+        // A signal handler that interrupted this very thread in here goes through.
+        return steps();
+    }
+    let (mut taken, mut end) = (counting.is_some_and(is_taken), None);
+    while taken && end.is_none_or(|end| sys::monotonic_ns() < end) {
+        end = end.or_else(|| Some(sys::monotonic_ns() + PATIENCE));
+        sys::yield_now();
+        taken = counting.is_some_and(is_taken);
+    }
+    let result = steps();
+    if let Some(counting) = counting {
+        let _ = counting.compare_exchange(me, 0, Ordering::Release, Ordering::Relaxed);
+    }
+    result
+}
+
+/// In a fork child: the threads that were counting are not there.
+pub fn forget_parent() {
+    for counting in &COUNTING {
+        counting.store(0, Ordering::Relaxed);
+    }
 }
 
 /// `fd` no longer stands for `slot`. Returns how many descriptors are left.

@@ -211,24 +211,17 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         // Nobody knows who has it too, and reads and writes it past the hooks.
         finish::hold(endpoint, Reason::HandedOver);
     }
-    // One step for who closes the number, and for who lets go of the slot since it has no number here.
-    let is_it = crate::service::unless_serving(index, || {
-        let is_it = fds::replace(fd, before, Entry::Endpoint(index));
-        if is_it {
-            fds::refer(index, fd);
-            slot.hold(attachment.me());
-        }
-        is_it
-    });
-    if !is_it {
+    if let Some(young) = young
+        && slot.stage() == Stage::Candidate
+    {
+        endpoint.corked(young.is_corked());
+    }
+    if !becomes(attachment, fd, before, (index, cookie)) {
         return Adopted::Again(index);
     }
     crate::sets::adopted(fd, index);
     if COPIED.load(Ordering::Relaxed) != 0 {
-        adopt_copies(cookie, index);
-    }
-    if young.is_some_and(Young::is_corked) {
-        endpoint.corked(true);
+        adopt_copies(attachment, cookie, index);
     }
     if !new && attachment.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
         crate::membership::admit(endpoint);
@@ -239,10 +232,25 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     Adopted::Is(endpoint)
 }
 
+/// `fd` stands for this slot, of the socket with this cookie, from here on; false where it has come to stand for something else, or where another thread has let go of the slot meanwhile, for the
+/// last number that it knew of. One step for all of them.
+fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (u32, u64)) -> bool {
+    fds::counting(index, || {
+        // First: a signal handler that closes the number finds it counted.
+        fds::refer(index, fd);
+        let held = attachment.ledger.slot(index).take_up(attachment.me(), cookie) == Some(true);
+        let is_it = held && fds::replace(fd, before, Entry::Endpoint(index));
+        if !is_it {
+            fds::unrefer(index, fd);
+        }
+        is_it
+    })
+}
+
 /// Lets go of a slot that was taken for a number which may have been closed meanwhile, where no number has it. (A thread that is giving it to one holds it again then.)
 #[cold]
 fn forsake(attachment: &Attachment, index: u32) {
-    crate::service::unless_serving(index, || {
+    fds::counting(index, || {
         if fds::count(index) == 0 {
             attachment.ledger.slot(index).let_go(attachment.me());
         }
@@ -284,20 +292,10 @@ pub fn copying(fd: c_int) -> Entry {
 }
 
 /// The other descriptors of a socket that has just got its slot, `index`.
-fn adopt_copies(cookie: u64, index: u32) {
+fn adopt_copies(attachment: &Attachment, cookie: u64, index: u32) {
     for (fd, entry) in fds::all() {
         let same = matches!(entry, Entry::Tcp | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
-        if !same {
-            continue;
-        }
-        let is_it = crate::service::unless_serving(index, || {
-            let is_it = fds::replace(fd, entry, Entry::Endpoint(index));
-            if is_it {
-                fds::refer(index, fd);
-            }
-            is_it
-        });
-        if is_it {
+        if same && becomes(attachment, fd, entry, (index, cookie)) {
             crate::sets::adopted(fd, index);
         }
     }
@@ -341,12 +339,17 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
     let endpoint = endpoint(fd, index)?;
     // While this process holds it.
     let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
-    let left = crate::service::unless_serving(index, || fds::unrefer(index, fd));
-    if left > 0 {
+    let part = || {
+        let left = fds::unrefer(index, fd);
+        if left == 0 {
+            crate::report::add(endpoint.slot());
+            endpoint.slot().let_go(endpoint.me());
+        }
+        left
+    };
+    if crate::service::unless_serving(index, || fds::counting(index, part)) > 0 {
         return None;
     }
-    crate::report::add(endpoint.slot());
-    endpoint.slot().let_go(endpoint.me());
     if others_live(endpoint) || endpoint.slot().forking.load(Ordering::SeqCst) != 0 {
         endpoint.leave_options();
         return None;

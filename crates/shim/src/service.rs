@@ -37,8 +37,8 @@ static PASSED_ON: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0
 static BEHIND: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
 /// One of [`BEHIND`] is set.
 static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
-/// Held while the thread uses a descriptor of a slot, so that it is not closed under it: by whom ([`crate::sets::me`]), 0 by nobody.
-static GUARDS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+/// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
+static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 
 /// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.
 static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];
@@ -118,14 +118,9 @@ fn rest() {
 
 /// Runs `work` while the thread is not using a descriptor of `slot`.
 pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
-    let (guard, me) = (GUARDS.get(slot as usize % GUARDS.len()), crate::sets::me());
-    if guard.is_some_and(|guard| guard.load(Ordering::Relaxed) == me) {
-        // In a signal handler that interrupted this very thread in here.
-        return work();
-    }
+    let guard = GUARDS.get(slot as usize % GUARDS.len());
     let mut round = 0u32;
-    let is_taken = |guard: &AtomicUsize| guard.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err();
-    while guard.is_some_and(is_taken) {
+    while guard.is_some_and(|guard| guard.swap(true, Ordering::Acquire)) {
         core::hint::spin_loop();
         round = round.wrapping_add(1);
         if round.is_multiple_of(1024) {
@@ -140,7 +135,7 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
     }
     let result = work();
     if let Some(guard) = guard {
-        guard.store(0, Ordering::Release);
+        guard.store(false, Ordering::Release);
     }
     result
 }
@@ -744,11 +739,8 @@ pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
     PAUSES.store(0, Ordering::Relaxed);
     PAUSED.store(false, Ordering::Relaxed);
-    for guard in &GUARDS {
-        guard.store(0, Ordering::Relaxed);
-    }
-    for state in [&WORKING, &STILL, &FAILED] {
-        state.store(false, Ordering::Relaxed);
+    for guard in GUARDS.iter().chain([&WORKING, &STILL, &FAILED]) {
+        guard.store(false, Ordering::Relaxed);
     }
     for word in &WATCHED {
         word.store(0, Ordering::Relaxed);

@@ -643,8 +643,13 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.inner.soon(|inner| {
-            if let Some(entry) = inner.registrations.get_mut(registration as usize).filter(|entry| entry.used && entry.fd == fd) {
+            let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot);
+            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
+            if entry.slot != Some(slot) {
                 entry.link(slot);
+                // Other threads may have used it meanwhile, so much that it moved.
+                make_hot(inner, registration);
+                stir(set, inner);
             }
         })?;
     }

@@ -98,7 +98,7 @@ impl Bench {
             Work::Large(size) => format!("--size {size} --seconds {seconds}"),
             Work::Tail => format!("--size 64 --batch 1 --seconds {seconds}"),
             Work::Memcpy | Work::Both => format!("--size 65536 --seconds {seconds}"),
-            Work::Crowd(all) => format!("--connections {all} --count 100 --warmup 6 --seconds {seconds}"),
+            Work::Crowd(all) => format!("--connections {all} --count 100 --warmup 16 --seconds {seconds}"),
             // The tasks have theirs in `task`.
             Work::Pairs(_) | Work::Connect => String::from("--seconds 0"),
             Work::Paused(mode) => {
@@ -108,7 +108,7 @@ impl Bench {
             Work::Stream(size) => format!("--size {size} --seconds {seconds}"),
             Work::Idle => {
                 let seconds = if guests { guests::IDLE_SECONDS } else { if self.quick { 1 } else { 3 } };
-                format!("--connections {} --warmup 5 --seconds {seconds}", measure.carrier.idle_connections())
+                format!("--connections {} --warmup 16 --seconds {seconds}", measure.carrier.idle_connections())
             }
             Work::Getter => format!("--size 1024 --pause-us 5000 --count {}", if self.quick { 150 } else { 400 }),
         };

@@ -68,12 +68,15 @@ fn stale(fd: c_int) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             sets::closing(fd, Some(slot));
             // The socket may live on elsewhere; the dead are found by their holders.
-            if fds::unrefer(slot, fd) == 0 {
-                service::forget(slot);
-                if let Some(attachment) = runtime::attachment() {
-                    let slot = attachment.ledger.slot(slot);
-                    slot.let_go(attachment.me());
+            let left = fds::counting(slot, || {
+                let left = fds::unrefer(slot, fd);
+                if let Some(attachment) = runtime::attachment().filter(|_| left == 0) {
+                    attachment.ledger.slot(slot).let_go(attachment.me());
                 }
+                left
+            });
+            if left == 0 {
+                service::forget(slot);
             }
         }
         Entry::Epoll(set) => sets::closed(fd, set),
@@ -263,7 +266,7 @@ pub static FLAGS_CHANGED: AtomicU32 = AtomicU32::new(0);
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     // Before the look, and before what is remembered: see `sock::is_fit`.
     FLAGS_CHANGED.fetch_add(1, Ordering::SeqCst);
-    if let Some(endpoint) = runtime::known(fd) {
+    if let Some(endpoint) = if asynchronous { runtime::find(fd) } else { runtime::known(fd) } {
         endpoint.slot().set(flag::NONBLOCKING, nonblocking);
         if asynchronous {
             super::io::hand_over_for(fd, Reason::Option);

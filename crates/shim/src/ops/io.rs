@@ -244,7 +244,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
                 return ginnel_channel::finish::hold(endpoint, Reason::NoThread);
             }
             super::process::look_for_io_uring();
-            if !super::sock::is_fit(endpoint) {
+            if !endpoint.attachment.is_away() && !super::sock::is_fit(endpoint) {
                 return ginnel_channel::finish::hold(endpoint, Reason::Option);
             }
         }

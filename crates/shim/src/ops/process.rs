@@ -133,6 +133,7 @@ pub fn fork_child() {
         return runtime::stop();
     }
     report::forget();
+    fds::forget_parent();
     service::forget_parent(attachment);
     membership::forget_parent();
     pool::forget();

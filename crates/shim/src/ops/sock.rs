@@ -116,19 +116,20 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
             break flags;
         }
     };
-    flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !is_unfit(fd)
+    // Options that another program has set, before it became this one or passed the socket on, are not known of here.
+    let may_be_unfit = UNFIT_SET.load(Ordering::Relaxed) || slot.has(flag::SPAWNED);
+    flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !(may_be_unfit && is_unfit(fd))
 }
 
 /// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
 fn is_unfit(fd: c_int) -> bool {
-    UNFIT_SET.load(Ordering::Relaxed)
-        && UNFIT.iter().any(|&(level, name)| {
-            // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
-            let mut value: c_int = -1;
-            name != TCP_ULP
-                && kernel::getsockopt(fd, level, name, &mut value).is_ok()
-                && value >= c_int::from(name != libc::SO_PEEK_OFF)
-        })
+    UNFIT.iter().any(|&(level, name)| {
+        // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
+        let mut value: c_int = -1;
+        name != TCP_ULP
+            && kernel::getsockopt(fd, level, name, &mut value).is_ok()
+            && value >= c_int::from(name != libc::SO_PEEK_OFF)
+    })
 }
 
 /// Does the kernel hide a token from who waits for a byte, since he is to wait for more (SO_RCVLOWAT)?
