@@ -54,7 +54,11 @@ fn samples(directory: &Path) -> Vec<Sample> {
 }
 
 fn is_carried(sample: &Sample) -> bool {
-    sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.9)
+    is_carried_by(sample, 0.9)
+}
+
+fn is_carried_by(sample: &Sample, least: f64) -> bool {
+    sample["ring_share"].parse::<f64>().is_ok_and(|share| share > least)
 }
 
 /// No namespace, no segment, no folder.
@@ -185,8 +189,8 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
                 continue;
             }
             assert!(sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0), "{sample:?}");
-            // What curl copies may be there before the ends have met.
-            assert!(program == "copy" || is_carried(sample) == (sample["transport"] == "ginnel"), "{sample:?}");
+            // What curl copies may be there before the ends have met; a thousand connections have some dozen exchanges each in a second, the first four of them over TCP.
+            assert!(program == "copy" || is_carried_by(sample, 0.4) == (sample["transport"] == "ginnel"), "{sample:?}");
         }
     }
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");

@@ -60,7 +60,8 @@ impl<'a> Cells<'a> {
     pub fn times_better(&self, cell: Cell, base: Cell) -> Option<Spread> {
         let ratios = self.samples(cell).iter().filter_map(|sample| {
             let other = self.samples(base).iter().find(|other| other.round == sample.round)?;
-            let (value, other) = (sample.value?, other.value?);
+            // CPU time, or latency, for less than was asked for is no comparison.
+            let (value, other) = (sample.value.filter(|_| !sample.is_behind())?, other.value.filter(|_| !other.is_behind())?);
             Some(if is_cost(cell.pattern) { other / value } else { value / other })
         });
         Spread::of(ratios.filter(|ratio| ratio.is_finite()))
@@ -149,6 +150,19 @@ mod tests {
         };
         let cells = Cells::of(&run);
         assert_eq!(cells.times_better(cell(Transport::Ginnel), cell(Transport::Tcp)), Some(spread(10.0, 15.0, 20.0)));
+        let rate = |transport, count| Sample {
+            value: Some(1.0),
+            count: Some(count),
+            seconds: Some(1.0),
+            ..Sample::of(1, Cell { pattern: Pattern::Rate, x: 1000, transport })
+        };
+        let better = |count| {
+            let samples = vec![rate(Transport::Ginnel, 1000.0), rate(Transport::Tcp, count)];
+            let run = Recorded { run: crate::record::tests::run("a"), samples };
+            let cell = |transport| Cell { pattern: Pattern::Rate, x: 1000, transport };
+            Cells::of(&run).times_better(cell(Transport::Ginnel), cell(Transport::Tcp))
+        };
+        assert_eq!([better(990.0), better(500.0)], [Some(spread(1.0, 1.0, 1.0)), None], "one that falls behind is not compared");
         let (mean, jitter) = cells.mean_and_jitter(cell(Transport::Ginnel)).unwrap();
         assert!((mean - 1.5).abs() < 1e-9 && (jitter - 3.0 * 0.5f64.sqrt()).abs() < 1e-9);
     }

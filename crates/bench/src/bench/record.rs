@@ -158,6 +158,11 @@ impl Sample {
         wanted.then(|| Some(self.count? / self.seconds.filter(|&seconds| seconds > 0.0)?))?
     }
 
+    /// Were there fewer than that?
+    pub fn is_behind(&self) -> bool {
+        self.rate().is_some_and(|rate| rate < 0.95 * self.x as f64)
+    }
+
     /// How long a GiB took to arrive, in seconds.
     pub fn seconds_per_gib(&self) -> Option<f64> {
         let bytes_a_second = self.bytes? / self.seconds.filter(|&seconds| seconds > 0.0)?;

@@ -106,7 +106,7 @@ impl Bench {
                     sample.note =
                         Some(format!("{:.0} % of its bytes stayed on TCP", 100.0 * (1.0 - sample.ring_share.unwrap_or(0.0))));
                 }
-                if let Some(rate) = sample.rate().filter(|rate| *rate < 0.95 * cell.x as f64) {
+                if let Some(rate) = sample.rate().filter(|_| sample.is_behind()) {
                     sample.note = Some(format!("{rate:.0} a second, not {}", cell.x));
                 }
                 if sample.value.is_none() {
