@@ -43,11 +43,14 @@ pub fn disconnecting(fd: c_int) {
                 runtime::ended(&ended);
             }
         }
-        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_) | Entry::Plain) => {
+        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
             if !fds::replace(fd, entry, Entry::Unknown) {
+                // Another thread has just used it for the first time.
                 disconnecting(fd);
             }
         }
+        // Or no number that there can be.
+        Entry::Plain => fds::set(fd, Entry::Unknown),
         Entry::Epoll(_) | Entry::Own | Entry::Unknown => {}
     }
 }
