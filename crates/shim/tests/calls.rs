@@ -2,7 +2,9 @@
 //! carries the bytes.
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 fn shim() -> PathBuf {
     std::env::current_exe().expect("a test has a path").with_file_name("libginnel_shim.so")
@@ -30,7 +32,28 @@ fn through_shim(program: &Path, after: &str) -> String {
     std::fs::create_dir_all(&directory).expect("a directory");
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", shim()).env("GINNEL_DIR", directory).env("GINNEL_AFTER", after);
-    printed(command.output().expect("runs"))
+    printed(finished(&mut command))
+}
+
+/// Runs a program to its end. One that hangs tells its stacks, and is killed.
+fn finished(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
+    let pid = child.id().to_string();
+    let (over, waits) = mpsc::channel::<()>();
+    let watchdog = std::thread::spawn(move || {
+        if waits.recv_timeout(Duration::from_secs(90)) == Err(RecvTimeoutError::Timeout) {
+            let stacks = Command::new("gdb").args(["-p", &pid, "-batch", "-ex", "thread apply all bt"]).output();
+            eprintln!(
+                "it hangs:\n{}",
+                stacks.map_or_else(|error| error.to_string(), |said| String::from_utf8_lossy(&said.stdout).into())
+            );
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        }
+    });
+    let output = child.wait_with_output().expect("it ends");
+    drop(over);
+    watchdog.join().expect("no panic");
+    output
 }
 
 fn compare(name: &str, flags: &[&str]) {
