@@ -1,5 +1,6 @@
 //! What the figures were measured on.
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
@@ -85,6 +86,17 @@ impl Load {
         let ticks = (now.busy - self.busy).saturating_sub(now.own - self.own);
         ticks as f64 / (self.when.elapsed().as_secs_f64().max(0.01))
     }
+}
+
+/// CPU time of a process and all its threads, in ticks of 10 ms (`/proc/PID/stat`, proc(5); USER_HZ is 100 on every Linux that Ginnel runs on).
+///
+/// # Errors
+/// Where there is no such process.
+pub fn ticks(pid: u32) -> Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("there is no process {pid}"))?;
+    // After the name in brackets: state is field 0, utime and stime are 11 and 12.
+    let (_, fields) = stat.rsplit_once(')').context("no name in brackets")?;
+    Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
 fn read(path: &str) -> String {

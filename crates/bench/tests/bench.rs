@@ -190,7 +190,8 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
             }
             assert!(sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0), "{sample:?}");
             // What curl copies may be there before the ends have met; a thousand connections have some dozen exchanges each in a second, the first four of them over TCP.
-            assert!(program == "copy" || is_carried_by(sample, 0.4) == (sample["transport"] == "ginnel"), "{sample:?}");
+            let least = if program == "nginx" && sample["x"] == "1024" { 0.4 } else { 0.9 };
+            assert!(program == "copy" || is_carried_by(sample, least) == (sample["transport"] == "ginnel"), "{sample:?}");
         }
     }
     let page = std::fs::read_to_string(out.join("report.html")).expect("a report");

@@ -245,8 +245,8 @@ impl Ledger {
         let tag = tag_of(cookie);
         // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's slot has seen the socket after that.
         let parts = PARTS.iter().take(self.header().parts.load(Ordering::Acquire) as usize);
-        let places = parts.flat_map(|part| (0..REACH).map(|step| part.index(part.place(cookie) + step)));
-        let tagged = places.filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
+        let tagged =
+            parts.flat_map(|part| part.near(part.place(cookie))).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
         tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
@@ -287,7 +287,7 @@ impl Ledger {
         };
         let bits = word(start) | word(start + 64) << 64;
         let free = !((bits >> (start % 64)) as u64);
-        (0..REACH).filter(move |step| free >> step & 1 == 1).map(move |step| part.index(start + step))
+        part.near(start).enumerate().filter(move |(step, _)| free >> step & 1 == 1).map(|(_, index)| index)
     }
 
     /// Gives a slot back, which the caller has seized.
@@ -383,6 +383,11 @@ impl Part {
         // Cookies count up: spread them, but for neighbours, which are one program's mostly and share a page so.
         let page = mixed(cookie / SLOTS_OF_PAGE) as u32 % (self.count / SLOTS_OF_PAGE as u32);
         page * SLOTS_OF_PAGE as u32 + (cookie % SLOTS_OF_PAGE) as u32
+    }
+
+    /// The slots where one may be whose place is `start`.
+    fn near(&self, start: u32) -> impl Iterator<Item = u32> {
+        (start..start + REACH).map(|place| self.index(place))
     }
 
     /// The slot at a place, or as far beyond the end.

@@ -187,12 +187,13 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     }
     let Ok(cookie) = kernel::cookie(fd) else { return Adopted::Not };
     // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
-    let shared = |new: bool| young.is_some_and(Young::is_heir) || new && before == Entry::Tcp && !connected;
+    let heir = young.is_some_and(Young::is_heir);
+    let shared = heir || before == Entry::Tcp && !connected;
     let describe = |slot: &Slot| {
         crate::sets::fresh(attachment.ledger.index(slot));
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
         slot.set(flag::CONNECTED, connected || young.is_none() && guess_connected(fd));
-        slot.set(flag::SPAWNED | flag::SHARED, shared(true));
+        slot.set(flag::SPAWNED | flag::SHARED, shared);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
             slot.make_plain(Reason::IoUring);
@@ -203,7 +204,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         return Adopted::Not;
     };
     let index = attachment.ledger.index(slot);
-    if shared(new) {
+    if heir {
         slot.set(flag::SPAWNED | flag::SHARED, true);
     }
     let Some(endpoint) = endpoint(fd, index) else { return Adopted::Not };

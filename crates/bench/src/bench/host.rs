@@ -4,6 +4,7 @@
 //! A line for a line: a number that the asking side chose, and the same with the CPU time of all the processes so far, in ns.
 
 use anyhow::{Context, Result, bail, ensure};
+use ginnel_bench::machine::ticks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 static PORT: OnceLock<PathBuf> = OnceLock::new();
 /// How long an answer may take.
 const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// Length of a clock tick in `/proc`, in ns (USER_HZ is 100 on every Linux that Ginnel runs on; proc(5)).
+/// Length of a tick of [`ticks`], in ns.
 const TICK: u64 = 10_000_000;
 
 /// On the host: answers on `socket` until QEMU closes it.
@@ -35,16 +36,9 @@ pub fn answer(socket: &Path, processes: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// CPU time of processes and all their threads, in ns, to a tick each (`/proc/PID/stat`, proc(5)).
+/// CPU time of processes and all their threads, in ns, to a tick each.
 fn spent(processes: &[u32]) -> Result<u64> {
     processes.iter().map(|pid| ticks(*pid).map(|ticks| ticks * TICK)).sum()
-}
-
-fn ticks(pid: u32) -> Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("there is no process {pid}"))?;
-    // After the name in brackets: state is field 0, utime and stime are 11 and 12.
-    let (_, fields) = stat.rsplit_once(')').context("no name in brackets")?;
-    Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
 /// In the guest: from here on [`seconds`] asks at this port.

@@ -6,6 +6,7 @@ use crate::programs::Programs;
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_bench::child::{TimedOut, Values, parse};
 use ginnel_bench::ginnel::Report;
+use ginnel_bench::machine::ticks;
 use ginnel_guest::agent::Output;
 use ginnel_guest::bridge::Bridge;
 use ginnel_guest::daemon::Daemon;
@@ -190,13 +191,6 @@ fn values(role: &str, said: &Output) -> Result<Values> {
     let values: Values = said.out.lines().flat_map(parse).collect();
     ensure!(!values.is_empty(), "{role} gave no result");
     Ok(values)
-}
-
-/// CPU time of a process of the host's and all its threads, in ticks of 10 ms (`/proc/PID/stat`, proc(5)).
-fn ticks(pid: u32) -> Result<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, fields) = stat.rsplit_once(')').context("no name in brackets")?;
-    Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
 /// The driver let go of the device in both machines, so that programs map it by sysfs; it takes it back when this is dropped.

@@ -420,7 +420,7 @@ impl Slot {
         !matches!(self.cookie.load(Ordering::Acquire), 0 | TAKEN..)
     }
 
-    /// Gives a slot that was seized to a socket, with everything in it cleared.
+    /// Clears a slot that was seized, for a socket.
     pub(super) fn clear(&self, generation: u64) {
         let words = std::ptr::from_ref(self).cast::<AtomicU64>();
         for word in 1..size_of::<Self>() / 8 {

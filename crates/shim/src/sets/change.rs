@@ -1,8 +1,8 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Map, Registration, Set, drop_registration, forget_data, kernel_control, late, local, local_bits, local_of,
-    make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, kernel_control, late, local, local_bits,
+    local_of, make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -197,27 +197,18 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
                 places.push((index, place));
                 places.len()
             });
-            if let Some(slot) = slot.or_else(|| used_meanwhile(set, fd, place)) {
+            if let Some(slot) = slot {
                 let before = local_of(slot);
                 let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
                 local_bits(slot, local::REGISTERED | writes, 0);
                 if places > 1 || before & local::REGISTERED != 0 {
                     share(slot);
                 }
+            } else if let Entry::Endpoint(slot) = fds::get(fd) {
+                // Another thread used it for the first time meanwhile, and found no registration yet.
+                adopted(fd, slot);
             }
             Outcome::Done(0)
         }
     }
-}
-
-/// The slot of `fd` where another thread used the socket for the first time while it was being registered, and found no registration yet.
-fn used_meanwhile(set: &Set, fd: c_int, place: u32) -> Option<u32> {
-    let (Entry::Endpoint(slot) | Entry::Inherited(slot)) = fds::get(fd) else { return None };
-    set.inner.with(|inner| {
-        let entry = inner.registrations.get_mut(place as usize).filter(|entry| entry.used && entry.fd == fd)?;
-        let before = entry.slot.replace(slot);
-        make_hot(inner, place);
-        stir(set, inner);
-        (before != Some(slot)).then_some(slot)
-    })
 }

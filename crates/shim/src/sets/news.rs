@@ -133,12 +133,10 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
 /// By the service thread, for a signal handler: what its sends and receives mean for the sets. False: it is to be done once more.
 pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.index();
-    let is_linked = if fds::count(slot) == 1 {
-        link_all(endpoint.fd(), slot).is_some()
-    } else {
-        fds::all().all(|(fd, entry)| entry != Entry::Endpoint(slot) || link_all(fd, slot).is_some())
-    };
-    is_linked && mask_until_room(endpoint, slot).is_some() && heat(endpoint, slot).is_some()
+    let mut numbers = fds::all().filter(|(_, entry)| *entry == Entry::Endpoint(slot));
+    numbers.all(|(fd, _)| link_all(fd, slot).is_some())
+        && mask_until_room(endpoint, slot).is_some()
+        && heat(endpoint, slot).is_some()
 }
 
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
