@@ -14,6 +14,7 @@ pub use lock::{Held, Interrupted, Lock};
 pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
 
+use crate::bits::Bits;
 use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
 use std::ffi::CString;
@@ -64,7 +65,7 @@ struct Header {
     /// Into how many of [`PARTS`] sockets have come so far.
     parts: AtomicU32,
     /// A bit for each slot that is in use, and for some that were: see [`Ledger::slots`].
-    used: [AtomicU64; SLOTS as usize / 64],
+    used: Bits,
     doubts: Doubts,
 }
 
@@ -219,24 +220,13 @@ impl Ledger {
     }
 
     fn not_free(&self) -> impl Iterator<Item = &Slot> {
-        let marked = self.header().used.iter().zip((0..SLOTS).step_by(64)).flat_map(|(word, base)| {
-            let bits = word.load(Ordering::SeqCst);
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base + bit)
-        });
-        marked.map(|index| {
+        self.header().used.ones(0).map(|index| {
             let slot = self.slot(index);
             if self.writable {
                 self.unmark(slot, index);
             }
             slot
         })
-    }
-
-    /// A slot was seized: after that, as [`Self::unmark`] takes back the mark of one that it finds free. And before, as who seizes it may die.
-    fn mark_used(&self, index: u32) {
-        if let Some(word) = self.header().used.get(index as usize / 64) {
-            word.fetch_or(1 << (index % 64), Ordering::SeqCst);
-        }
     }
 
     /// Finds the slot of a socket.
@@ -261,12 +251,14 @@ impl Ledger {
         if let Some(slot) = self.find(cookie) {
             return Some((slot, false));
         }
+        let used = &self.header().used;
         for (parts, part) in (1..).zip(&PARTS) {
             for index in self.unmarked(part, part.place(cookie)) {
                 let slot = self.slot(index);
-                self.mark_used(index);
+                // Before, as who seizes it may die; and after, as [`Self::unmark`] takes back the mark of one that it finds free.
+                used.set(index);
                 if slot.seize(0, me) {
-                    self.mark_used(index);
+                    used.set(index);
                     self.header().parts.fetch_max(parts, Ordering::AcqRel);
                     self.tag(index).store(tag_of(cookie), Ordering::Release);
                     slot.clear(self.next_generation());
@@ -281,10 +273,7 @@ impl Ledger {
 
     /// Slots of a part, from its place `start` on, that are not marked as used: without a look at each.
     fn unmarked(&self, part: &'static Part, start: u32) -> impl Iterator<Item = u32> {
-        let word = |place: u32| {
-            let word = self.header().used.get(part.index(place) as usize / 64);
-            u128::from(word.map_or(u64::MAX, |word| word.load(Ordering::Acquire)))
-        };
+        let word = |place| u128::from(self.header().used.word(part.index(place)));
         let bits = word(start) | word(start + 64) << 64;
         let free = !((bits >> (start % 64)) as u64);
         part.near(start).enumerate().filter(move |(step, _)| free >> step & 1 == 1).map(|(_, index)| index)
@@ -298,12 +287,11 @@ impl Ledger {
 
     /// Takes the mark of a slot back that was found free.
     fn unmark(&self, slot: &Slot, index: u32) {
-        let Some(word) = self.header().used.get(index as usize / 64) else { return };
-        let (bit, is_free) = (1 << (index % 64), || slot.cookie.load(Ordering::SeqCst) == 0);
+        let is_free = || slot.cookie.load(Ordering::SeqCst) == 0;
         if is_free() {
-            word.fetch_and(!bit, Ordering::SeqCst);
+            self.header().used.unset(index);
             if !is_free() {
-                word.fetch_or(bit, Ordering::SeqCst);
+                self.header().used.set(index);
             }
         }
     }

@@ -24,10 +24,12 @@
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
+//! | [`bits`] | bitmaps of slots |
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
 pub mod bells;
+pub mod bits;
 pub mod catchup;
 pub mod census;
 pub mod cork;

@@ -3,6 +3,7 @@
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
@@ -153,7 +154,7 @@ static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
 static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// One bit a slot: a descriptor of this process stood for it lately. What goes through all of them has little to go through.
-static USED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+static USED: Bits = Bits::new();
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// Changes of the table that are under way, and whether a fork waits for them to end.
@@ -293,7 +294,7 @@ pub fn refer(slot: u32, fd: i32) {
         catchup::came();
     }
     // After the count: whoever takes the bit away looks at that once more.
-    mark_used(slot, true);
+    USED.set(slot);
     entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
 }
 
@@ -349,32 +350,16 @@ pub fn unrefer(slot: u32, fd: i32) -> u32 {
     left
 }
 
-fn mark_used(slot: u32, used: bool) {
-    let bit = 1 << (slot % 64);
-    if let Some(word) = USED.get(slot as usize / 64) {
-        if used {
-            word.fetch_or(bit, Ordering::AcqRel)
-        } else {
-            word.fetch_and(!bit, Ordering::AcqRel)
-        };
-    }
-}
-
 /// The slots that descriptors of this process stand for, from `first` on.
 pub fn slots(first: u32) -> impl Iterator<Item = u32> {
-    let numbered = USED.iter().zip((0..SLOTS).step_by(64)).skip(first as usize / 64);
-    let marked = numbered.flat_map(|(word, base)| {
-        let bits = word.load(Ordering::Acquire);
-        (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| base + bit)
-    });
-    marked.filter(move |&slot| {
+    USED.ones(first).filter(|&slot| {
         if count(slot) == 0 {
-            mark_used(slot, false);
+            USED.unset(slot);
             if count(slot) != 0 {
-                mark_used(slot, true);
+                USED.set(slot);
             }
         }
-        slot >= first && count(slot) != 0
+        count(slot) != 0
     })
 }
 

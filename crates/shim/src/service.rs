@@ -4,6 +4,7 @@
 use crate::{fds, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::attach::Standing;
+use ginnel_channel::bits::Bits;
 use ginnel_channel::ledger::{ProcessFlags, Reason, SLOTS, Stage, flag};
 use ginnel_channel::reclaim::{self, Reach};
 use ginnel_channel::settle::Endpoint;
@@ -30,11 +31,11 @@ static PAUSED: AtomicBool = AtomicBool::new(false);
 /// Is anything under way that only another look brings to its end: a socket that settles, one whose channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
-static WATCHED: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+static WATCHED: Bits = Bits::new();
 /// One bit a slot: a child that shares this memory keeps its socket for another program.
-static PASSED_ON: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+static PASSED_ON: Bits = Bits::new();
 /// One bit a slot: a signal handler has used its socket, and could not tell the sets.
-static BEHIND: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+static BEHIND: Bits = Bits::new();
 /// One of [`BEHIND`] is set.
 static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
@@ -172,7 +173,7 @@ pub fn expect() {
 
 /// Does the thread hear of what the kernel says of this slot's socket?
 pub fn is_watched(index: u32) -> bool {
-    WATCHED.get(index as usize / 64).is_none_or(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 == 1)
+    WATCHED.has(index)
 }
 
 /// Watches the kernel's side of an active channel.
@@ -181,9 +182,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
         return;
     }
     let index = endpoint.index();
-    let Some(word) = WATCHED.get(index as usize / 64) else { return };
-    let bit = 1u64 << (index % 64);
-    if is_watched(index) || word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+    if is_watched(index) || !WATCHED.set(index) {
         return;
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
@@ -198,9 +197,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
 
 /// A slot's last descriptor here is about to be closed.
 pub fn forget(index: u32) {
-    if let Some(word) = WATCHED.get(index as usize / 64) {
-        word.fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
-    }
+    WATCHED.unset(index);
 }
 
 fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
@@ -221,42 +218,36 @@ fn ring() {
 
 /// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to TCP, and waits for it. Bounded, and nothing is done where no thread runs.
 pub fn pass_on(slot: u32) {
-    let Some(word) = PASSED_ON.get(slot as usize / 64) else { return };
     let is_back =
         |endpoint: Endpoint<'static>| endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
     if runtime::endpoint(-1, slot).is_some_and(is_back) {
         return;
     }
-    let bit = 1u64 << (slot % 64);
-    word.fetch_or(bit, Ordering::AcqRel);
+    PASSED_ON.set(slot);
     ring();
     let end = sys::monotonic_ns() + 2 * PATIENCE;
-    while RUNNING.load(Ordering::Acquire) && word.load(Ordering::Acquire) & bit != 0 && sys::monotonic_ns() < end {
+    while RUNNING.load(Ordering::Acquire) && PASSED_ON.has(slot) && sys::monotonic_ns() < end {
         let _ = kernel::poll(-1, 0, 1);
     }
-    word.fetch_and(!bit, Ordering::AcqRel);
+    PASSED_ON.unset(slot);
 }
 
 /// In a signal handler that interrupted the work on a set: has the thread tell the sets what became of the slot's socket.
 pub fn catch_up(slot: u32) {
-    if let Some(word) = BEHIND.get(slot as usize / 64) {
-        word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
-        ANY_BEHIND.store(true, Ordering::Release);
-        ring();
-    }
+    BEHIND.set(slot);
+    ANY_BEHIND.store(true, Ordering::Release);
+    ring();
 }
 
 /// Does that. True if there is more to be done.
 fn catch_up_all() -> bool {
     let mut more = false;
     if ANY_BEHIND.swap(false, Ordering::AcqRel) {
-        for (at, word) in BEHIND.iter().enumerate() {
-            let bits = word.swap(0, Ordering::AcqRel);
-            for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
-                if with_endpoint(at as u32 * 64 + bit, crate::sets::catch_up) == Some(false) {
-                    word.fetch_or(1 << bit, Ordering::AcqRel);
-                    more = true;
-                }
+        for index in BEHIND.ones(0) {
+            BEHIND.unset(index);
+            if with_endpoint(index, crate::sets::catch_up) == Some(false) {
+                BEHIND.set(index);
+                more = true;
             }
         }
         if more {
@@ -269,20 +260,18 @@ fn catch_up_all() -> bool {
 /// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very thread. True if there is more to be done.
 fn hand_over_passed() -> bool {
     let mut more = false;
-    for (at, word) in PASSED_ON.iter().enumerate().filter(|(_, word)| word.load(Ordering::Acquire) != 0) {
-        for bit in (0..64).filter(|bit| word.load(Ordering::Acquire) >> bit & 1 == 1) {
-            let step = |endpoint: Endpoint<'static>| {
-                if !endpoint.slot().has(flag::HOLD) {
-                    endpoint.begin_detach(Reason::HandedOver);
-                }
-                endpoint.go_on_detaching()
-            };
-            // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing more that can be done.
-            if with_endpoint(at as u32 * 64 + bit, step) == Some(None) {
-                more = true;
-            } else {
-                word.fetch_and(!(1 << bit), Ordering::AcqRel);
+    for index in PASSED_ON.ones(0) {
+        let step = |endpoint: Endpoint<'static>| {
+            if !endpoint.slot().has(flag::HOLD) {
+                endpoint.begin_detach(Reason::HandedOver);
             }
+            endpoint.go_on_detaching()
+        };
+        // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing more that can be done.
+        if with_endpoint(index, step) == Some(None) {
+            more = true;
+        } else {
+            PASSED_ON.unset(index);
         }
     }
     more
@@ -742,9 +731,7 @@ pub fn forget_parent(attachment: &Attachment) {
     for guard in GUARDS.iter().chain([&WORKING, &STILL, &FAILED]) {
         guard.store(false, Ordering::Relaxed);
     }
-    for word in &WATCHED {
-        word.store(0, Ordering::Relaxed);
-    }
+    WATCHED.unset_all();
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.disown(fd.swap(-1, Ordering::AcqRel));
     }

@@ -1,0 +1,88 @@
+//! A bit for each slot of the ledger.
+
+use crate::ledger::SLOTS;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const WORDS: usize = SLOTS as usize / 64;
+
+/// One bit a slot, in private memory or in the ledger: 4 KiB. Numbers that no slot has are as good as unset. A change and a look are sequentially consistent.
+#[repr(transparent)]
+pub struct Bits([AtomicU64; WORDS]);
+
+impl Bits {
+    /// None set.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "for statics, which need a constant")]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    /// Is it set?
+    #[must_use]
+    pub fn has(&self, index: u32) -> bool {
+        self.word(index) & bit(index) != 0
+    }
+
+    /// True if this changed it.
+    pub fn set(&self, index: u32) -> bool {
+        self.0.get(index as usize / 64).is_some_and(|word| word.fetch_or(bit(index), Ordering::SeqCst) & bit(index) == 0)
+    }
+
+    /// True if this changed it.
+    pub fn unset(&self, index: u32) -> bool {
+        self.0.get(index as usize / 64).is_some_and(|word| word.fetch_and(!bit(index), Ordering::SeqCst) & bit(index) != 0)
+    }
+
+    /// The word that has the bit of `index`, in which that is number `index % 64`.
+    #[must_use]
+    pub fn word(&self, index: u32) -> u64 {
+        self.0.get(index as usize / 64).map_or(0, |word| word.load(Ordering::SeqCst))
+    }
+
+    /// As at first.
+    pub fn unset_all(&self) {
+        for word in &self.0 {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Those that are set, least first, from `first` on. Each word is read once, when the walk comes to it; an empty one costs that read.
+    pub fn ones(&self, first: u32) -> impl Iterator<Item = u32> {
+        let mut words = self.0.iter().zip((0..SLOTS).step_by(64)).skip(first as usize / 64);
+        let (mut bits, mut base) = (0u64, 0);
+        let from_word = core::iter::from_fn(move || {
+            while bits == 0 {
+                let (word, at) = words.next()?;
+                (bits, base) = (word.load(Ordering::SeqCst), at);
+            }
+            let index = base + bits.trailing_zeros();
+            bits &= bits - 1;
+            Some(index)
+        });
+        from_word.skip_while(move |&index| index < first)
+    }
+}
+
+const fn bit(index: u32) -> u64 {
+    1 << (index % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_once_in_order() {
+        let bits = Bits::new();
+        let set = [0, 63, 64, 127, 500, SLOTS - 1];
+        assert!(set.iter().all(|&index| bits.set(index) && !bits.set(index)));
+        assert!(!bits.set(SLOTS) && !bits.has(SLOTS), "there is no such slot");
+        assert_eq!(bits.ones(0).collect::<Vec<_>>(), set);
+        assert_eq!(bits.ones(64).collect::<Vec<_>>(), set[2..]);
+        assert_eq!(bits.ones(65).collect::<Vec<_>>(), set[3..], "in the middle of a word");
+        assert_eq!(bits.ones(SLOTS).next(), None);
+        assert!(bits.has(64) && bits.unset(64) && !bits.unset(64) && !bits.has(64) && bits.has(63));
+        bits.unset_all();
+        assert_eq!(bits.ones(0).next(), None);
+    }
+}
