@@ -166,10 +166,11 @@ impl Segment {
     /// The claimed pages, and the last one's word.
     fn find_free(&self, pages: u32, owner: Owner) -> Result<(Extent, u64), Error> {
         let (first, end) = self.page_range();
-        let start = self.hint().load(Relaxed).clamp(first, end);
+        let hint = self.hint();
+        let start = u32::try_from(hint).unwrap_or(u32::MAX).clamp(first, end);
         let found =
             self.claim_in(start, end, pages, owner).or_else(|| self.claim_in(first, end, pages, owner)).ok_or(Error::Full)?;
-        self.hint().store(found.0.page + pages, Relaxed);
+        self.claimed_from(hint, found.0.page + pages);
         self.note_reached(found.0.page + pages);
         Ok(found)
     }
@@ -261,7 +262,7 @@ impl Segment {
         for page in part.page.max(low)..part.page.saturating_add(part.pages).min(end) {
             self.release_member(page, |tag| (tag == head.page).then_some(head));
         }
-        self.hint().fetch_min(part.page.max(low), Relaxed);
+        self.freed_from(part.page.max(low));
     }
 
     /// Frees a page that belongs to a group, if `head_of` gives the head for its tag, and that still is what the caller has taken. True if it did.
@@ -277,7 +278,7 @@ impl Segment {
     /// Frees a head that the caller has [taken](Self::take) or [claimed](Self::claim_head), and of whose group nothing else is left. False where it is somebody else's by now.
     pub fn release_head(&self, head: Head) -> bool {
         let done = self.step(head, freed(head.word)).is_some();
-        self.hint().fetch_min(head.page, Relaxed);
+        self.freed_from(head.page);
         done
     }
 
@@ -288,7 +289,7 @@ impl Segment {
         let find = |tag| heads.get(heads.binary_search_by_key(&tag, |head| head.page).ok()?).copied();
         let members = (first..end).filter(|&page| self.release_member(page, find)).count();
         let heads = heads.iter().filter(|&&head| self.release_head(head)).count();
-        self.hint().fetch_min(lowest.page, Relaxed);
+        self.freed_from(lowest.page);
         u32::try_from(members + heads).unwrap_or(u32::MAX)
     }
 
@@ -302,7 +303,7 @@ impl Segment {
                 let _ = word.compare_exchange(old, freed(old), AcqRel, Relaxed);
             }
         }
-        self.hint().fetch_min(first.max(low), Relaxed);
+        self.freed_from(first.max(low));
     }
 
     /// Frees a page of a group that has no head: that is claimed first and freed last.
@@ -314,7 +315,7 @@ impl Segment {
             && !self.owner(tag).is_some_and(|head| head.kind == Use::Channel)
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
         {
-            self.hint().fetch_min(page, Relaxed);
+            self.freed_from(page);
         }
     }
 

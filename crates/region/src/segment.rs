@@ -6,7 +6,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// First word of every segment: "GINNELSG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
@@ -97,6 +97,9 @@ const FEATURE_PEERS: u64 = 2;
 pub(crate) const CARRIED: u64 = 128;
 /// Where it has the page after the highest that was ever claimed, in a line of its own: a hint, which a peer may have written.
 const REACHED: u64 = 192;
+/// Where it has the page from which on a free one is looked for, likewise. One for all peers: with one each, who claims would never come back to what others free, and go through all of
+/// the segment, page by page of fresh memory.
+const HINT: u64 = 256;
 
 /// Bytes of the rendezvous table, which begins at page 1.
 pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
@@ -111,7 +114,6 @@ pub struct Segment {
     features: u64,
     path: PathBuf,
     source: Source,
-    hint: AtomicU32,
 }
 
 // SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
@@ -227,9 +229,8 @@ impl Segment {
     }
 
     fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
-        let first = u32::try_from(tables_end(header.size) / PAGE).unwrap_or(u32::MAX);
         let (len, id, features) = (header.size, header.id, header.features);
-        Self { base, len, id, features, path: path.to_owned(), source, hint: AtomicU32::new(first) }
+        Self { base, len, id, features, path: path.to_owned(), source }
     }
 
     /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
@@ -385,8 +386,19 @@ impl Segment {
         u32::try_from(self.word(REACHED).load(Relaxed)).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn hint(&self) -> &AtomicU32 {
-        &self.hint
+    /// Where to look for free pages, as the peers say: the lowest that was freed since, or what comes after the last that was claimed.
+    pub(crate) fn hint(&self) -> u64 {
+        self.word(HINT).load(Relaxed)
+    }
+
+    /// Pages were claimed, up to `end` (exclusive), after a look from `hint` on. One that was freed meanwhile comes first.
+    pub(crate) fn claimed_from(&self, hint: u64, end: u32) {
+        let _ = self.word(HINT).compare_exchange(hint, end.into(), Relaxed, Relaxed);
+    }
+
+    /// Pages from `page` on were freed.
+    pub(crate) fn freed_from(&self, page: u32) {
+        self.word(HINT).fetch_min(page.into(), Relaxed);
     }
 
     /// First page that can be claimed, and the page after the last.

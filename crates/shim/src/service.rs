@@ -141,12 +141,15 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The endpoint has a channel, or soon will: starts the thread if it does not run, watches the socket once the channel is active.
+/// The endpoint has a channel, or soon will: starts the thread if it does not run. It watches the socket from its next look on: most of those that end before that need no watching, and
+/// the thread is not woken for their end.
 pub fn attend(endpoint: Endpoint<'static>) {
-    let stage = endpoint.slot().stage();
-    if stage == Stage::Active {
-        watch(endpoint);
-    } else if stage == Stage::Settling && start(endpoint.attachment) {
+    let unseen = match endpoint.slot().stage() {
+        Stage::Settling => true,
+        Stage::Active => !is_watched(endpoint.index()),
+        _ => false,
+    };
+    if unseen && start(endpoint.attachment) {
         look_often();
     }
     if FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
