@@ -7,7 +7,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ginnel=${CARGO_TARGET_DIR:-target}/release/ginnel
-when=$(date -u +%Y-%m-%d)-$(git rev-parse --short HEAD)
+GINNEL_COMMIT=$(git rev-parse --short HEAD)
+export GINNEL_COMMIT
+when=$(date -u +%Y-%m-%d)-$GINNEL_COMMIT
 [[ $# -gt 0 ]] || set -- namespaces guests fill
 for step in "$@"; do
     case $step in

@@ -106,7 +106,10 @@ pub(crate) fn call(command: &mut Command) -> Result<String> {
 
 /// Starts a process that the kernel kills if this one dies without having done so. The signal comes when the *thread* that started it ends: so one
 /// thread starts all of them, and never ends.
-pub(crate) fn spawn(mut command: Command) -> std::io::Result<Child> {
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     type Order = (Command, Sender<std::io::Result<Child>>);
     static STARTER: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
     // SAFETY: between fork and exec one system call is made, which is async-signal-safe.

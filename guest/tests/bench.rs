@@ -24,7 +24,7 @@ fn tell_host_cpu(lab: &Lab) -> Told {
     let processes = lab.guests.iter().map(|guest| guest.pid()).chain([daemon]);
     let mut command = std::process::Command::new(ginnel_guest::built("ginnel-bench").expect("built"));
     command.arg("host").arg(lab.host_cpu_socket(1)).args(processes.map(|pid| pid.to_string()));
-    Told(command.spawn().expect("it starts"))
+    Told(ginnel_guest::spawn(command).expect("it starts"))
 }
 
 #[test]
@@ -43,8 +43,9 @@ fn two_guests_are_measured_against_each_other() {
     };
     let _host = tell_host_cpu(&lab);
     let port = two.sh("cd /sys/class/virtio-ports; for p in *; do [ $(cat $p/name) != ginnel.host-cpu ] || echo /dev/$p; done");
-    let measured =
-        two.run(&format!("ginnel bench --connect 10.77.0.1 --host-cpu {} {options}", port.trim()), limit).expect("it ends");
+    let commit = std::env::var("GINNEL_COMMIT").unwrap_or_default();
+    let bench = format!("GINNEL_COMMIT={commit} ginnel bench --connect 10.77.0.1 --host-cpu {} {options}", port.trim());
+    let measured = two.run(&bench, limit).expect("it ends");
     let said = measured.good().expect("well");
     let samples = two.sh("cat run/samples.csv");
     if let Some(directory) = record {

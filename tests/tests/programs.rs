@@ -60,6 +60,7 @@ programs! {
     closed_while_taken_up
     closes_everything
     cork
+    cork_of_listener
     daemonizes
     disconnects
     duplicates_in_epoll

@@ -103,11 +103,13 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Of the sources, where they are; else what `GINNEL_COMMIT` says, by which scripts/record-bench.sh names them to a program that runs without.
 fn commit(repository: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(repository).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let dirty = git(&["status", "--porcelain", "-uno"]).is_some_and(|changes| !changes.is_empty());
-    git(&["rev-parse", "--short", "HEAD"]).map_or_else(String::new, |c| if dirty { c + "+" } else { c })
+    git(&["rev-parse", "--short", "HEAD"])
+        .map_or_else(|| std::env::var("GINNEL_COMMIT").unwrap_or_default(), |c| if dirty { c + "+" } else { c })
 }

@@ -30,6 +30,7 @@ fn main() {
     mount("devpts", "/dev/pts");
     mount("debugfs", "/sys/kernel/debug");
     load_modules();
+    allow_descriptors();
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
         0 => serve(),
@@ -44,6 +45,15 @@ fn mount(kind: &str, place: &str) {
     let done = unsafe { libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
     if done != 0 {
         println!("ginnel-guest: mount {place:?}: {}", std::io::Error::last_os_error());
+    }
+}
+
+/// As many as a server has by its unit's LimitNOFILE: the kernel's own limit is 4096.
+fn allow_descriptors() {
+    let limit = libc::rlimit { rlim_cur: 1024, rlim_max: 65536 };
+    // SAFETY: `limit` is readable.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        println!("ginnel-guest: RLIMIT_NOFILE: {}", std::io::Error::last_os_error());
     }
 }
 

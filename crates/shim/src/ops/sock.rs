@@ -102,6 +102,8 @@ const UNFIT: [(c_int, c_int); 12] = [
 
 /// Whether the program ever set one of them: connections that come after ask for all.
 static UNFIT_SET: AtomicBool = AtomicBool::new(false);
+/// Whether it ever corked a socket before that was a connection: those that it accepts from it are corked too.
+static CORKED_BEFORE: AtomicBool = AtomicBool::new(false);
 
 /// Before a connection is shown to the other end for the first time: what its program wants of the socket is asked of the kernel, and whether a ring can do it. (Until then the kernel does
 /// everything; and most connections never come so far.)
@@ -120,8 +122,18 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
         }
     };
     // Options that another program has set, before it became this one or passed the socket on, are not known of here.
-    let may_be_unfit = UNFIT_SET.load(Ordering::Relaxed) || slot.has(flag::SPAWNED);
+    let spawned = slot.has(flag::SPAWNED);
+    if (spawned || CORKED_BEFORE.load(Ordering::Relaxed)) && is_corked(fd) {
+        endpoint.corked(true);
+    }
+    let may_be_unfit = spawned || UNFIT_SET.load(Ordering::Relaxed);
     flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !(may_be_unfit && is_unfit(fd))
+}
+
+/// Has it a cork?
+fn is_corked(fd: c_int) -> bool {
+    let mut corked: c_int = 0;
+    kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok() && corked != 0
 }
 
 /// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
@@ -232,9 +244,11 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         // SAFETY: the caller's promise.
         if let Some(value) = unsafe { number(value, len) }
             && !fds::change_young(fd, |young| young.corked(value != 0))
-            && let Some(endpoint) = runtime::find(fd)
         {
-            endpoint.corked(value != 0);
+            match runtime::find(fd) {
+                Some(endpoint) => endpoint.corked(value != 0),
+                None => CORKED_BEFORE.store(true, Ordering::Relaxed),
+            }
         }
         return;
     }
