@@ -73,6 +73,7 @@ programs! {
     exec_fails
     exec_keeps
     exit_without_close
+    fifos_removed
     first_use_anywhere
     fork_fails
     foreign_children

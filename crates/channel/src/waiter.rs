@@ -296,10 +296,10 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
         (Some(Call::Bell(peer @ 1.., vector)), Some(bells)) => bells.ring(peer, vector),
         (Some(Call::Bell(..)), Some(_)) => {
             let id = page_word(&joined.segment, page, 8).load(Ordering::Acquire);
-            joined.peers.write(attachment, id)
+            by_fifo(attachment, page, id)
         }
         (Some(Call::Bell(peer, vector)), None) => device::ring(joined.device(), peer, vector).is_ok(),
-        (Some(Call::Fifo(id)), _) => joined.peers.write(attachment, id),
+        (Some(Call::Fifo(id)), _) => by_fifo(attachment, page, id),
     };
     if !woken {
         // It sleeps on, as far as is known here: who can wake it is to do so.
@@ -310,6 +310,21 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
         slot.wakes.fetch_add(1, Ordering::Relaxed);
     }
     true
+}
+
+/// Wakes a waiter by its FIFO, or finds that it is no more: nobody sleeps there then. False: it sleeps, and cannot be reached.
+fn by_fifo(attachment: &Attachment, page: u32, id: u64) -> bool {
+    let segment = &attachment.segment;
+    // A waiter is taken before its FIFO goes. One that is not has lost it to somebody who emptied the directory.
+    let is_live = || {
+        segment.head(page).is_some_and(|head| head.owner().kind == Use::Waiter && !head.is_busy())
+            && page_word(segment, page, 8).load(Ordering::Acquire) == id
+    };
+    match attachment.peers.write(attachment, id) {
+        Ok(()) => true,
+        Err(libc::ENOENT) => !is_live(),
+        Err(_) => false,
+    }
 }
 
 /// Wakes a waiter from a process that is not attached. `directory`: of its ledger. Nothing where it cannot be reached: service threads look now and then by themselves.
@@ -390,49 +405,43 @@ impl PeerFifos {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// False where the FIFO cannot be opened.
-    fn write(&self, attachment: &Attachment, id: u64) -> bool {
+    /// Writes into the FIFO of this number.
+    fn write(&self, attachment: &Attachment, id: u64) -> sys::Result<()> {
         if !self.lock() {
-            let opened = open_fifo(attachment.wake_dir(), id);
-            let woken = opened.map_or_else(|errno| errno == libc::ENOENT, wake_by);
-            if let Ok(fd) = opened {
-                sys::close(fd);
-            }
-            return woken;
+            let fd = open_fifo(attachment.wake_dir(), id)?;
+            let written = wake_by(fd);
+            sys::close(fd);
+            return written;
         }
         // SAFETY: under the lock.
         let (entries, next) = unsafe { &mut *self.entries.get() };
         let place = (id as usize) % CACHED;
-        let mut gone = false;
         let known = entries.iter().cycle().skip(place).take(4).find(|(known, fd)| *known == id && *fd >= 0);
-        let fd = match known {
-            Some((_, fd)) => *fd,
-            None => {
-                let opened = open_fifo(attachment.wake_dir(), id).map(sys::move_high);
-                gone = opened == Err(libc::ENOENT);
+        let opened = match known {
+            Some((_, fd)) => Ok(*fd),
+            None => open_fifo(attachment.wake_dir(), id).map(|fd| {
+                let fd = sys::move_high(fd);
                 *next = next.wrapping_add(1);
-                let victim = (place + *next % 4) % CACHED;
-                match (opened, entries.get_mut(victim)) {
-                    (Ok(fd), Some(entry)) => {
-                        attachment.disown(entry.1);
-                        attachment.own(fd);
-                        *entry = (id, fd);
-                        fd
-                    }
-                    _ => -1,
+                if let Some(victim) = entries.get_mut((place + *next % 4) % CACHED) {
+                    attachment.disown(victim.1);
+                    attachment.own(fd);
+                    *victim = (id, fd);
                 }
-            }
+                fd
+            }),
         };
-        // One that is gone was that of a waiter that is no more, and nobody sleeps there.
-        let woken = gone || fd >= 0 && wake_by(fd);
+        let written = opened.and_then(wake_by);
         self.locked.store(false, Ordering::Release);
-        woken
+        written
     }
 }
 
 /// Writes a byte. A FIFO that is full has been written to.
-fn wake_by(fifo: i32) -> bool {
-    matches!(sys::write(fifo, &[0]), Ok(_) | Err(libc::EAGAIN))
+fn wake_by(fifo: i32) -> sys::Result<()> {
+    match sys::write(fifo, &[0]) {
+        Ok(_) | Err(libc::EAGAIN) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.
