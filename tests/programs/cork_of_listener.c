@@ -1,4 +1,4 @@
-// A listener's cork is that of the connections it accepts, and one from before connect lasts: streams in pieces that fill no segment arrive in order, and the option reads as it was set. Under
+// A listener's cork is that of the connections it accepts, also after an exec, and one from before connect lasts: streams in pieces that fill no segment arrive in order, and the option reads as it was set. Under
 // the shim they move into rings.
 #include "check.h"
 
@@ -31,7 +31,11 @@ static void check_stream(int fd) {
     IS(recv(fd, piece, 1, 0), 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "--accept") == 0) {
+        stream(accept_from(atoi(argv[2])));
+        return 0;
+    }
     struct sockaddr_in at;
     int listener = listen_on(&at), on = 1;
     IS(setsockopt(listener, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
@@ -51,4 +55,17 @@ int main(void) {
     check_stream(fd);
     IS(ended(child), 0);
     say("and back");
+    // The listener's next owner knows of the cork only what the kernel says.
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char number[12];
+        snprintf(number, sizeof number, "%d", listener);
+        execl("/proc/self/exe", argv[0], "--accept", number, NULL);
+        _exit(1);
+    }
+    fd = connect_to(&at);
+    check_stream(fd);
+    IS(ended(child), 0);
+    say("and after an exec");
 }

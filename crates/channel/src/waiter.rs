@@ -302,8 +302,10 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
         (Some(Call::Fifo(id)), _) => by_fifo(attachment, page, id),
     };
     if !woken {
-        // It sleeps on, as far as is known here: who can wake it is to do so.
-        page_word(&joined.segment, page, 0).store(1, Ordering::Release);
+        // It sleeps on, as far as is known here: who can wake it is to do so. Not where the page has come to be something else meanwhile.
+        if joined.segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
+            page_word(&joined.segment, page, 0).store(1, Ordering::Release);
+        }
         return false;
     }
     if let Some(slot) = slot {

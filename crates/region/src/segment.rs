@@ -391,7 +391,7 @@ impl Segment {
         self.word(HINT).load(Relaxed)
     }
 
-    /// Pages were claimed, up to `end` (exclusive), after a look from `hint` on. One that was freed meanwhile comes first.
+    /// Pages were claimed, up to `end` (exclusive), after a look from `hint` on. Lower ones that were freed meanwhile come first.
     pub(crate) fn claimed_from(&self, hint: u64, end: u32) {
         let _ = self.word(HINT).compare_exchange(hint, end.into(), Relaxed, Relaxed);
     }

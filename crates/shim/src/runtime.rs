@@ -181,6 +181,9 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     if young.is_none() {
         let Ok(state) = kernel::state(fd) else { return Adopted::Not };
         if state == LISTENING || state == CLOSED {
+            if state == LISTENING {
+                crate::ops::sock::inherited_listener(fd);
+            }
             fds::replace(fd, before, if state == LISTENING { Entry::Listener } else { Entry::Tcp });
             return Adopted::Not;
         }

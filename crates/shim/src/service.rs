@@ -190,8 +190,10 @@ pub fn watch(endpoint: Endpoint<'static>) {
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
     if !control(libc::EPOLL_CTL_ADD, endpoint.fd(), events as u32, u64::from(index)) {
-        // The socket was another slot's, before it was connected anew.
-        control(libc::EPOLL_CTL_MOD, endpoint.fd(), events as u32, u64::from(index));
+        // The socket was another slot's, before it was connected anew. Or there is no set yet, while another thread makes it.
+        if !control(libc::EPOLL_CTL_MOD, endpoint.fd(), events as u32, u64::from(index)) {
+            WATCHED.unset(index);
+        }
     }
     if !endpoint.show_service() {
         look_often();
@@ -494,7 +496,8 @@ fn tick(attachment: &'static Attachment) -> u64 {
     let settling = SETTLING.load(Ordering::Acquire) != 0;
     let mut seen = all(attachment);
     if settling && !seen.settling {
-        SETTLING.store(0, Ordering::Release);
+        // Sequentially consistent: the look that follows is not to come before it.
+        SETTLING.swap(0, Ordering::SeqCst);
         // One that began meanwhile did not ring.
         seen = all(attachment);
         if seen.settling {
@@ -665,7 +668,10 @@ impl Paths {
 /// Does for one slot what is due.
 fn serve(index: u32) {
     with_endpoint(index, |endpoint| match endpoint.slot().stage() {
-        Stage::Settling | Stage::Active if endpoint.is_leaving() => {
+        stage @ (Stage::Settling | Stage::Active) if endpoint.is_leaving() => {
+            if stage == Stage::Active {
+                watch(endpoint);
+            }
             let _ = endpoint.leave(Reason::Held);
         }
         Stage::Settling => {

@@ -42,10 +42,13 @@ pub struct Task {
     /// How long to do the same before, in seconds.
     pub warm_up: f64,
     /// Pause before each message, in µs.
+    #[serde(default)]
     pub pause_us: u64,
     /// Messages or requests a second, whatever becomes of them; 0: as they can.
+    #[serde(default)]
     pub rate: usize,
     /// Processor to stay on.
+    #[serde(default)]
     pub cpu: Option<usize>,
     /// Port at which the host tells what it spends.
     #[serde(default)]

@@ -214,7 +214,7 @@ impl Bench {
         let address = if carrier == Carrier::Unix { address } else { format!("tcp:{address}") };
         let task = serde_json::json!({
             "server": server, "pattern": pattern, "address": address, "size": if work == Work::Both { 65536 } else { 64 },
-            "connections": 1, "seconds": if self.quick { 0.1 } else { 0.3 }, "warm_up": 0.1, "pause_us": 0, "cpu": cpu,
+            "connections": 1, "seconds": if self.quick { 0.1 } else { 0.3 }, "warm_up": 0.1, "cpu": cpu,
         });
         Ok(vec![program.to_str().context("the path of this program is not UTF-8")?.into(), "work".into(), task.to_string()])
     }

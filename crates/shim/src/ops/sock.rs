@@ -17,7 +17,12 @@ pub fn accepted(listener: c_int, fd: c_int) {
     }
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
-        Entry::Tcp | Entry::Listener => fds::set(fd, Entry::Young(Young::accepted())),
+        entry @ (Entry::Tcp | Entry::Listener) => {
+            if entry == Entry::Tcp && fds::replace(listener, entry, Entry::Listener) {
+                inherited_listener(listener);
+            }
+            fds::set(fd, Entry::Young(Young::accepted()));
+        }
         Entry::Plain => fds::set(fd, Entry::Plain),
         _ => {}
     }
@@ -35,6 +40,9 @@ pub fn disconnecting(fd: c_int) {
     match fds::get(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             if let Some(endpoint) = runtime::known(fd) {
+                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) {
+                    CORKED_BEFORE.store(true, Ordering::Relaxed);
+                }
                 endpoint.disconnect();
             }
             sets::disconnecting(fd, slot);
@@ -125,9 +133,24 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
     let spawned = slot.has(flag::SPAWNED);
     if (spawned || CORKED_BEFORE.load(Ordering::Relaxed)) && is_corked(fd) {
         endpoint.corked(true);
+        if !is_corked(fd) {
+            // Another thread has just taken it out.
+            endpoint.corked(false);
+        }
     }
     let may_be_unfit = spawned || UNFIT_SET.load(Ordering::Relaxed);
     flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !(may_be_unfit && is_unfit(fd))
+}
+
+/// A listener was found that this program did not make: its options, which those that it accepts inherit, may be of another's doing.
+#[cold]
+pub fn inherited_listener(fd: c_int) {
+    if is_corked(fd) {
+        CORKED_BEFORE.store(true, Ordering::Relaxed);
+    }
+    if is_unfit(fd) {
+        UNFIT_SET.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Has it a cork?
