@@ -17,7 +17,6 @@ fn the_figures_are_measured() {
     let rows: Vec<&str> = said.lines().filter(|line| line.contains(" : ") && !line.contains("veth")).collect();
     assert!(out.status.success() && rows.len() >= 8, "{said}");
     // Below the table stands why a figure is not there. That the processors came to lie at another distance meanwhile is no fault of a program.
-    let reasons = rows.iter().filter(|row| !row.starts_with('│') && !row.contains(": the limit moved"));
-    let failed: Vec<_> = reasons.collect();
+    let failed: Vec<_> = rows.iter().filter(|row| !row.starts_with('│') && !row.contains(": the limit moved")).collect();
     assert!(failed.is_empty(), "{failed:#?}\n{said}");
 }

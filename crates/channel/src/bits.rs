@@ -33,6 +33,16 @@ impl Bits {
         self.0.get(index as usize / 64).is_some_and(|word| word.fetch_and(!bit(index), Ordering::SeqCst) & bit(index) != 0)
     }
 
+    /// Unsets it if `is_free`, which is asked again afterwards: whoever takes the slot, and sets the bit, between the two keeps it.
+    pub fn unset_if_free(&self, index: u32, is_free: impl Fn() -> bool) {
+        if is_free() {
+            self.unset(index);
+            if !is_free() {
+                self.set(index);
+            }
+        }
+    }
+
     /// The word that has the bit of `index`, in which that is number `index % 64`.
     #[must_use]
     pub fn word(&self, index: u32) -> u64 {
@@ -81,6 +91,12 @@ mod tests {
         assert_eq!(bits.ones(64).collect::<Vec<_>>(), set[2..]);
         assert_eq!(bits.ones(65).collect::<Vec<_>>(), set[3..], "in the middle of a word");
         assert_eq!(bits.ones(SLOTS).next(), None);
+        bits.unset_if_free(63, || false);
+        bits.unset_if_free(127, || true);
+        assert!(bits.has(63) && !bits.has(127));
+        let asked = core::cell::Cell::new(0);
+        bits.unset_if_free(500, || asked.replace(asked.get() + 1) == 0);
+        assert!(bits.has(500) && asked.get() == 2, "somebody came meanwhile");
         assert!(bits.has(64) && bits.unset(64) && !bits.unset(64) && !bits.has(64) && bits.has(63));
         bits.unset_all();
         assert_eq!(bits.ones(0).next(), None);

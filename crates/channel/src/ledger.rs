@@ -287,13 +287,7 @@ impl Ledger {
 
     /// Takes the mark of a slot back that was found free.
     fn unmark(&self, slot: &Slot, index: u32) {
-        let is_free = || slot.cookie.load(Ordering::SeqCst) == 0;
-        if is_free() {
-            self.header().used.unset(index);
-            if !is_free() {
-                self.header().used.set(index);
-            }
-        }
+        self.header().used.unset_if_free(index, || slot.cookie.load(Ordering::SeqCst) == 0);
     }
 
     /// Is it time to look for the dead again, at most every `pause` milliseconds by whichever process? Only one is told so.

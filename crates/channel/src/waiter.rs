@@ -160,8 +160,7 @@ impl Waiter {
             bells.leave(self);
         }
         attachment.disown(self.fifo);
-        let head = joined.segment.head(self.page).filter(|head| head.owner().kind == Use::Waiter);
-        if let Some(head) = head.and_then(|head| joined.segment.take(head)) {
+        if let Some(head) = head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head)) {
             discard(joined, head);
         }
     }
@@ -228,6 +227,11 @@ impl Waiter {
     }
 }
 
+/// The head of a page that is a waiter's.
+fn head_of(segment: &Segment, page: u32) -> Option<Head> {
+    segment.head(page).filter(|head| head.owner().kind == Use::Waiter)
+}
+
 /// Is any bit of the waiter with this page set?
 #[inline]
 pub(crate) fn has_news(segment: &Segment, page: u32) -> bool {
@@ -237,7 +241,7 @@ pub(crate) fn has_news(segment: &Segment, page: u32) -> bool {
 /// The process (ledger entry) that a waiter of this ledger's member belongs to; `None` where the page is no waiter.
 #[must_use]
 pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
-    segment.owner(page).filter(|owner| owner.kind == Use::Waiter)?;
+    head_of(segment, page)?;
     u32::try_from(page_word(segment, page, 16).load(Ordering::Relaxed)).ok()?.checked_sub(1)
 }
 
@@ -263,7 +267,7 @@ enum Call {
 
 /// Sets a waiter's bit. Returns what wakes it, where it sleeps.
 fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
-    if u32::from(bit) >= BITS || !segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
+    if u32::from(bit) >= BITS || head_of(segment, page).is_none() {
         return None;
     }
     let line = u64::from(bit) / 512;
@@ -303,7 +307,7 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
     };
     if !woken {
         // It sleeps on, as far as is known here: who can wake it is to do so. Not where the page has come to be something else meanwhile.
-        if joined.segment.owner(page).is_some_and(|owner| owner.kind == Use::Waiter) {
+        if head_of(&joined.segment, page).is_some() {
             page_word(&joined.segment, page, 0).store(1, Ordering::Release);
         }
         return false;
@@ -318,10 +322,8 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
 fn by_fifo(attachment: &Attachment, page: u32, id: u64) -> bool {
     let segment = &attachment.segment;
     // A waiter is taken before its FIFO goes. One that is not has lost it to somebody who emptied the directory.
-    let is_live = || {
-        segment.head(page).is_some_and(|head| head.owner().kind == Use::Waiter && !head.is_busy())
-            && page_word(segment, page, 8).load(Ordering::Acquire) == id
-    };
+    let is_live =
+        || head_of(segment, page).is_some_and(|head| !head.is_busy()) && page_word(segment, page, 8).load(Ordering::Acquire) == id;
     match attachment.peers.write(attachment, id) {
         Ok(()) => true,
         Err(libc::ENOENT) => !is_live(),

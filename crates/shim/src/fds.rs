@@ -353,12 +353,7 @@ pub fn unrefer(slot: u32, fd: i32) -> u32 {
 /// The slots that descriptors of this process stand for, from `first` on.
 pub fn slots(first: u32) -> impl Iterator<Item = u32> {
     USED.ones(first).filter(|&slot| {
-        if count(slot) == 0 {
-            USED.unset(slot);
-            if count(slot) != 0 {
-                USED.set(slot);
-            }
-        }
+        USED.unset_if_free(slot, || count(slot) == 0);
         count(slot) != 0
     })
 }

@@ -180,11 +180,12 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     let young = if let Entry::Young(young) = before { Some(young) } else { None };
     if young.is_none() {
         let Ok(state) = kernel::state(fd) else { return Adopted::Not };
-        if state == LISTENING || state == CLOSED {
-            if state == LISTENING {
-                crate::ops::sock::inherited_listener(fd);
-            }
-            fds::replace(fd, before, if state == LISTENING { Entry::Listener } else { Entry::Tcp });
+        if state == LISTENING {
+            crate::ops::sock::inherited_listener(fd, before);
+            return Adopted::Not;
+        }
+        if state == CLOSED {
+            fds::replace(fd, before, Entry::Tcp);
             return Adopted::Not;
         }
     }

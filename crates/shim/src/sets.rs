@@ -31,7 +31,7 @@ use change::add;
 use core::cell::UnsafeCell;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{SLOTS, Slot, Stage, flag};
+use ginnel_channel::ledger::{SLOTS, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
@@ -478,8 +478,9 @@ pub fn forsake(fd: c_int) {
 
 /// May the service thread wait on the socket too, or begin to before the number is closed? Which nobody else has.
 fn is_held_by_service(slot: u32) -> bool {
-    let may_be = |of: &Slot| service::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active);
-    runtime::attachment().map(|attachment| attachment.ledger.slot(slot)).is_some_and(|of| may_be(of) && of.is_alone())
+    let Some(attachment) = runtime::attachment() else { return false };
+    let of = attachment.ledger.slot(slot);
+    of.is_alone() && (service::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
 }
 
 /// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.

@@ -18,8 +18,8 @@ pub fn accepted(listener: c_int, fd: c_int) {
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
         entry @ (Entry::Tcp | Entry::Listener) => {
-            if entry == Entry::Tcp && fds::replace(listener, entry, Entry::Listener) {
-                inherited_listener(listener);
+            if entry == Entry::Tcp {
+                inherited_listener(listener, entry);
             }
             fds::set(fd, Entry::Young(Young::accepted()));
         }
@@ -142,9 +142,10 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
     flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !(may_be_unfit && is_unfit(fd))
 }
 
-/// A listener was found that this program did not make: its options, which those that it accepts inherit, may be of another's doing.
+/// What stood for `before` is found to be a listener, which this program did not make: its options, which those that it accepts inherit, may be of another's doing.
 #[cold]
-pub fn inherited_listener(fd: c_int) {
+pub fn inherited_listener(fd: c_int, before: Entry) {
+    fds::replace(fd, before, Entry::Listener);
     if is_corked(fd) {
         CORKED_BEFORE.store(true, Ordering::Relaxed);
     }
@@ -153,28 +154,28 @@ pub fn inherited_listener(fd: c_int) {
     }
 }
 
+/// What the kernel says of an option that is a number.
+fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = -1;
+    kernel::getsockopt(fd, level, name, &mut value).ok().map(|_| value)
+}
+
 /// Has it a cork?
 fn is_corked(fd: c_int) -> bool {
-    let mut corked: c_int = 0;
-    kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok() && corked != 0
+    option(fd, libc::IPPROTO_TCP, libc::TCP_CORK).is_some_and(|corked| corked != 0)
 }
 
 /// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
 fn is_unfit(fd: c_int) -> bool {
     UNFIT.iter().any(|&(level, name)| {
         // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
-        let mut value: c_int = -1;
-        name != TCP_ULP
-            && kernel::getsockopt(fd, level, name, &mut value).is_ok()
-            && value >= c_int::from(name != libc::SO_PEEK_OFF)
+        name != TCP_ULP && option(fd, level, name).is_some_and(|value| value >= c_int::from(name != libc::SO_PEEK_OFF))
     })
 }
 
 /// Does the kernel hide a token from who waits for a byte, since he is to wait for more (SO_RCVLOWAT)?
 fn waits_for_more(fd: c_int) -> bool {
-    let mut least: c_int = 1;
-    let _ = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut least);
-    least > 1
+    option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_some_and(|least| least > 1)
 }
 
 /// Does it matter here that the option is set? Most that programs set do not.
