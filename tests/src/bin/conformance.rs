@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use ginnel_tests::conformance::{ALL, Outcome, SERVERS, compare, page};
+use ginnel_tests::conformance::page::{self, Said};
+use ginnel_tests::conformance::{ALL, Outcome, SERVERS, compare};
 
 /// Runs other people's test suites plainly and under the shim, and compares them test by test.
 #[derive(Parser)]
@@ -43,6 +44,7 @@ fn run(args: &Args) -> Result<bool> {
     }
     let base = ginnel_tests::build::release_dir().with_file_name("conformance");
     let mut good = true;
+    let before = args.page.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
     let mut rows = Vec::new();
     for (name, source, prepare) in ALL {
         let dir = base.join(name.to_lowercase().replace(' ', "-"));
@@ -61,7 +63,7 @@ fn run(args: &Args) -> Result<bool> {
             match outcome {
                 Ok(outcome) if args.part.is_some() => {
                     good &= is_good(name, &outcome);
-                    println!("{}", page::table(&[(name, source, Some(outcome))]));
+                    println!("{}", page::table(&[(name, source, Some(Said::Outcome(outcome)))]));
                     continue;
                 }
                 Ok(outcome) => {
@@ -74,7 +76,7 @@ fn run(args: &Args) -> Result<bool> {
                 }
             }
         }
-        rows.push((name, source, read(&record)));
+        rows.push((name, source, read(&record).map(Said::Outcome).or_else(|| Said::before(&before, name))));
     }
     if args.part.is_none() {
         println!("{}", page::table(&rows));

@@ -50,7 +50,7 @@ pub struct TestRecord {
 }
 
 /// What came of a suite.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Version and builder.
     pub version: String,

@@ -5,7 +5,32 @@ use std::fmt::Write as _;
 use super::Outcome;
 
 /// Suites by name, where they come from, and what came of them.
-pub type Row<'a> = (&'a str, &'a str, Option<Outcome>);
+pub type Row<'a> = (&'a str, &'a str, Option<Said>);
+
+/// What is said of a suite.
+pub enum Said {
+    /// What came of it in the last run here.
+    Outcome(Outcome),
+    /// What an earlier page said of it: a line of the table, and the part about it.
+    Before {
+        /// The line, without its end.
+        row: String,
+        /// From its heading on.
+        part: String,
+    },
+}
+
+impl Said {
+    /// What `page` says of the suite `name`, if it says something.
+    #[must_use]
+    pub fn before(page: &str, name: &str) -> Option<Self> {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | ")) && !line.contains("| not run |"))?;
+        let at = page.find(&format!("\n## {name}\n"))?;
+        let part = page.get(at + 1..)?;
+        let part = part.find("\n## ").and_then(|end| part.get(..end)).unwrap_or(part);
+        Some(Self::Before { row: row.to_owned(), part: part.trim_end().to_owned() })
+    }
+}
 
 /// The table alone, as Markdown.
 #[must_use]
@@ -14,9 +39,16 @@ pub fn table(rows: &[Row]) -> String {
         "| suite | version | tests | same | better | worse | bytes through rings | seconds, plainly | with Ginnel |\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for (name, _, outcome) in rows {
-        let Some(outcome) = outcome else {
-            let _ = writeln!(text, "| {name} | | not run | | | | | | |");
-            continue;
+        let outcome = match outcome {
+            Some(Said::Outcome(outcome)) => outcome,
+            Some(Said::Before { row, .. }) => {
+                let _ = writeln!(text, "{row}");
+                continue;
+            }
+            None => {
+                let _ = writeln!(text, "| {name} | | not run | | | | | | |");
+                continue;
+            }
         };
         let Outcome { version, tests, better, worse, share, plain_seconds, our_seconds, .. } = outcome;
         let share = share.map_or("none moved".to_owned(), |share| format!("{:.1} %", share * 100.0));
@@ -44,7 +76,14 @@ pub fn page(rows: &[Row]) -> String {
              byte (`GINNEL_AFTER=0`; the default waits for some exchanges). Bytes through rings: of all that the programs moved over sockets \
              that they made through the C library.\n";
     for (name, source, outcome) in rows {
-        let Some(outcome) = outcome else { continue };
+        let outcome = match outcome {
+            Some(Said::Outcome(outcome)) => outcome,
+            Some(Said::Before { part, .. }) => {
+                let _ = write!(text, "\n{part}\n");
+                continue;
+            }
+            None => continue,
+        };
         let _ = write!(
             text,
             "\n## {name}\n\nFrom: {source}. {} of {} tests pass without Ginnel here.\n",
@@ -66,4 +105,32 @@ pub fn page(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(tests: usize) -> Outcome {
+        Outcome { version: "1".to_owned(), tests, passed: tests, ..Outcome::default() }
+    }
+
+    #[test]
+    fn what_a_page_said_of_other_suites_stays() {
+        let first = page(&[
+            ("one", "a", Some(Said::Outcome(outcome(3)))),
+            ("two", "b", Some(Said::Outcome(outcome(4)))),
+            ("three", "c", None),
+        ]);
+        let kept = |name| Said::before(&first, name);
+        assert!(kept("three").is_none() && kept("tw").is_none());
+        assert_eq!(page(&[("one", "a", kept("one")), ("two", "b", kept("two")), ("three", "c", kept("three"))]), first);
+        let again = page(&[("one", "a", kept("one")), ("two", "b", Some(Said::Outcome(outcome(5)))), ("three", "c", None)]);
+        assert!(
+            again.contains("| one | 1 | 3 |")
+                && again.contains("| two | 1 | 5 |")
+                && again.contains("3 of 3 tests")
+                && !again.contains("4 of 4")
+        );
+    }
 }
