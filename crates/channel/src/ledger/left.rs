@@ -59,7 +59,8 @@ pub fn address(place: u64, stack: &Range<u64>) -> Option<u64> {
     let span = 1u64 << (KNOWN + GRAIN);
     let low = place << GRAIN & (span - 1);
     let near = stack.start & !(span - 1);
-    [near | low, (near + span) | low].into_iter().find(|start| stack.contains(start))
+    // The last map of all (vsyscall) lies where there is no other behind.
+    [near | low, near.wrapping_add(span) | low].into_iter().find(|start| stack.contains(start))
 }
 
 /// Does the stack hold a signal handler's frame there (the kernel's `struct rt_sigframe`)? It begins with the address that the handler returns to (sigaction's `sa_restorer`).
