@@ -464,7 +464,9 @@ fn run(generation: usize) {
     loop {
         let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
-        if woken || now >= next {
+        // An idle process wakes up once for both looks.
+        let soon = if now >= next_path { now + PATHS_TICK * 1_000_000 } else { now };
+        if woken || soon >= next {
             next = now + tick(attachment) * 1_000_000;
         }
         if now >= next_path {
