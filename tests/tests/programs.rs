@@ -55,6 +55,7 @@ programs! {
     chroot_child
     close_while_polling
     clone_closes
+    comes_late
     confines_itself
     closed_is_quiet
     closed_while_taken_up

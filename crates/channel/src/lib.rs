@@ -13,6 +13,7 @@
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
+//! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
@@ -49,6 +50,7 @@ pub mod rendezvous;
 pub mod rx;
 pub mod settle;
 pub mod tx;
+pub mod uncounted;
 pub mod waiter;
 
 pub use attach::Attachment;

@@ -28,7 +28,7 @@ const EAGER: u32 = 16;
 /// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked.
 const PATIENT: u32 = 256;
 /// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
-const LOOKS: u32 = 8;
+pub(crate) const LOOKS: u32 = 8;
 
 impl<'a> Endpoint<'a> {
     /// This process's entry.
@@ -91,6 +91,7 @@ impl<'a> Endpoint<'a> {
         match self.slot().stage() {
             _ if self.slot().has(flag::LEAVING) || self.attachment.standing() != Standing::Here => {}
             _ if self.slot().has(flag::HOLD) && self.slot().stage() <= Stage::Published => {}
+            Stage::Candidate if self.has_uncounted() => {}
             Stage::Candidate => self.publish(),
             Stage::Published => self.look_for_offer(),
             Stage::Offered => self.look_for_echo(),
@@ -244,6 +245,7 @@ impl<'a> Endpoint<'a> {
         let (slot, segment) = (self.slot(), &self.attachment.segment);
         let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match entry.state() {
+            state::OFFERED if self.has_uncounted() => return,
             state::OFFERED => {}
             state::FREE => return self.start_over(),
             state::PUBLISHED => {

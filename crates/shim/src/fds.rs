@@ -149,6 +149,9 @@ pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
     }
 }
 
+/// In an endpoint's word: its calls may not have to be counted ([`crate::uncounted`]). Only a hint, which goes with any change of the word.
+const UNCOUNTED: u64 = 1 << 63;
+
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
@@ -242,6 +245,22 @@ fn word(fd: i32) -> Option<&'static AtomicU64> {
 #[must_use]
 pub fn get(fd: i32) -> Entry {
     word(fd).map_or(Entry::Plain, |word| Entry::of(word.load(Ordering::Acquire)))
+}
+
+/// The slot of `fd`, if its calls may not have to be counted.
+#[inline]
+#[must_use]
+pub fn uncounted(fd: i32) -> Option<u32> {
+    let word = word(fd)?.load(Ordering::Acquire);
+    (word & UNCOUNTED != 0).then_some((word >> 8) as u32)
+}
+
+/// Says that they may not have to be, if `fd` stands for this slot.
+pub fn set_uncounted(fd: i32, slot: u32) {
+    if let Some(word) = word(fd) {
+        let endpoint = Entry::Endpoint(slot).word();
+        let _ = word.compare_exchange(endpoint, endpoint | UNCOUNTED, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Says what `fd` stands for from now on. References of slots are the caller's business.

@@ -3,17 +3,18 @@
 //! The way of a byte: a hook builds iovecs and calls `ops`; `ops` finds the endpoint behind the descriptor ([`runtime`], [`fds`]) and moves bytes through
 //! `ginnel_channel`; where nothing can be moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own ([`service`]) does what cannot wait
 //! for the program's next call.
-pub mod fds;
+mod fds;
 mod gather;
-pub mod hooks;
-pub mod membership;
-pub mod next;
-pub mod ops;
+mod hooks;
+mod membership;
+mod next;
+mod ops;
 mod own;
-pub mod pool;
-pub mod report;
-pub mod runtime;
-pub mod service;
-pub mod sets;
+mod pool;
+mod report;
+mod runtime;
+mod service;
+mod sets;
 mod symbols;
-pub mod wait;
+mod uncounted;
+mod wait;

@@ -156,6 +156,7 @@ macro_rules! table {
             /// # Safety
             /// As for that function.
             #[inline]
+            #[allow(dead_code, reason = "of some only the address is taken")]
             #[allow(non_snake_case, reason = "the C name")]
             pub unsafe fn $name($($arg: $type),* $(, $($variable: $kind),+)?) -> $ret {
                 table!(@call $name ($($arg: $type),*) ($($($variable: $kind),+)?) -> $ret, table!(@absent $($absent)?))

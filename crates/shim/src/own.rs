@@ -31,6 +31,7 @@ pub fn begin() {
 
 /// A child that shares this memory is about to be made.
 pub fn lend() {
+    crate::uncounted::stop();
     LENT.store(true, Ordering::Relaxed);
 }
 

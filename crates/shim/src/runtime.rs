@@ -28,6 +28,7 @@ pub fn start() {
         return say(verbose, "no address space; connections stay on TCP");
     }
     crate::pool::start();
+    crate::uncounted::start();
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
         Ok(attachment) => {
             crate::wait::set_kernel(&attachment);

@@ -141,7 +141,7 @@ impl Ledger {
     }
 
     /// Is the program still there whose ticket this is?
-    pub(super) fn is_still(&self, ticket: u32) -> bool {
+    pub(crate) fn is_still(&self, ticket: u32) -> bool {
         let index = ticket & 0xffff;
         self.alive(index) && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
     }

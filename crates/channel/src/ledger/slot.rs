@@ -327,15 +327,14 @@ pub struct Receive {
 
 const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
 
-/// Everything that the processes sharing a socket have in common.
+/// Everything that the processes sharing a socket have in common. What a call needs that goes to the kernel lies in the first cache line.
 #[repr(C, align(1024))]
 pub struct Slot {
     /// `SO_COOKIE`; 0: free; [`TAKEN`] and a ticket: that process fills or frees it. The first word.
     pub cookie: AtomicU64,
-    /// Counts the uses of this slot.
-    pub generation: AtomicU64,
+    /// Which process's calls are not counted in `busy_rx` and `busy_tx`: see [`crate::uncounted`]. 0: none's.
+    pub uncounted: AtomicU64,
     stage: AtomicU32,
-    reason: AtomicU32,
     /// See [`flag`].
     pub flags: AtomicU32,
     /// See [`attention`].
@@ -344,18 +343,16 @@ pub struct Slot {
     pub busy_rx: AtomicU32,
     /// … and sends.
     pub busy_tx: AtomicU32,
-    /// Data operations so far.
-    pub operations: AtomicU32,
     /// The channel's page; 0 none.
     pub channel: AtomicU32,
     /// Rendezvous entry + 1; 0 none.
     pub entry: AtomicU32,
     /// Attempts at settling.
     pub attempts: AtomicU32,
-    /// Forks under way: children that will hold it and have not said so yet.
-    pub forking: AtomicU32,
-    /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
-    pub left: AtomicU32,
+    /// Bytes received over TCP (data only).
+    pub in_tcp: AtomicU64,
+    /// Bytes sent over TCP (data only).
+    pub out_tcp: AtomicU64,
     /// This endpoint's nonce.
     pub nonce: AtomicU64,
     /// Segment id of the channel.
@@ -370,12 +367,8 @@ pub struct Slot {
     pub tx: Send,
     /// Reader's side.
     pub rx: Receive,
-    /// Bytes received over TCP (data only).
-    pub in_tcp: AtomicU64,
     /// Bytes received from the ring.
     pub in_ring: AtomicU64,
-    /// Bytes sent over TCP (data only).
-    pub out_tcp: AtomicU64,
     /// Bytes sent into the ring.
     pub out_ring: AtomicU64,
     /// Wake-ups sent through waiters.
@@ -400,6 +393,15 @@ pub struct Slot {
     pub registered: AtomicU32,
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
+    /// Counts the uses of this slot.
+    pub generation: AtomicU64,
+    reason: AtomicU32,
+    /// Data operations so far.
+    pub operations: AtomicU32,
+    /// Forks under way: children that will hold it and have not said so yet.
+    pub forking: AtomicU32,
+    /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
+    pub left: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
@@ -644,7 +646,7 @@ impl Slot {
         }
     }
 
-    /// Adds to a counter that only one thread at a time writes (under the direction's lock): cheaper than an atomic addition.
+    /// Adds to a counter that only one thread at a time writes (under the direction's lock), or one that need not be exact where several do: cheaper than an atomic addition.
     #[inline]
     pub fn count(counter: &AtomicU64, n: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! Reading and writing bytes, without addresses or control data.
-use super::{Outcome, bypass};
+use super::{Outcome, bypass, straight};
 use crate::{next, ops};
 use core::mem::MaybeUninit;
 use libc::{c_int, c_uint, c_void, iovec, off_t, off64_t};
@@ -143,11 +143,12 @@ fn message_flags(flags: c_int) -> Option<c_int> {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-    // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
+    if let Some(call) = straight(fd) {
+        // SAFETY: the program's own arguments.
+        return call.received(unsafe { next::read(fd, buf, n) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::read(fd, buf, n) })
+    unsafe { watched::read(fd, buf, n) }
 }
 
 #[unsafe(no_mangle)]
@@ -158,10 +159,12 @@ pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+    if let Some(call) = straight(fd) {
+        // SAFETY: the program's own arguments.
+        return call.received(unsafe { next::readv(fd, iov, count) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::readv(fd, iov, count) })
+    unsafe { watched::readv(fd, iov, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -177,18 +180,22 @@ pub(super) unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_i
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+    if let Some(call) = straight(fd) {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::write(fd, buf, n) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { transmit(fd, buf, n, 0) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::write(fd, buf, n) })
+    unsafe { watched::write(fd, buf, n) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+    if let Some(call) = straight(fd) {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::writev(fd, iov, count) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::writev(fd, iov, count) })
+    unsafe { watched::writev(fd, iov, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -204,10 +211,14 @@ pub(super) unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+    if flags & libc::MSG_PEEK == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.received(unsafe { next::recv(fd, buf, n, flags) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { receive(fd, buf, n, flags) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::recv(fd, buf, n, flags) })
+    unsafe { watched::recv(fd, buf, n, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -218,18 +229,27 @@ pub(super) unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, n: usize
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+    if flags & libc::MSG_OOB == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::send(fd, buf, n, flags) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { transmit(fd, buf, n, flags) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::send(fd, buf, n, flags) })
+    unsafe { watched::send(fd, buf, n, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
+    if count <= ops::io::PIECE
+        && !ops::io::is_carried(from)
+        && let Some(call) = straight(out)
+    {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::sendfile(out, from, offset, count) });
+    }
     // SAFETY: the program's own arguments.
-    let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
+    unsafe { watched::sendfile(out, from, offset, count) }
 }
 
 #[unsafe(no_mangle)]
@@ -249,4 +269,69 @@ pub(super) unsafe extern "C" fn splice(
     };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::splice(from, from_offset, to, to_offset, n, flags) })
+}
+
+/// The same calls where they do not go straight to the kernel. Apart, so that those that do save no registers for it.
+///
+/// # Safety
+/// As for the function of that name, of each.
+mod watched {
+    use super::*;
+
+    #[inline(never)]
+    pub(super) unsafe fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
+        // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
+        // SAFETY: the program's own arguments.
+        let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::read(fd, buf, n) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::readv(fd, iov, count) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = unsafe { transmit(fd, buf, n, 0) };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::write(fd, buf, n) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::writev(fd, iov, count) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = unsafe { receive(fd, buf, n, flags) };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::recv(fd, buf, n, flags) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = unsafe { transmit(fd, buf, n, flags) };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::send(fd, buf, n, flags) })
+    }
+
+    #[inline(never)]
+    pub(super) unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
+        // SAFETY: the program's own arguments.
+        let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
+        // SAFETY: the program's own arguments.
+        outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
+    }
 }

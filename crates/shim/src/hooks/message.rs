@@ -3,7 +3,7 @@
 //! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
 //! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
-use super::{Outcome, bypass, errno, keeping_errno, set_errno};
+use super::{Outcome, bypass, errno, keeping_errno, set_errno, straight};
 use crate::{next, ops};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 
@@ -125,6 +125,12 @@ pub(super) unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
+    if flags & libc::MSG_PEEK == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.received(unsafe { next::recvfrom(fd, buf, n, flags, from, len) });
+    }
     // SAFETY: the program's own arguments.
     let outcome = match unsafe { receive(fd, buf, n, flags) } {
         // The kernel looks at the length only once it has the bytes.
@@ -161,6 +167,12 @@ pub(super) unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+    if flags & libc::MSG_PEEK == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.received(unsafe { next::recvmsg(fd, message, flags) });
+    }
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive_one(fd, message, flags) };
     outcome.or(|| {
@@ -183,6 +195,12 @@ pub(super) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     len: socklen_t,
 ) -> isize {
+    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::sendto(fd, buf, n, flags, to, len) });
+    }
     // TCP ignores an address, except to open a connection with the first bytes.
     // SAFETY: the program's own arguments.
     let outcome = if flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { unsafe { transmit(fd, buf, n, flags) } };
@@ -196,6 +214,16 @@ pub(super) unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
+        && !bypass()
+        && !io::is_nowhere(message)
+        // SAFETY: not null, so a message of the program's.
+        && unsafe { (*message).msg_controllen } == 0
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        return call.sent(unsafe { next::sendmsg(fd, message, flags) });
+    }
     // SAFETY: the program's own arguments.
     let (outcome, _) = unsafe { send_one(fd, message, flags) };
     outcome.or(|| {

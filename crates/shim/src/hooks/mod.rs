@@ -43,7 +43,7 @@ mod vfork;
 
 use crate::next::{errno, set_errno};
 use crate::ops::{self, Outcome};
-use crate::own;
+use crate::{own, uncounted};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Why hooks pass everything straight through at the moment: [`NOT_STARTED`], and the number of vfork children that are using this
@@ -65,6 +65,12 @@ fn bypass() -> bool {
     // Relaxed: the thread that must see a change made it itself (a vfork child runs on its parent's thread); others take either path.
     let aside = ASIDE.load(Ordering::Relaxed);
     aside != 0 && (aside & NOT_STARTED != 0 || vfork::in_child())
+}
+
+/// Does a call on `fd` go to the kernel as the program made it, and need not even be counted? See [`uncounted`].
+#[inline]
+fn straight(fd: libc::c_int) -> Option<uncounted::Call> {
+    if ASIDE.load(Ordering::Relaxed) == 0 { uncounted::begins(fd) } else { None }
 }
 
 /// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.

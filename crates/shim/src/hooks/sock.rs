@@ -1,5 +1,5 @@
 //! The life of a connection: connect, accept, shutdown, options.
-use super::{Outcome, bypass, bypass_process, errno, keeping_errno};
+use super::{Outcome, bypass, bypass_process, errno, keeping_errno, straight};
 use crate::{next, ops};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
@@ -79,6 +79,24 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+    if ops::sock::is_cork(level, name)
+        && let Some(call) = straight(fd)
+    {
+        // SAFETY: the program's own arguments.
+        let result = unsafe { next::setsockopt(fd, level, name, value, len) };
+        call.ends();
+        return result;
+    }
+    // SAFETY: the program's own arguments.
+    unsafe { set_watched(fd, level, name, value, len) }
+}
+
+/// [`setsockopt`] where it does not go straight to the kernel. Apart, so that the other saves no registers for it.
+///
+/// # Safety
+/// As for `setsockopt(2)`.
+#[inline(never)]
+unsafe fn set_watched(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
     let ours = ops::sock::is_of_interest(level, name) && !bypass_process();
     if ours {
         // SAFETY: the program's own arguments.

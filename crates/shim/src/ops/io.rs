@@ -248,7 +248,15 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
                 return ginnel_channel::finish::hold(endpoint, Reason::Option);
             }
         }
+        if !crate::uncounted::end(endpoint) {
+            // Asked again after a few calls.
+            slot.attempts.fetch_add(1, Relaxed);
+            return;
+        }
         endpoint.progress(patient);
+        if slot.stage() == Stage::Published {
+            crate::uncounted::begin(endpoint);
+        }
         if endpoint.attachment.is_away() {
             crate::service::attend_absence(endpoint.attachment);
         }
@@ -586,14 +594,20 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
 }
 
 /// So much of a file the kernel is given to send at once while the connection may yet come to be carried, bytes.
-const PIECE: usize = 256 << 10;
+pub const PIECE: usize = 256 << 10;
+
+/// Does `fd` stand for a connection whose bytes may be in a ring?
+#[inline]
+pub fn is_carried(fd: c_int) -> bool {
+    runtime::known(fd).is_some_and(runtime::carried)
+}
 
 /// `sendfile(2)` and `sendfile64`: into a ring file pages are read into a buffer and sent on.
 ///
 /// # Safety
 /// `offset` is null or points to the program's offset.
 pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> Outcome {
-    if runtime::known(from).is_some_and(runtime::carried) {
+    if is_carried(from) {
         // The kernel takes it into a pipe only (since 5.12).
         return if offset.is_null() { splice(from, out, count, 0) } else { Outcome::Libc };
     }

@@ -93,6 +93,7 @@ pub fn fork_prepare() {
             fds::change_young(fd, Young::heir);
         }
     }
+    crate::uncounted::end_all();
     // The parent may close a socket before the child has said that it holds it.
     each_endpoint(|slot| {
         slot.forking.fetch_add(1, Ordering::SeqCst);
@@ -133,6 +134,7 @@ pub fn fork_child() {
         return runtime::stop();
     }
     report::forget();
+    crate::uncounted::start();
     fds::forget_parent();
     service::forget_parent(attachment);
     membership::forget_parent();

@@ -40,7 +40,7 @@ pub fn disconnecting(fd: c_int) {
     match fds::get(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             if let Some(endpoint) = runtime::known(fd) {
-                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) {
+                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) || endpoint.does_not_count() && is_corked(fd) {
                     CORKED_BEFORE.store(true, Ordering::Relaxed);
                 }
                 endpoint.disconnect();
@@ -223,7 +223,10 @@ unsafe fn number(value: *const c_void, len: socklen_t) -> Option<c_int> {
     (len as usize >= size_of::<c_int>() && !value.is_null()).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
-fn is_cork(level: c_int, name: c_int) -> bool {
+/// Is it `TCP_CORK`?
+#[inline]
+#[must_use]
+pub fn is_cork(level: c_int, name: c_int) -> bool {
     (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK)
 }
 

@@ -105,8 +105,14 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 /// Returns how many there are in all.
 pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
     let mut n = start;
-    for i in start..start + got {
-        let Some(event) = room.get(i).copied() else { break };
+    let mut next = start;
+    let end = room.len().min(start + got);
+    while next < end {
+        if start == 0 {
+            (n, next) = usual(set, room, n, next, end);
+        }
+        let Some(event) = room.get(next).filter(|_| next < end).copied() else { break };
+        next += 1;
         let Some(event) = truth(set, epfd, event, Purpose::Telling) else { continue };
         let wanted = event.u64;
         match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
@@ -120,6 +126,20 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
         }
     }
     n
+}
+
+/// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came.
+fn usual(set: &Set, room: &mut [epoll_event], mut n: usize, mut next: usize, end: usize) -> (usize, usize) {
+    set.inner.with(|inner| {
+        while let Some(event) = room.get(next).filter(|_| next < end).copied()
+            && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
+            && let Some(place) = room.get_mut(n)
+        {
+            *place = event;
+            (n, next) = (n + 1, next + 1);
+        }
+    });
+    (n, next)
 }
 
 /// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?

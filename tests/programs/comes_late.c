@@ -1,0 +1,185 @@
+// One end speaks past anything preloaded for so long that the other has nobody to expect, and then through the C library: in order, with the cork that was set meanwhile, from a thread that was in the
+// middle of a call, from a handler, and across a fork. Under the shim both ends move into rings then.
+#include "check.h"
+#include "raw.h"
+#include <sys/syscall.h>
+
+enum { LONG = 800, WHOLE = 3000 };
+
+static void raw_exchanges(int fd, int from, int count) {
+    for (int i = from; i < from + count; i++) {
+        uint8_t out = pattern((size_t)i, 1), in = 0;
+        IS(raw_call(SYS_write, fd, (long)&out, 1, 0, 0), 1);
+        IS(raw_call(SYS_read, fd, (long)&in, 1, 0, 0), 1);
+        IS(in, pattern((size_t)i, 2));
+    }
+}
+
+static void exchanges(int fd, int from, int count) {
+    for (int i = from; i < from + count; i++) {
+        uint8_t out = pattern((size_t)i, 1), in = 0;
+        put_all(fd, &out, 1);
+        get_all(fd, &in, 1);
+        IS(in, pattern((size_t)i, 2));
+    }
+}
+
+static void answers(int fd, int from, int count) {
+    for (int i = from; i < from + count; i++) {
+        uint8_t in = 0, out = pattern((size_t)i, 2);
+        get_all(fd, &in, 1);
+        IS(in, pattern((size_t)i, 1));
+        put_all(fd, &out, 1);
+    }
+}
+
+static pid_t late_client(int listener, struct sockaddr_in *at, int *fd) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int own = connect_to(at);
+        raw_exchanges(own, 0, LONG);
+        exchanges(own, LONG, WHOLE - LONG);
+        exit(0);
+    }
+    *fd = accept_from(listener);
+    return child;
+}
+
+static int pipe_ends[2];
+static int handled;
+
+// Speaks on the very connection on which a call was interrupted.
+static void on_signal(int number) {
+    (void)number;
+    int saved = errno;
+    uint8_t byte = 77;
+    if (write(pipe_ends[1], &byte, 1) == 1) handled++;
+    errno = saved;
+}
+
+static void *keep_signalling(void *thread) {
+    for (int i = 0; i < 50; i++) {
+        sleep_ms(1);
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+    }
+    return NULL;
+}
+
+static void *reads_all(void *at) {
+    // Blocked in the kernel while the other end comes.
+    for (int i = 0; i < WHOLE; i++) {
+        uint8_t in = 0;
+        get_all(*(int *)at, &in, 1);
+        IS(in, pattern((size_t)i, 1));
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3 && strcmp(argv[1], "--answer") == 0) {
+        answers(atoi(argv[2]), WHOLE - atoi(argv[3]), atoi(argv[3]));
+        return 0;
+    }
+    struct sockaddr_in at;
+    int listener = listen_on(&at), fd;
+    pid_t child = late_client(listener, &at, &fd);
+    answers(fd, 0, WHOLE);
+    IS(ended(child), 0);
+    close(fd);
+    say("came late");
+
+    // A cork that was set while nobody was there is the program's still, and keeps nothing back for long.
+    child = late_client(listener, &at, &fd);
+    answers(fd, 0, LONG / 2);
+    int on = 1;
+    IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+    for (int i = LONG / 2; i < WHOLE; i++) {
+        answers(fd, i, 1);
+        if (i < LONG) {
+            on = 0;
+            IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+            on = 1;
+            IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+        } else if (i == LONG) {
+            on = 0;
+            IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on), 0);
+        }
+    }
+    IS(getsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, &(socklen_t){sizeof on}), 0);
+    IS(on, 0);
+    IS(ended(child), 0);
+    close(fd);
+    say("with a cork");
+
+    // One thread is always in a receive, another sends.
+    child = late_client(listener, &at, &fd);
+    pthread_t reader;
+    IS(pthread_create(&reader, NULL, reads_all, &fd), 0);
+    for (int i = 0; i < WHOLE; i++) {
+        uint8_t out = pattern((size_t)i, 2);
+        put_all(fd, &out, 1);
+    }
+    IS(pthread_join(reader, NULL), 0);
+    IS(ended(child), 0);
+    close(fd);
+    say("beside a sleeping receive");
+
+    // Handlers interrupt the calls, and make calls of the same kind on another such connection.
+    int other;
+    child = late_client(listener, &at, &fd);
+    int idle = connect_to(&at);
+    other = accept_from(listener);
+    pipe_ends[0] = idle, pipe_ends[1] = other;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_t me = pthread_self(), storm;
+    IS(pthread_create(&storm, NULL, keep_signalling, &me), 0);
+    answers(fd, 0, WHOLE);
+    IS(pthread_join(storm, NULL), 0);
+    IS(ended(child), 0);
+    signal(SIGUSR1, SIG_IGN);
+    for (int i = 0; i < handled; i++) {
+        uint8_t byte = 0;
+        get_all(idle, &byte, 1);
+        IS(byte, 77);
+    }
+    close(fd);
+    close(idle);
+    close(other);
+    say("between handlers");
+
+    // The parent has spoken for long without being heard of; its child goes on when the other end comes, and then the parent again.
+    child = late_client(listener, &at, &fd);
+    answers(fd, 0, LONG - 100);
+    pid_t heir = fork();
+    CHECK(heir >= 0);
+    if (heir == 0) {
+        answers(fd, LONG - 100, 1100);
+        exit(0);
+    }
+    IS(ended(heir), 0);
+    answers(fd, LONG + 1000, WHOLE - LONG - 1000);
+    IS(ended(child), 0);
+    close(fd);
+    say("across a fork");
+
+    // The same over an exec of one that has never heard of it before.
+    child = late_client(listener, &at, &fd);
+    answers(fd, 0, LONG - 100);
+    heir = fork();
+    CHECK(heir >= 0);
+    if (heir == 0) {
+        // Uncounted in this image too, before it makes room for the next.
+        answers(fd, LONG - 100, 1);
+        char number[12], rest[12];
+        snprintf(number, sizeof number, "%d", fd);
+        snprintf(rest, sizeof rest, "%d", WHOLE - LONG + 99);
+        execl("/proc/self/exe", "comes_late", "--answer", number, rest, NULL);
+        _exit(1);
+    }
+    IS(ended(heir), 0);
+    IS(ended(child), 0);
+    close(fd);
+    say("across an exec");
+}
