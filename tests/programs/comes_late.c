@@ -4,7 +4,7 @@
 #include "raw.h"
 #include <sys/syscall.h>
 
-enum { LONG = 800, WHOLE = 3000 };
+enum { LONG = 1600, WHOLE = 5000 };
 
 static void raw_exchanges(int fd, int from, int count) {
     for (int i = from; i < from + count; i++) {
@@ -155,11 +155,11 @@ int main(int argc, char **argv) {
     pid_t heir = fork();
     CHECK(heir >= 0);
     if (heir == 0) {
-        answers(fd, LONG - 100, 1100);
+        answers(fd, LONG - 100, 1800);
         exit(0);
     }
     IS(ended(heir), 0);
-    answers(fd, LONG + 1000, WHOLE - LONG - 1000);
+    answers(fd, LONG + 1700, WHOLE - LONG - 1700);
     IS(ended(child), 0);
     close(fd);
     say("across a fork");

@@ -19,9 +19,9 @@ const OPEN: u64 = 1 << 32;
 /// … or counts them again, but there may still be some in the kernel that began before.
 const ENDING: u64 = 1 << 33;
 /// Looks at which nobody had come before calls are not counted.
-const IN_VAIN: u32 = 64;
+const IN_VAIN: u32 = 256;
 /// At so many calls whether somebody has come, a power of two, one is counted, and looks.
-const LOOKS: u32 = 256;
+const LOOKS: u32 = 64;
 const _: () = assert!(LOOKS.is_multiple_of(settle::LOOKS), "that call is to get past `waits_in_vain`");
 
 /// What stands in [`uncounted`](Slot::uncounted) while the process with this ticket does not count its calls.
@@ -32,7 +32,7 @@ pub fn word(ticket: u32) -> u64 {
 }
 
 impl Slot {
-    /// This call, which the caller has noted, need not be counted: `word` is its process's. False at each 256th, which is to look whether somebody has come.
+    /// This call, which the caller has noted, need not be counted: `word` is its process's. False at each 64th, which is to look whether somebody has come.
     #[inline]
     #[must_use]
     pub fn goes_uncounted(&self, word: u64) -> bool {
