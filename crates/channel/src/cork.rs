@@ -6,6 +6,13 @@ use crate::ledger::flag;
 use crate::settle::Endpoint;
 use libc::c_int;
 
+/// Has the kernel a cork for `fd`? No where it cannot be asked.
+#[must_use]
+pub fn is_set(fd: c_int) -> bool {
+    let mut on = 0;
+    kernel::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut on).is_ok_and(|_| on != 0)
+}
+
 impl Endpoint<'_> {
     /// The program sets or takes out its cork. False: the kernel is to be told, and [`Self::corked`] after it.
     pub fn cork(self, on: bool) -> bool {
@@ -20,6 +27,17 @@ impl Endpoint<'_> {
     /// The kernel was told.
     pub fn corked(self, on: bool) {
         self.slot().set(flag::CORKED | flag::KERNEL_CORKED, on);
+    }
+
+    /// Nobody was told of what the program did with its cork lately. What it does at this moment is told after the kernel has heard of it: that may be in between.
+    pub(crate) fn learn_cork(self) {
+        loop {
+            let on = is_set(self.fd());
+            self.corked(on);
+            if is_set(self.fd()) == on {
+                return;
+            }
+        }
     }
 
     /// What the program set, where the kernel does not know.

@@ -25,8 +25,8 @@ pub struct Endpoint<'a> {
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
-/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked.
-const PATIENT: u32 = 256;
+/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked, and operations need not be counted any more ([`crate::uncounted`]).
+pub(crate) const PATIENT: u32 = 256;
 /// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
 pub(crate) const LOOKS: u32 = 8;
 

@@ -1,25 +1,22 @@
 //! System calls that nobody counts, while the other end seems to have no shim.
 //!
 //! Two ends may agree on the bytes so far only while none of a socket's reads and writes is in the kernel, so each counts itself in [`busy_rx`](Slot::busy_rx) or [`busy_tx`](Slot::busy_tx): three locked
-//! instructions a call, which a program pays for nothing where nobody ever comes. After [`IN_VAIN`] looks a process therefore says in the slot that its calls are not counted any
+//! instructions a call, which a program pays for nothing where nobody ever comes. After `PATIENT` looks a process therefore says in the slot that its calls are not counted any
 //! more, and from then on only notes for itself which thread is in such a call. The connection takes no step towards a channel until it has said that they are counted again, and seen all of
 //! those threads come back. A process that died, or made room for another program (exec), has nobody in the kernel.
 //!
 //! Who reads "uncounted" after it has noted its call is safe: who takes the word back has every thread of the process pass a barrier before it looks at the notes (`membarrier(2)`).
 
 use crate::attach::Standing;
-use crate::kernel;
 use crate::ledger::{Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
-use crate::settle::{self, Endpoint};
+use crate::settle::{self, Endpoint, PATIENT};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// In [`uncounted`](Slot::uncounted), above the ticket of the process: it does not count its calls …
 const OPEN: u64 = 1 << 32;
 /// … or counts them again, but there may still be some in the kernel that began before.
 const ENDING: u64 = 1 << 33;
-/// Looks at which nobody had come before calls are not counted.
-const IN_VAIN: u32 = 256;
 /// At so many calls whether somebody has come, a power of two, one is counted, and looks.
 const LOOKS: u32 = 64;
 const _: () = assert!(LOOKS.is_multiple_of(settle::LOOKS), "that call is to get past `waits_in_vain`");
@@ -50,7 +47,7 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn begin_uncounted(self) -> bool {
         let slot = self.slot();
-        if slot.attempts.load(Relaxed) <= IN_VAIN || slot.upgrades.load(Relaxed) != 0 {
+        if slot.attempts.load(Relaxed) <= PATIENT || slot.upgrades.load(Relaxed) != 0 {
             return false;
         }
         // Under this lock each step towards a channel is taken.
@@ -106,31 +103,18 @@ impl Endpoint<'_> {
 
     /// May some process that has the socket be in a call that was not counted? That one lives is asked now and then.
     pub(crate) fn has_uncounted(self) -> bool {
-        const ASKED: u32 = 8;
         let now = self.slot().uncounted.load(SeqCst);
         if now == 0 {
             return false;
         }
         let looks = self.slot().attempts.fetch_add(1, Relaxed);
-        let gone = looks.is_multiple_of(ASKED) && !self.attachment.ledger.is_still(now as u32);
+        let gone = looks.is_multiple_of(settle::LOOKS) && !self.attachment.ledger.is_still(now as u32);
         !(gone && self.forget_uncounted(now))
     }
 
-    /// All calls are counted. Nobody was told of a cork that was set meanwhile.
+    /// All calls are counted.
     fn forget_uncounted(self, before: u64) -> bool {
-        let cork = || {
-            let mut on = 0;
-            kernel::getsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_CORK, &mut on).is_ok_and(|_| on != 0)
-        };
-        let mut known = cork();
-        loop {
-            self.corked(known);
-            let now = cork();
-            if now == known {
-                break;
-            }
-            known = now;
-        }
+        self.learn_cork();
         self.slot().uncounted.compare_exchange(before, 0, SeqCst, Relaxed).is_ok()
     }
 }

@@ -191,7 +191,7 @@ impl Call {
 /// After a look at which nobody had come: the next calls need not be counted, if that has been so for long.
 pub fn begin(endpoint: Endpoint<'static>) {
     // Also where they are not counted already: by another number of the socket's perhaps.
-    if AVAILABLE.load(Relaxed) && take_note(endpoint.attachment) && (endpoint.is_uncounted() || endpoint.begin_uncounted()) {
+    if AVAILABLE.load(Relaxed) && (endpoint.is_uncounted() || endpoint.begin_uncounted()) && take_note(endpoint.attachment) {
         fds::set_uncounted(endpoint.fd(), endpoint.index());
     }
 }

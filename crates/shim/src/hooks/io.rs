@@ -147,8 +147,11 @@ pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> i
         // SAFETY: the program's own arguments.
         return call.received(unsafe { next::read(fd, buf, n) });
     }
+    // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
     // SAFETY: the program's own arguments.
-    unsafe { watched::read(fd, buf, n) }
+    let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::read(fd, buf, n) })
 }
 
 #[unsafe(no_mangle)]
@@ -164,7 +167,9 @@ pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int
         return call.received(unsafe { next::readv(fd, iov, count) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::readv(fd, iov, count) }
+    let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::readv(fd, iov, count) })
 }
 
 #[unsafe(no_mangle)]
@@ -185,7 +190,9 @@ pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -
         return call.sent(unsafe { next::write(fd, buf, n) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::write(fd, buf, n) }
+    let outcome = unsafe { transmit(fd, buf, n, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::write(fd, buf, n) })
 }
 
 #[unsafe(no_mangle)]
@@ -195,7 +202,9 @@ pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_in
         return call.sent(unsafe { next::writev(fd, iov, count) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::writev(fd, iov, count) }
+    let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::writev(fd, iov, count) })
 }
 
 #[unsafe(no_mangle)]
@@ -218,7 +227,9 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flag
         return call.received(unsafe { next::recv(fd, buf, n, flags) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::recv(fd, buf, n, flags) }
+    let outcome = unsafe { receive(fd, buf, n, flags) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::recv(fd, buf, n, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -236,7 +247,9 @@ pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, fl
         return call.sent(unsafe { next::send(fd, buf, n, flags) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::send(fd, buf, n, flags) }
+    let outcome = unsafe { transmit(fd, buf, n, flags) };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::send(fd, buf, n, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -249,7 +262,9 @@ pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut o
         return call.sent(unsafe { next::sendfile(out, from, offset, count) });
     }
     // SAFETY: the program's own arguments.
-    unsafe { watched::sendfile(out, from, offset, count) }
+    let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
+    // SAFETY: the program's own arguments.
+    outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
 }
 
 #[unsafe(no_mangle)]
@@ -269,69 +284,4 @@ pub(super) unsafe extern "C" fn splice(
     };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::splice(from, from_offset, to, to_offset, n, flags) })
-}
-
-/// The same calls where they do not go straight to the kernel. Apart, so that those that do save no registers for it.
-///
-/// # Safety
-/// As for the function of that name, of each.
-mod watched {
-    use super::*;
-
-    #[inline(never)]
-    pub(super) unsafe fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-        // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
-        // SAFETY: the program's own arguments.
-        let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::read(fd, buf, n) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::readv(fd, iov, count) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = unsafe { transmit(fd, buf, n, 0) };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::write(fd, buf, n) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::writev(fd, iov, count) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = unsafe { receive(fd, buf, n, flags) };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::recv(fd, buf, n, flags) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = unsafe { transmit(fd, buf, n, flags) };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::send(fd, buf, n, flags) })
-    }
-
-    #[inline(never)]
-    pub(super) unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
-        // SAFETY: the program's own arguments.
-        let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
-        // SAFETY: the program's own arguments.
-        outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
-    }
 }

@@ -6,18 +6,11 @@ use libc::{c_char, c_int, c_uint, mode_t, pid_t, sigset_t};
 use ops::fd::Kind;
 
 /// `fd` was made, unless it is below zero.
-#[inline]
 pub(super) fn made(fd: c_int, kind: Kind) -> c_int {
     if fd >= 0 && !bypass() && !(kind == Kind::Other && ops::fd::created_anew(fd)) {
-        made_of_old(fd, kind);
+        keeping_errno(|| ops::fd::created(fd, kind));
     }
     fd
-}
-
-/// The number stood for something.
-#[cold]
-fn made_of_old(fd: c_int, kind: Kind) {
-    keeping_errno(|| ops::fd::created(fd, kind));
 }
 
 /// Two were made, if `result` is 0.

@@ -87,16 +87,6 @@ pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int,
         call.ends();
         return result;
     }
-    // SAFETY: the program's own arguments.
-    unsafe { set_watched(fd, level, name, value, len) }
-}
-
-/// [`setsockopt`] where it does not go straight to the kernel. Apart, so that the other saves no registers for it.
-///
-/// # Safety
-/// As for `setsockopt(2)`.
-#[inline(never)]
-unsafe fn set_watched(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
     let ours = ops::sock::is_of_interest(level, name) && !bypass_process();
     if ours {
         // SAFETY: the program's own arguments.

@@ -6,7 +6,7 @@ use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{kernel, path};
+use ginnel_channel::{cork, kernel, path};
 use ginnel_region::sys;
 use libc::{c_int, c_void, socklen_t};
 
@@ -40,7 +40,7 @@ pub fn disconnecting(fd: c_int) {
     match fds::get(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
             if let Some(endpoint) = runtime::known(fd) {
-                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) || endpoint.does_not_count() && is_corked(fd) {
+                if endpoint.slot().has(flag::CORKED | flag::KERNEL_CORKED) || endpoint.does_not_count() && cork::is_set(fd) {
                     CORKED_BEFORE.store(true, Ordering::Relaxed);
                 }
                 endpoint.disconnect();
@@ -131,9 +131,9 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
     };
     // Options that another program has set, before it became this one or passed the socket on, are not known of here.
     let spawned = slot.has(flag::SPAWNED);
-    if (spawned || CORKED_BEFORE.load(Ordering::Relaxed)) && is_corked(fd) {
+    if (spawned || CORKED_BEFORE.load(Ordering::Relaxed)) && cork::is_set(fd) {
         endpoint.corked(true);
-        if !is_corked(fd) {
+        if !cork::is_set(fd) {
             // Another thread has just taken it out.
             endpoint.corked(false);
         }
@@ -146,7 +146,7 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
 #[cold]
 pub fn inherited_listener(fd: c_int, before: Entry) {
     fds::replace(fd, before, Entry::Listener);
-    if is_corked(fd) {
+    if cork::is_set(fd) {
         CORKED_BEFORE.store(true, Ordering::Relaxed);
     }
     if is_unfit(fd) {
@@ -158,11 +158,6 @@ pub fn inherited_listener(fd: c_int, before: Entry) {
 fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let mut value: c_int = -1;
     kernel::getsockopt(fd, level, name, &mut value).ok().map(|_| value)
-}
-
-/// Has it a cork?
-fn is_corked(fd: c_int) -> bool {
-    option(fd, libc::IPPROTO_TCP, libc::TCP_CORK).is_some_and(|corked| corked != 0)
 }
 
 /// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?

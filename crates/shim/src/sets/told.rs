@@ -111,7 +111,7 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
         if start == 0 {
             (n, next) = usual(set, room, n, next, end);
         }
-        let Some(event) = room.get(next).filter(|_| next < end).copied() else { break };
+        let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
         let Some(event) = truth(set, epfd, event, Purpose::Telling) else { continue };
         let wanted = event.u64;
@@ -131,7 +131,7 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came.
 fn usual(set: &Set, room: &mut [epoll_event], mut n: usize, mut next: usize, end: usize) -> (usize, usize) {
     set.inner.with(|inner| {
-        while let Some(event) = room.get(next).filter(|_| next < end).copied()
+        while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
             && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
             && let Some(place) = room.get_mut(n)
         {
