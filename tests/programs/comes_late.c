@@ -1,55 +1,11 @@
 // One end speaks past anything preloaded for so long that the other has nobody to expect, and then through the C library: in order, with the cork that was set meanwhile, from a thread that was in the
 // middle of a call, from a handler, and across a fork. Under the shim both ends move into rings then.
-#include "check.h"
-#include "raw.h"
-#include <sys/syscall.h>
-
-enum { LONG = 1600, WHOLE = 5000 };
-
-static void raw_exchanges(int fd, int from, int count) {
-    for (int i = from; i < from + count; i++) {
-        uint8_t out = pattern((size_t)i, 1), in = 0;
-        IS(raw_call(SYS_write, fd, (long)&out, 1, 0, 0), 1);
-        IS(raw_call(SYS_read, fd, (long)&in, 1, 0, 0), 1);
-        IS(in, pattern((size_t)i, 2));
-    }
-}
-
-static void exchanges(int fd, int from, int count) {
-    for (int i = from; i < from + count; i++) {
-        uint8_t out = pattern((size_t)i, 1), in = 0;
-        put_all(fd, &out, 1);
-        get_all(fd, &in, 1);
-        IS(in, pattern((size_t)i, 2));
-    }
-}
-
-static void answers(int fd, int from, int count) {
-    for (int i = from; i < from + count; i++) {
-        uint8_t in = 0, out = pattern((size_t)i, 2);
-        get_all(fd, &in, 1);
-        IS(in, pattern((size_t)i, 1));
-        put_all(fd, &out, 1);
-    }
-}
-
-static pid_t late_client(int listener, struct sockaddr_in *at, int *fd) {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        int own = connect_to(at);
-        raw_exchanges(own, 0, LONG);
-        exchanges(own, LONG, WHOLE - LONG);
-        exit(0);
-    }
-    *fd = accept_from(listener);
-    return child;
-}
+#include "late.h"
 
 static int pipe_ends[2];
 static int handled;
 
-// Speaks on the very connection on which a call was interrupted.
+// Speaks on a connection of its own, in the middle of a call on another.
 static void on_signal(int number) {
     (void)number;
     int saved = errno;
@@ -76,11 +32,7 @@ static void *reads_all(void *at) {
     return NULL;
 }
 
-int main(int argc, char **argv) {
-    if (argc > 3 && strcmp(argv[1], "--answer") == 0) {
-        answers(atoi(argv[2]), WHOLE - atoi(argv[3]), atoi(argv[3]));
-        return 0;
-    }
+int main(void) {
     struct sockaddr_in at;
     int listener = listen_on(&at), fd;
     pid_t child = late_client(listener, &at, &fd);
@@ -163,23 +115,4 @@ int main(int argc, char **argv) {
     IS(ended(child), 0);
     close(fd);
     say("across a fork");
-
-    // The same over an exec of one that has never heard of it before.
-    child = late_client(listener, &at, &fd);
-    answers(fd, 0, LONG - 100);
-    heir = fork();
-    CHECK(heir >= 0);
-    if (heir == 0) {
-        // Uncounted in this image too, before it makes room for the next.
-        answers(fd, LONG - 100, 1);
-        char number[12], rest[12];
-        snprintf(number, sizeof number, "%d", fd);
-        snprintf(rest, sizeof rest, "%d", WHOLE - LONG + 99);
-        execl("/proc/self/exe", "comes_late", "--answer", number, rest, NULL);
-        _exit(1);
-    }
-    IS(ended(heir), 0);
-    IS(ended(child), 0);
-    close(fd);
-    say("across an exec");
 }

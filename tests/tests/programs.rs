@@ -56,6 +56,7 @@ programs! {
     close_while_polling
     clone_closes
     comes_late
+    comes_late_after_exec
     confines_itself
     closed_is_quiet
     closed_while_taken_up

@@ -107,7 +107,8 @@ impl Endpoint<'_> {
         if now == 0 {
             return false;
         }
-        let looks = self.slot().attempts.fetch_add(1, Relaxed);
+        // As in `waits_in_vain`, past which this comes at each eighth.
+        let looks = self.slot().attempts.fetch_add(1, Relaxed).wrapping_add(1);
         let gone = looks.is_multiple_of(settle::LOOKS) && !self.attachment.ledger.is_still(now as u32);
         !(gone && self.forget_uncounted(now))
     }
