@@ -58,18 +58,18 @@ impl Bits {
 
     /// Those that are set, least first, from `first` on. Each word is read once, when the walk comes to it; an empty one costs that read.
     pub fn ones(&self, first: u32) -> impl Iterator<Item = u32> {
-        let mut words = self.0.iter().zip((0..SLOTS).step_by(64)).skip(first as usize / 64);
-        let (mut bits, mut base) = (0u64, 0);
-        let from_word = core::iter::from_fn(move || {
+        // Written out: a service thread that has nothing else to do comes through here.
+        let (mut bits, mut base, mut next) = (0u64, 0, first / 64);
+        let mut wanted = u64::MAX << (first % 64);
+        core::iter::from_fn(move || {
             while bits == 0 {
-                let (word, at) = words.next()?;
-                (bits, base) = (word.load(Ordering::SeqCst), at);
+                bits = self.0.get(next as usize)?.load(Ordering::SeqCst) & wanted;
+                (base, next, wanted) = (next * 64, next + 1, u64::MAX);
             }
             let index = base + bits.trailing_zeros();
             bits &= bits - 1;
             Some(index)
-        });
-        from_word.skip_while(move |&index| index < first)
+        })
     }
 }
 

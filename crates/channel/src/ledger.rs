@@ -11,6 +11,7 @@ mod process;
 mod slot;
 
 pub use lock::{Held, Interrupted, Lock};
+pub(crate) use process::Life;
 pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
 

@@ -3,7 +3,7 @@
 use crate::attach::Attachment;
 use crate::finish;
 use crate::layout::Channel;
-use crate::ledger::{Slot, Stage, TAKEN};
+use crate::ledger::{Life, Slot, Stage, TAKEN};
 use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
@@ -30,7 +30,7 @@ pub fn reclaim(attachment: &Attachment) -> usize {
 pub enum Reach {
     /// Everywhere: through some megabytes of tables, most of them empty.
     All,
-    /// At this ledger's own sockets, and at the pages up to where the peers say that they have claimed any.
+    /// At this ledger's own sockets, and at the channels and waiters on the pages up to where the peers say that they have claimed any.
     Used,
 }
 
@@ -39,10 +39,12 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut freed = 0;
     // Those of which nothing can come any more: what they hold by now is all there is. Their numbers are free only after a look everywhere.
     let gone = if reach == Reach::All { place::gone(&attachment.segment, attachment.place) } else { Vec::new() };
-    let mut living = Living::default();
+    let mut processes = Processes::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
-        if cookie < TAKEN && dead(attachment, &mut living, slot) && slot.seize_dead(&attachment.ledger, cookie, attachment.ticket())
+        if cookie < TAKEN
+            && dead(attachment, &mut processes, slot)
+            && slot.seize_dead(&attachment.ledger, cookie, attachment.ticket())
         {
             bury(attachment, slot);
             freed += 1;
@@ -68,20 +70,21 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
         }
     }
     let mut ended = Vec::new();
-    let everywhere = (reach == Reach::All).then(|| attachment.segment.owned());
-    let within_reach = (reach == Reach::Used).then(|| attachment.segment.owned_within_reach());
-    for (page, _) in everywhere.into_iter().flatten().chain(within_reach.into_iter().flatten()) {
-        let Some(head) = attachment.segment.head(page) else {
-            attachment.segment.release_orphan(page);
-            continue;
-        };
+    let mut look = |head: Head| {
         if head.owner().kind == Use::Channel {
             ended.extend(take_ended(attachment, &mut lives, head));
-        } else if is_nobodys(attachment, &mut lives, &mut living, head)
+        } else if is_nobodys(attachment, &mut lives, &mut processes, head)
             && let Some(head) = attachment.segment.take(head)
         {
             waiter::discard(attachment, head);
         }
+    };
+    match reach {
+        Reach::All => attachment.segment.owned().for_each(|(page, _)| match attachment.segment.head(page) {
+            Some(head) => look(head),
+            None => attachment.segment.release_orphan(page),
+        }),
+        Reach::Used => attachment.segment.heads_within_reach().for_each(look),
     }
     freed += ended.len();
     attachment.segment.release_groups(&ended);
@@ -106,33 +109,38 @@ impl Members {
     }
 }
 
-/// Processes that were found alive, the last few: a hundred connections of one ask for it once. (The place of a dead one may be another's at any moment.)
+/// What was found of processes, the last few: a hundred connections of one ask for it once. The place of a dead one may be another's at any moment, which has another life then.
 #[derive(Default)]
-struct Living {
-    found: [Option<u32>; 8],
+struct Processes {
+    found: [Option<(u32, Life, bool)>; 8],
     next: usize,
 }
 
-impl Living {
-    fn has(&mut self, attachment: &Attachment, process: u32) -> bool {
-        if self.found.contains(&Some(process)) {
-            return true;
+impl Processes {
+    fn live(&mut self, attachment: &Attachment, process: u32) -> bool {
+        let life = attachment.ledger.process(process).life();
+        let known = self.found.iter().flatten().find(|(known, of, _)| (*known, *of) == (process, life));
+        if let Some((_, _, lives)) = known {
+            return *lives;
         }
         let lives = attachment.ledger.alive(process);
-        if let (true, Some(place)) = (lives, self.found.get_mut(self.next)) {
-            *place = Some(process);
-            self.next = (self.next + 1) % 8;
+        if let Some(place) = self.found.get_mut(self.next) {
+            *place = Some((process, life, lives));
+            self.next = (self.next + 1) % self.found.len();
         }
         lives
     }
 }
 
 /// Have all holders of a slot been dead for a while?
-fn dead(attachment: &Attachment, living: &mut Living, slot: &Slot) -> bool {
+fn dead(attachment: &Attachment, processes: &mut Processes, slot: &Slot) -> bool {
     let alive =
-        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && living.has(attachment, holder - 1));
+        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && processes.live(attachment, holder - 1));
     if alive {
-        slot.dead_since.store(0, Relaxed);
+        // Most are, and have been: nothing is written then.
+        if slot.dead_since.load(Relaxed) != 0 {
+            slot.dead_since.store(0, Relaxed);
+        }
         return false;
     }
     let now = sys::monotonic_ns() / 1_000_000;
@@ -163,7 +171,7 @@ fn bury(attachment: &Attachment, slot: &Slot) {
 }
 
 /// Is a waiter one of the dead?
-fn is_nobodys(attachment: &Attachment, lives: &mut Members, living: &mut Living, head: Head) -> bool {
+fn is_nobodys(attachment: &Attachment, lives: &mut Members, processes: &mut Processes, head: Head) -> bool {
     let maker = head.owner().member;
     let ours = maker == attachment.member;
     if head.is_busy() {
@@ -173,7 +181,7 @@ fn is_nobodys(attachment: &Attachment, lives: &mut Members, living: &mut Living,
         return !lives.of(attachment, maker);
     }
     let process = attachment.segment.word(u64::from(head.page()) * PAGE + 16).load(Relaxed).saturating_sub(1);
-    !living.has(attachment, u32::try_from(process).unwrap_or(u32::MAX))
+    !processes.live(attachment, u32::try_from(process).unwrap_or(u32::MAX))
 }
 
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.

@@ -2,6 +2,7 @@
 
 use crate::segment::MAX_SIZE;
 use crate::{Error, Segment, device::Source, sys};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Bytes in a page: the unit in which memory of a segment is claimed.
@@ -332,17 +333,19 @@ impl Segment {
     /// Every page that somebody owns.
     pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
         let (first, end) = self.page_range();
-        self.owned_in(first, end)
-    }
-
-    /// The same, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
-    pub fn owned_within_reach(&self) -> impl Iterator<Item = (u32, Owner)> {
-        let (first, end) = self.page_range();
-        self.owned_in(first, self.reached().min(end))
-    }
-
-    fn owned_in(&self, first: u32, end: u32) -> impl Iterator<Item = (u32, Owner)> {
         (first..end).filter_map(|page| Some((page, Owner::of(self.owner_word(page).load(Acquire))?)))
+    }
+
+    /// Every page that heads a group, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
+    pub fn heads_within_reach(&self) -> impl Iterator<Item = Head> {
+        let (first, end) = self.page_range();
+        // Most pages are a ring's, or free, which the word alone tells.
+        let heads = |(_, word): &(u32, &AtomicU64)| {
+            let word = word.load(Relaxed);
+            word & USED != 0 && (word >> KIND_AT) & 3 != Use::Ring as u64
+        };
+        let words = self.owner_words(first, self.reached().min(end));
+        (first..).zip(words).filter(heads).filter_map(|(page, _)| self.head(page))
     }
 
     /// (free, all) pages that can be claimed.

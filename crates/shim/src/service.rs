@@ -590,8 +590,14 @@ fn all(attachment: &'static Attachment) -> Seen {
     for index in own_slots() {
         let Some(endpoint) = runtime::endpoint(-1, index) else { break };
         let slot = attachment.ledger.slot(index);
-        if slot.stage() == Stage::Settling || slot.stage() == Stage::Active && is_due(endpoint) {
-            serve(index);
+        match slot.stage() {
+            Stage::Active if !is_due(endpoint) => {
+                // Nothing else that is asked below can be so.
+                seen.leaving |= endpoint.wishes();
+                continue;
+            }
+            Stage::Settling | Stage::Active => serve(index),
+            _ => {}
         }
         let active = slot.stage() == Stage::Active;
         seen.settling |= slot.stage() == Stage::Settling || active && !endpoint.shows_service();

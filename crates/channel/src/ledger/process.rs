@@ -49,6 +49,14 @@ pub struct Process {
 
 const _: () = assert!(size_of::<Process>() == 128);
 
+/// One program of one process: what has ended does not come again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Life {
+    pid: u32,
+    started: u64,
+    image: u32,
+}
+
 /// How long a process's lock must have been seen free until it counts as ended, milliseconds: an exec lets go of it for a moment …
 pub const PATIENCE: u64 = 2000;
 /// … or for longer, where the shim saw the exec and the new program is slow to load.
@@ -65,6 +73,12 @@ impl Process {
             Some((started, zombie)) => !zombie && (recorded == 0 || started == 0 || started == recorded),
             None => sys::pid_exists(pid),
         }
+    }
+
+    /// Which program of which process it is.
+    pub(crate) fn life(&self) -> Life {
+        let pid = self.pid.load(Ordering::Acquire);
+        Life { pid, started: self.started.load(Ordering::Relaxed), image: self.image.load(Ordering::Relaxed) }
     }
 
     /// What stands in a lock that this process holds: its entry and, above, its image. `index`: the entry's number.
