@@ -262,6 +262,10 @@ pub enum Against {
     Messages,
     /// CPU time of both ends for a byte, in proportion to that of another measure of the same round.
     CostOf(&'static str),
+    /// Time that it takes to make each of its connections, the first exchanges included, in proportion to that of another measure of the same round.
+    SetUpOf(&'static str),
+    /// Likewise, to close each.
+    TeardownOf(&'static str),
     /// Its own quantiles: 99.9 % of the exchanges take no longer than so many times the median.
     Median,
 }
@@ -310,8 +314,15 @@ impl Figure {
             Against::Above(other) => format!("{} - {other}", self.measure),
             Against::Messages => format!("{} wake-ups", self.measure),
             Against::CostOf(other) => format!("{} cpu : {other}", self.measure),
+            Against::SetUpOf(other) => format!("{} set-up : {other}", self.measure),
+            Against::TeardownOf(other) => format!("{} teardown : {other}", self.measure),
             Against::Median => format!("{} p99.9 : median", self.measure),
         }
+    }
+
+    /// Whether it is made of what its connections took, not of what its measures say.
+    pub fn is_of_times(&self) -> bool {
+        matches!(self.against, Against::SetUpOf(_) | Against::TeardownOf(_))
     }
 
     /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the peers or without.
@@ -331,7 +342,11 @@ impl Figure {
     /// The other measure that it needs.
     pub fn base(&self) -> Option<&'static str> {
         match self.against {
-            Against::Measure(other) | Against::Above(other) | Against::CostOf(other) => Some(other),
+            Against::Measure(other)
+            | Against::Above(other)
+            | Against::CostOf(other)
+            | Against::SetUpOf(other)
+            | Against::TeardownOf(other) => Some(other),
             Against::Limit | Against::Messages | Against::Median => None,
         }
     }
@@ -359,7 +374,7 @@ const FAR_BULK: &str = "guest to guest: stream, 64 KiB writes";
 const FAR_CACHE: &str = "guest to guest: memcached GET of 1 KiB at 200/s";
 const FAR_QUIET: &str = "guest to guest: 100 idle connections, % of a core of the host";
 
-use Against::{Above, CostOf, Limit, Median, Messages};
+use Against::{Above, CostOf, Limit, Median, Messages, SetUpOf, TeardownOf};
 use Target::{AtLeast, AtMost};
 
 const fn to(other: &'static str) -> Against {
@@ -439,6 +454,12 @@ pub const FIGURES: &[Figure] = &[
     figure(DUPLEX, "ginnel/both", to("sockmap/both"), Target::None),
     figure(CROWD, "ginnel/100-of-10000", to("ginnel/100-of-100"), AtLeast(0.95)),
     figure(CROWD, "tcp/100-of-10000", to("tcp/100-of-100"), Target::None),
+    figure(CROWD, "ginnel/100-of-10000", SetUpOf("ginnel/100-of-100"), AtMost(1.25)),
+    figure(CROWD, "tcp/100-of-10000", SetUpOf("tcp/100-of-100"), Target::None),
+    figure(CROWD, "ginnel/100-of-10000", SetUpOf("tcp/100-of-10000"), Target::None),
+    figure(CROWD, "ginnel/100-of-10000", TeardownOf("ginnel/100-of-100"), AtMost(1.25)),
+    figure(CROWD, "tcp/100-of-10000", TeardownOf("tcp/100-of-100"), Target::None),
+    figure(CROWD, "ginnel/100-of-10000", TeardownOf("tcp/100-of-10000"), Target::None),
     figure(CROWD, "ginnel/100-of-100", to("tcp/100-of-100"), Target::None),
     figure(PAIRS, "ginnel/pairs-1", to("tcp/pairs-1"), AtLeast(2.0)),
     figure(PAIRS, "ginnel/pairs-2", to("tcp/pairs-2"), AtLeast(2.0)),

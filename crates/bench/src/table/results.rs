@@ -96,7 +96,8 @@ impl Row {
         Self {
             group: figure.group,
             id: figure.id(),
-            work: measure_of(figure).map(|measure| measure.work),
+            // Times, whatever the work is measured in.
+            work: if figure.is_of_times() { None } else { measure_of(figure).map(|measure| measure.work) },
             target: target_text(figure),
             value,
             measure: Spread::of(values.iter().map(|v| v.1)),
@@ -122,8 +123,18 @@ fn combine(against: Against, taken: &Taken, other: Option<&Taken>) -> Option<(f6
             (taken.sample.report?.wakes() as f64 / messages, own, None)
         }
         Against::CostOf(_) => (cpu_of_a_byte(taken)? / cpu_of_a_byte(other?)?, own, theirs),
-        Against::Median => (raw.iter().find_map(|values| values.get("p999_ns"))? / own, own, None),
+        Against::SetUpOf(_) | Against::TeardownOf(_) => {
+            let key = if matches!(against, Against::SetUpOf(_)) { "made_ns" } else { "closed_ns" };
+            let (own, theirs) = (said(taken, key)?, said(other?, key)?);
+            (own / theirs, own, Some(theirs))
+        }
+        Against::Median => (said(taken, "p999_ns")? / own, own, None),
     })
+}
+
+/// What one of the ends said of itself.
+fn said(taken: &Taken, key: &str) -> Option<f64> {
+    taken.sample.raw.iter().find_map(|values| values.get(key)).copied()
 }
 
 /// CPU time of both ends, in ns.
