@@ -5,9 +5,13 @@ needs mariadb-install-db mariadbd mariadb mariadb-slap
 port=$(port)
 sql() { mariadb --no-defaults -h $address -P "$port" -u root -N -B "$@"; }
 
+# One load after another, each in tables of its own: what is read grows with the square of what was written.
 slap() {
-    mariadb-slap --no-defaults -h $address -P "$port" -u root --concurrency=16 --iterations=1 --auto-generate-sql \
-        --auto-generate-sql-load-type=mixed --auto-generate-sql-write-number=200 --number-of-queries="$((seconds * 3000))"
+    over=$(($(date +%s) + seconds))
+    while [ "$(date +%s)" -lt "$over" ]; do
+        mariadb-slap --no-defaults -h $address -P "$port" -u root --concurrency=16 --iterations=1 --auto-generate-sql \
+            --auto-generate-sql-load-type=mixed --auto-generate-sql-write-number=200 --number-of-queries=6000 || return 1
+    done
 }
 
 # Eight clients count in one table, each in a connection of its own.
