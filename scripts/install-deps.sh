@@ -21,7 +21,7 @@ build=(gcc=gcc libc6-dev=/usr/include/stdio.h)
 servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
          memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
-guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=)
+guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=/usr/lib/x86_64-linux-gnu/libelf.so.1)
 tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
@@ -128,6 +128,8 @@ all_known ${missing[@]+"${missing[@]}"} ${missing_optional[@]+"${missing_optiona
 
 install=()
 for package in ${missing[@]+"${missing[@]}"}; do
+    # Libraries whose interface changed with the width of time_t have another name since Debian 13 and Ubuntu 24.04.
+    has_candidate "$package" || ! has_candidate "${package}t64" || package+=t64
     if ! has_candidate "$package"; then
         echo "no package $package in this release (on Ubuntu, enable 'universe')" >&2
         exit 1

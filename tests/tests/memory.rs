@@ -4,7 +4,7 @@ use ginnel_tests::{Stand, build};
 use std::time::{Duration, Instant};
 
 /// So many are open at once.
-const CROWD: u64 = 1000;
+const CROWD: u64 = 200;
 /// Ten thousand have room in a segment of the default size, one gigabyte.
 const EACH: u64 = 100 << 10;
 const PAGE: u64 = 4096;

@@ -111,7 +111,7 @@ impl Settings {
             config,
             after: u32::try_from(number("GINNEL_AFTER").unwrap_or(8)).unwrap_or(u32::MAX),
             tokens: number("GINNEL_TOKENS").is_some_and(|value| value != 0),
-            spin_ns: number("GINNEL_SPIN").filter(|&n| n != 1).map(|micros| micros.saturating_mul(1000)),
+            spin_ns: number("GINNEL_SPIN").map(|micros| micros.saturating_mul(1000)),
             ring,
             ring_max: power(number("GINNEL_RING_MAX").unwrap_or(4 << 20)).max(ring),
             chaos: text("GINNEL_CHAOS").and_then(|value| {

@@ -344,6 +344,7 @@ impl<'a> Endpoint<'a> {
             &tx.ring_start,
             &tx.old_size,
             &tx.grown,
+            &tx.growing,
             &tx.resend_from,
             &tx.resend_start,
             &tx.down,

@@ -2,12 +2,13 @@
 
 use crate::catchup;
 use crate::finish;
+use crate::growth;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Held, Interrupted, Lock, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
-use ginnel_region::{Corrupt, Extent, Owner, PAGE, Untrusted, Use, sys};
+use ginnel_region::{Corrupt, Untrusted, sys};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::{self, Span};
 use libc::{c_int, iovec};
@@ -15,15 +16,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Bytes copied between two publications of a large write: both sides work at once.
 const PIECE: u64 = 16 << 10;
-/// How often a ring may be found full before it grows.
-const FULL_BEFORE_GROWTH: u64 = 2;
-/// Rings up to this size are anybody's. Larger ones pass through the third cache instead of from one core's second to the other's, which is up to three times as fast where the
-/// cores share it; many of them would only push each other out of it.
-const ORDINARY: u64 = 1 << 20;
-/// How many larger ones the programs of one ledger may have.
-const LARGE_RINGS: usize = 2;
-/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: what its pages cost is little beside that.
-const LARGE_AFTER: u64 = 128 << 20;
 /// How long a writer waits for the reader to give back what it has not read, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
 
@@ -160,8 +152,11 @@ impl<'a> Endpoint<'a> {
             return;
         }
         let sent = tx.sent.load(Relaxed);
-        // The channel's words follow the private ones: the one that was stored first counts.
         let direction = self.outgoing();
+        // Pages that the dead had claimed, and described nowhere yet, are to be looked for in the end.
+        self.channel().released().fetch_or(finish::DIED, SeqCst);
+        growth::finish(tx, direction);
+        // The channel's words follow the private ones: the one that was stored first counts.
         direction.tail().store(tx.tail.load(Relaxed), Release);
         direction.epoch().store(tx.epoch.load(Relaxed), Release);
         if self.tx_in_ring() {
@@ -759,67 +754,6 @@ impl<'a> Endpoint<'a> {
             Err(libc::EAGAIN) => Put::KernelFull,
             Err(libc::EPIPE) => Put::Kernel,
             Err(errno) => Put::Error(errno),
-        }
-    }
-
-    /// A larger ring, where the present one is full too often and the reader has moved into it.
-    #[cold]
-    fn grow(self, direction: Direction<'_>) -> Result<bool, Corrupt> {
-        let (slot, segment, settings) = (self.slot(), &self.attachment.segment, &self.attachment.settings);
-        let tx = &slot.tx;
-        Slot::count(&tx.full, 1);
-        let size = tx.ring_size.load(Relaxed);
-        let grown = tx.grown.load(Relaxed);
-        if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
-            return Ok(false);
-        }
-        let most = if size < ORDINARY { settings.ring_max.min(ORDINARY) } else { settings.ring_max };
-        let larger = (size * 4).min(most);
-        let tail = tx.tail.load(Relaxed);
-        if larger > ORDINARY {
-            if tail.wrapping_sub(tx.thought.load(Relaxed)) < LARGE_AFTER {
-                return Ok(false);
-            }
-            tx.thought.store(tail, Relaxed);
-            if self.large_rings() >= LARGE_RINGS {
-                return Ok(false);
-            }
-        }
-        self.free_old_ring();
-        let pages = u32::try_from(larger / PAGE).unwrap_or(1);
-        let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
-        let Ok(extent) = segment.claim(pages, owner) else {
-            tx.full.store(0, Relaxed);
-            return Ok(false);
-        };
-        tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
-        tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
-        tx.old_size.store(size, Relaxed);
-        tx.ring_start.store(tail, Relaxed);
-        tx.ring_offset.store(extent.offset(), Relaxed);
-        tx.ring_size.store(larger, Relaxed);
-        tx.grown.store(grown + 1, Relaxed);
-        tx.full.store(0, Relaxed);
-        direction.set_ring(grown + 1, tail, extent.offset(), larger);
-        direction.grown().store(grown + 1, Release);
-        Ok(true)
-    }
-
-    /// How many connections write to rings beyond [`ORDINARY`].
-    fn large_rings(self) -> usize {
-        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY;
-        self.attachment.ledger.slots().filter(large).count()
-    }
-
-    /// Gives the ring before the last growth back, once the reader has left it.
-    fn free_old_ring(self) {
-        let tx = &self.slot().tx;
-        let old = tx.old_size.swap(0, Relaxed);
-        if old != 0 {
-            let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
-            // The first two rings were claimed as one; pages of the other direction are not touched.
-            let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
         }
     }
 

@@ -415,8 +415,9 @@ impl Segment {
     pub(crate) fn owner_words(&self, first: u32, end: u32) -> &[AtomicU64] {
         let (low, high) = self.page_range();
         let (first, end) = (first.clamp(low, high), end.clamp(low, high));
+        let at = (OWNERS + u64::from(first) * 8) as usize;
         // SAFETY: the words of all pages of the segment lie in its map, one after the other; atomics may be shared with anybody who uses the same memory.
-        unsafe { core::slice::from_raw_parts(self.owner_word(first), end.saturating_sub(first) as usize) }
+        unsafe { core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), end.saturating_sub(first) as usize) }
     }
 
     /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset outside (a bug, or a value that escaped

@@ -285,7 +285,9 @@ pub struct Send {
     pub thought: AtomicU64,
     /// As [`Receive::unlimited`], of SO_SNDTIMEO.
     pub unlimited: AtomicU64,
-    _pad: [AtomicU64; 2],
+    /// The growth that is under way (see [`crate::growth`]), 0 none: whoever takes the lock over from one who died in it ends it.
+    pub growing: AtomicU64,
+    _pad: AtomicU64,
 }
 
 /// The reader's private state, under its lock.

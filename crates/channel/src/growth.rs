@@ -1,0 +1,191 @@
+//! A larger ring, where the present one is full too often: the writer's part. (The reader moves into it once it has read the one before: `rx.rs`.)
+//!
+//! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
+//! written down in one word: whoever takes the lock over from the dead does it again from there.
+
+use crate::layout::Direction;
+use crate::ledger::{Send, Slot};
+use crate::settle::Endpoint;
+use ginnel_region::{Corrupt, Extent, Owner, PAGE, Use};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// How often a ring may be found full before it grows.
+const FULL_BEFORE_GROWTH: u64 = 2;
+/// Rings up to this size are anybody's. Larger ones pass through the third cache instead of from one core's second to the other's, which is up to three times as fast where the
+/// cores share it; many of them would only push each other out of it.
+const ORDINARY: u64 = 1 << 20;
+/// How many larger ones the programs of one ledger may have.
+const LARGE_RINGS: usize = 2;
+/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: what its pages cost is little beside that.
+const LARGE_AFTER: u64 = 128 << 20;
+
+/// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Growth {
+    /// Bytes from the segment's start to the new ring's.
+    offset: u64,
+    /// Its bytes, a power of two of at least a page and less than 2^28.
+    size: u64,
+    /// Those of the ring before.
+    before: u64,
+    /// How many rings there have been before it, modulo 16.
+    number: u64,
+}
+
+impl Growth {
+    /// Never 0: the new ring is larger than a page.
+    fn word(self) -> u64 {
+        let pages = |size: u64| u64::from((size / PAGE).ilog2()) & 15;
+        self.offset | pages(self.size) << 8 | pages(self.before) << 4 | self.number & 15
+    }
+
+    fn of(word: u64) -> Option<Self> {
+        let size = |at: u32| PAGE << (word >> at & 15);
+        (word != 0).then(|| Self { offset: word & !(PAGE - 1), size: size(8), before: size(4), number: word & 15 })
+    }
+}
+
+/// Ends a growth that was begun, if there is one. Under the send lock; each step may have been taken before.
+pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
+    let Some(growth) = Growth::of(tx.growing.load(Acquire)) else { return };
+    let (tail, known) = (tx.tail.load(Relaxed), tx.grown.load(Relaxed));
+    let grown = if known & 15 == growth.number { known } else { known + 1 };
+    tx.old_size.store(growth.before, Relaxed);
+    tx.ring_start.store(tail, Relaxed);
+    tx.ring_offset.store(growth.offset, Relaxed);
+    tx.ring_size.store(growth.size, Relaxed);
+    tx.grown.store(grown, Relaxed);
+    tx.full.store(0, Relaxed);
+    direction.set_ring(grown, tail, growth.offset, growth.size);
+    direction.grown().store(grown, Release);
+    // Sequentially consistent: nothing of the above comes later.
+    tx.growing.store(0, SeqCst);
+}
+
+impl Endpoint<'_> {
+    /// Makes a larger ring, where the present one is full too often and the reader has moved into it. True if it did.
+    ///
+    /// # Errors
+    /// Where the other end writes nonsense.
+    #[cold]
+    pub(crate) fn grow(self, direction: Direction<'_>) -> Result<bool, Corrupt> {
+        let (slot, segment, settings) = (self.slot(), &self.attachment.segment, &self.attachment.settings);
+        let tx = &slot.tx;
+        Slot::count(&tx.full, 1);
+        let size = tx.ring_size.load(Relaxed);
+        let grown = tx.grown.load(Relaxed);
+        if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
+            return Ok(false);
+        }
+        let most = if size < ORDINARY { settings.ring_max.min(ORDINARY) } else { settings.ring_max };
+        let larger = (size * 4).min(most);
+        let tail = tx.tail.load(Relaxed);
+        if larger > ORDINARY {
+            if tail.wrapping_sub(tx.thought.load(Relaxed)) < LARGE_AFTER {
+                return Ok(false);
+            }
+            tx.thought.store(tail, Relaxed);
+            if self.large_rings() >= LARGE_RINGS {
+                return Ok(false);
+            }
+        }
+        self.free_old_ring();
+        let pages = u32::try_from(larger / PAGE).unwrap_or(1);
+        let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let Ok(extent) = segment.claim(pages, owner) else {
+            tx.full.store(0, Relaxed);
+            return Ok(false);
+        };
+        // Nothing by themselves while there is no old ring.
+        tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
+        tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
+        let growth = Growth { offset: extent.offset(), size: larger, before: size, number: (grown + 1) & 15 };
+        // Sequentially consistent: from here on it is done, whoever does the rest.
+        tx.growing.store(growth.word(), SeqCst);
+        finish(tx, direction);
+        Ok(true)
+    }
+
+    /// How many connections write to rings beyond [`ORDINARY`].
+    fn large_rings(self) -> usize {
+        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY;
+        self.attachment.ledger.slots().filter(large).count()
+    }
+
+    /// Gives the ring before the last growth back, once the reader has left it.
+    fn free_old_ring(self) {
+        let tx = &self.slot().tx;
+        let old = tx.old_size.swap(0, Relaxed);
+        if old != 0 {
+            let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
+            // The first two rings were claimed as one; pages of the other direction are not touched.
+            let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
+            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{COPIED, Channel};
+    use std::sync::atomic::AtomicU64;
+
+    const GROWTH: Growth = Growth { offset: 0x12_3456_7000, size: 1 << 20, before: PAGE, number: 3 };
+
+    #[test]
+    fn a_growth_is_one_word() {
+        for (size, before) in [(PAGE * 2, PAGE), (1 << 26, 1 << 20), (1 << 27, 1 << 26)] {
+            for number in [0, 15] {
+                let growth = Growth { size, before, number, ..GROWTH };
+                assert_eq!(Growth::of(growth.word()), Some(growth));
+            }
+        }
+        assert_eq!(Growth::of(0), None);
+    }
+
+    /// The writer's words, what the reader is told, and whether that is all.
+    fn state(slot: &Slot, channel: Channel<'_>) -> [u64; 8] {
+        let (tx, direction) = (&slot.tx, channel.direction(0));
+        let ours = [&tx.old_size, &tx.ring_start, &tx.ring_offset, &tx.ring_size, &tx.grown, &tx.growing];
+        let [old, start, offset, size, grown, growing] = ours.map(|word| word.load(Relaxed));
+        let (_, told, _) = direction.ring(grown);
+        let told = told.checked(|_| true).expect("any");
+        assert_eq!(told, offset, "the reader is told of the writer's ring");
+        [old, start, offset, size, grown, growing, told, direction.grown().load(Relaxed)]
+    }
+
+    #[test]
+    fn a_growth_is_ended_from_wherever_it_stopped() {
+        let begin = || {
+            // SAFETY: a slot is made of atomics, and zeroes are valid.
+            let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
+            slot.tx.tail.store(777, Relaxed);
+            slot.tx.grown.store(2, Relaxed);
+            slot.tx.ring_size.store(PAGE, Relaxed);
+            slot.tx.growing.store(GROWTH.word(), Relaxed);
+            (slot, [const { AtomicU64::new(0) }; COPIED])
+        };
+        // So many of the words were stored before the writer died.
+        for steps in 0..=6 {
+            let (slot, words) = begin();
+            let channel = Channel::in_copy(&words);
+            let tx = &slot.tx;
+            let stores = [
+                (&tx.old_size, PAGE),
+                (&tx.ring_start, 777),
+                (&tx.ring_offset, GROWTH.offset),
+                (&tx.ring_size, GROWTH.size),
+                (&tx.grown, 3),
+                (channel.direction(0).grown(), 3),
+            ];
+            stores.iter().take(steps).for_each(|(word, value)| word.store(*value, Relaxed));
+            finish(tx, channel.direction(0));
+            let ended = [PAGE, 777, GROWTH.offset, GROWTH.size, 3, 0, GROWTH.offset, 3];
+            assert_eq!(state(&slot, channel), ended, "after {steps} steps");
+            tx.tail.store(888, Relaxed);
+            finish(tx, channel.direction(0));
+            assert_eq!(state(&slot, channel), ended, "there is nothing more to end");
+        }
+    }
+}
