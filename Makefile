@@ -1,15 +1,16 @@
-# Ginnel's front door. Each target installs what it lacks (Debian, Ubuntu), builds and runs.
+# Ginnel's front door. Each target installs what it lacks (Debian 12), builds and runs.
 #
 #   make demo          real servers and clients, plainly and through Ginnel, as one table
 #   make test          every test
-#   make bench         the speed targets of the design, as one table
+#   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
-#   make conformance   other people's test suites, plainly and through Ginnel; writes docs/compatibility.md
+#   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
+# LOAD_SECONDS: for how long make conformance loads each real server (60).
 
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
@@ -56,7 +57,7 @@ bench-guests: deps-test
 portable:
 	CARGO="$(CARGO)" scripts/portable.sh $(PORTABLE_GLIBC)
 
-# About an hour the first time; what was fetched and built stays in the target folder.
+# About an hour and a half; what was fetched and built stays in the target folder.
 conformance: deps-conformance
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-tests --bin conformance -- --page docs/compatibility.md $(CONFORMANCE_ARGS)

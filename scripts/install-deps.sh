@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
+# Installs the Debian packages (release 12 was tried) that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
 #   scripts/install-deps.sh [demo|test|bench|peers|conformance]      (no argument: demo, test and bench)
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records what docs/measurements.md and the README show: `ginnel bench --full --apps` on this host's namespaces, and `--full` between two guests, into benchmarks/; then puts the
-# figures into both files. As root, on a machine with nothing else to do; two hours. After `make build`.
+# figures into both files. As root, on a machine with nothing else to do; an hour. After `make build`.
 #
 #   scripts/record-bench.sh [namespaces|guests|fill]...      (no argument: all three)
 set -euo pipefail

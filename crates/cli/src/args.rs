@@ -31,12 +31,14 @@ Exit status:
 const RUN: &str = "\
 Environment, handed to PROGRAM and all that it starts:
   GINNEL_DIR       directory of the segments given by name and of the list of sockets
-                   [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID, else /tmp/ginnel-UID]
+                   [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID, else
+                   ginnel-UID in $TMPDIR or /tmp]
   GINNEL_SEGMENT   the segment, as --segment sets it [default: in a virtual machine the one
                    that its host shares, such as /dev/ginnel0; else default]
   GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
   GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it
-                   [default: 30; in a segment shared with other machines 200]
+                   [default: 30; in a segment shared with other machines 200, where the processor
+                   is emulated in software 1000]
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 8]
   GINNEL_RING      first size of a ring, bytes [default: 32768]
   GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]

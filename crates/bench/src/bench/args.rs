@@ -63,7 +63,7 @@ pub enum Command {
 /// What to measure.
 #[derive(Clone, Debug, Deserialize, clap::Args, Serialize)]
 pub struct Options {
-    /// More sizes and more rounds: three quarters of an hour rather than two minutes
+    /// More sizes and more rounds: half an hour to three quarters rather than two minutes
     #[arg(long)]
     pub full: bool,
     /// Real programs too: NetPIPE, sockperf, iperf3, nginx, redis, memcached, a file copied by curl; two minutes more. Those that are not installed are named with their package
