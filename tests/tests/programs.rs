@@ -127,6 +127,7 @@ programs! {
     several_sets
     shells
     short_connections
+    shutdown_beside_sends
     shutdown_wakes
     signal_storm
     signals_interrupt

@@ -44,13 +44,21 @@ impl Endpoint<'_> {
             return;
         }
         slot.set(flag::TX_SHUT, true);
-        if slot.stage() != Stage::Active {
+        if slot.stage() == Stage::Active {
+            self.say_end();
+        }
+    }
+
+    /// Tells the other end where the stream ends, which may have been done already, unless it ends by a reset. Under the send lock.
+    pub(crate) fn say_end(self) {
+        let slot = self.slot();
+        if self.channel().released().load(Acquire) & 0x100 << slot.side() != 0 {
             return;
         }
         // Before the kernel's FIN, whatever carries: without it a FIN is that of a process which died.
         self.channel().end(slot.side());
-        if self.tx_in_ring() {
-            let direction = self.outgoing();
+        let direction = self.outgoing();
+        if self.tx_in_ring() && direction.eof().load(Relaxed) == NO_EOF {
             direction.eof().store(slot.tx.tail.load(Relaxed), SeqCst);
             let want = park::claim(direction.want_data());
             self.grant(want);

@@ -8,6 +8,7 @@ use crate::ledger::{Send, Slot};
 use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Extent, Owner, PAGE, Use};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::compiler_fence;
 
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
@@ -48,6 +49,8 @@ impl Growth {
 /// Ends a growth that was begun, if there is one. Under the send lock; each step may have been taken before.
 pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
     let Some(growth) = Growth::of(tx.growing.load(Acquire)) else { return };
+    // Nothing of the following comes before it was written down.
+    compiler_fence(SeqCst);
     let (tail, known) = (tx.tail.load(Relaxed), tx.grown.load(Relaxed));
     let grown = if known & 15 == growth.number { known } else { known + 1 };
     tx.old_size.store(growth.before, Relaxed);

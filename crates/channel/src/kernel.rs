@@ -285,6 +285,12 @@ pub fn writable(fd: c_int) -> bool {
     poll(fd, libc::POLLOUT, 0) & libc::POLLOUT != 0
 }
 
+/// Ends the writing direction: FIN, behind what the kernel has. Nothing where it has ended.
+pub fn end_writing(fd: c_int) {
+    // SAFETY: no memory is passed.
+    let _ = unsafe { sys::raw(Sysno::shutdown, [word(fd), libc::SHUT_WR as usize, 0, 0, 0, 0]) };
+}
+
 /// Aborts the connection: RST to the peer, at once (`connect` to AF_UNSPEC).
 pub fn abort(fd: c_int) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -16,6 +16,8 @@ impl Endpoint<'_> {
     /// Takes the next step out of the channel, for this reason. True once there is nothing of the connection in the segment.
     #[must_use]
     pub fn leave(self, reason: Reason) -> bool {
+        // None of the steps waits for a lock, and so none takes it over from the dead.
+        self.heal();
         match self.slot().stage() {
             Stage::Candidate | Stage::Plain | Stage::Broken | Stage::Closed => self.drop_channel(reason),
             Stage::Published | Stage::Offered => self.withdraw(reason),

@@ -213,6 +213,13 @@ impl<'a> Endpoint<'a> {
             let direction = self.incoming();
             direction.head().store(slot.rx.head.load(Relaxed), Release);
             direction.ack().store(slot.rx.phase.load(Relaxed), Release);
+            direction.grown_ack().store(slot.rx.grown.load(Relaxed), Release);
+            // What the kernel had reported may not have been looked at to its end.
+            slot.heed_kernel();
+            if slot.rx.frozen.load(Relaxed) != 0 {
+                // The writer may not have been told.
+                self.tell_frozen();
+            }
             // Whoever sleeps may have lost the wish that was to wake it.
             let (_, fresh) = park::arm(direction.want_data(), Want::Token);
             slot.rx.armed.fetch_add(fresh, Relaxed);
@@ -1303,9 +1310,18 @@ impl<'a> Endpoint<'a> {
             return false;
         }
         rx.frozen.store(1, Relaxed);
-        direction.freeze_ring().store(rx.head.load(Relaxed), Relaxed);
-        direction.freeze_epoch().store(phase, SeqCst);
+        self.tell_frozen();
         true
+    }
+
+    /// Names where reading has stopped, which may have been done already: nothing is read since. Under the receive lock.
+    fn tell_frozen(self) {
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
+        let phase = rx.phase.load(Relaxed);
+        if phase & 1 == 1 && direction.epoch().load(Acquire) == phase {
+            direction.freeze_ring().store(rx.head.load(Relaxed), Relaxed);
+            direction.freeze_epoch().store(phase, SeqCst);
+        }
     }
 
     /// Wakes the other end's service thread: there is a wish for it to look at.

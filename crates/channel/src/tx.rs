@@ -63,6 +63,10 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let Ok(_held) = self.send_lock_unless_interrupted() else { return Put::Interrupted };
         if slot.has(flag::TX_SHUT) {
+            // Another thread is about to end the kernel's side, too. It would still take these bytes, and the reader them for tokens.
+            if !slot.has(flag::ENDING) {
+                kernel::end_writing(self.fd());
+            }
             return Put::Kernel;
         }
         match self.arrange(flags) {
@@ -159,6 +163,13 @@ impl<'a> Endpoint<'a> {
         // The channel's words follow the private ones: the one that was stored first counts.
         direction.tail().store(tx.tail.load(Relaxed), Release);
         direction.epoch().store(tx.epoch.load(Relaxed), Release);
+        if slot.has(flag::TX_SHUT) {
+            // All that was owed had been given to the kernel before, or will never be. Its FIN wakes who sleeps.
+            self.say_end();
+            tx.owed.store(0, Relaxed);
+            slot.attention.fetch_and(!(attention::RESEND | attention::TOKEN_OWED), Relaxed);
+            return kernel::end_writing(self.fd());
+        }
         if self.tx_in_ring() {
             direction.gate().fetch_or(GATE_TAKEN, SeqCst);
             slot.attention.fetch_and(!attention::RESEND, Relaxed);
