@@ -2,7 +2,7 @@
 // so long, a dozen times at least, says so, and once SIGUSR1 has come speaks on all of them once more.
 #include "check.h"
 
-enum { PIECE = 3000, ANSWER = 100, ROUNDS = 12 };
+enum { PIECE = 3000, ANSWER = 100, LEAST = 12 };
 
 static volatile sig_atomic_t over;
 static void end(int signal) { (void)signal, over = 1; }
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
         }
         int64_t until = now_ms() + atoi(argv[5]);
         // And as often as it takes for both ends to agree, however slow the machine is.
-        for (int rounds = 0; rounds < ROUNDS || now_ms() < until; rounds++) {
+        for (int rounds = 0; rounds < LEAST || now_ms() < until; rounds++) {
             speak(fds, count);
             poll(NULL, 0, 20);
         }
