@@ -129,7 +129,7 @@ all_known ${missing[@]+"${missing[@]}"} ${missing_optional[@]+"${missing_optiona
 install=()
 for package in ${missing[@]+"${missing[@]}"}; do
     # Libraries whose interface changed with the width of time_t have another name since Debian 13 and Ubuntu 24.04.
-    has_candidate "$package" || ! has_candidate "${package}t64" || package+=t64
+    if ! has_candidate "$package" && has_candidate "${package}t64"; then package+=t64; fi
     if ! has_candidate "$package"; then
         echo "no package $package in this release (on Ubuntu, enable 'universe')" >&2
         exit 1

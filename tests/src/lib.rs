@@ -18,6 +18,7 @@ pub mod browser;
 pub mod build;
 pub mod conformance;
 pub mod crash;
+mod crowd;
 pub mod json;
 pub mod netns;
 pub mod programs;
@@ -26,6 +27,7 @@ mod stand;
 pub mod switching;
 mod watch;
 
+pub use crowd::Crowd;
 pub use stand::{Report, Stand, exit_on_interrupt, exit_on_panic};
 pub use watch::{Done, Running};
 

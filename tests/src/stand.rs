@@ -160,6 +160,18 @@ impl Stand {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Waits until something is so.
+    ///
+    /// # Panics
+    /// When that takes longer than `patience`.
+    pub fn wait_until(&self, patience: Duration, what: &str, condition: impl Fn() -> bool) {
+        let since = Instant::now();
+        while !condition() {
+            assert!(since.elapsed() < patience, "not in {patience:?}: {what}: {}", self.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Free extents of the segment, as `ginnel status` says.
     ///
     /// # Panics

@@ -4,7 +4,7 @@ use ginnel_tests::{Done, Running, Stand, build};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Each run uses all the processors there are: one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -41,11 +41,7 @@ impl Stream {
     }
 
     fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
-        let since = Instant::now();
-        while !condition(&self.stand.status()) {
-            assert!(since.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}: {}", self.stand.status());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        self.stand.wait_until(PATIENCE, what, || condition(&self.stand.status()));
     }
 
     fn is_carried(&self) {

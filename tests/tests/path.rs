@@ -1,6 +1,7 @@
 //! The network path of a connection in a ring is cut: the ring stops as TCP would have, and both go on once the path is mended.
 
-use ginnel_tests::{Running, Stand, build, netns};
+use ginnel_tests::{Crowd, Running, Stand, build, netns};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -24,17 +25,9 @@ fn at(program: &Running) -> u64 {
     program.output().lines().rev().find_map(|line| line.parse().ok()).unwrap_or(0)
 }
 
-fn wait_until(what: &str, stand: &Stand, condition: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !condition() {
-        assert!(since.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}: {}", stand.status());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 fn moves_on(program: &Running, stand: &Stand) {
     let before = at(program);
-    wait_until("the stream moves on", stand, || at(program) > before + 100_000);
+    stand.wait_until(PATIENCE, "the stream moves on", || at(program) > before + 100_000);
 }
 
 fn stands_still(program: &Running, stand: &Stand) {
@@ -69,12 +62,12 @@ fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: 
             let carried = status.split("\"cookie\"").find(reads).is_some_and(|end| end.contains("\"in_carrier\": \"ring\""));
             carried && !status.contains("path_cut")
         };
-        wait_until("a ring carries the stream", &stand, in_a_ring);
+        stand.wait_until(PATIENCE, "a ring carries the stream", in_a_ring);
         moves_on(&client, &stand);
         if round == 0 {
             std::thread::sleep(STEADY);
             // A machine that starved the reader for long may have brought it back to TCP.
-            wait_until("a ring still carries the stream", &stand, in_a_ring);
+            stand.wait_until(PATIENCE, "a ring still carries the stream", in_a_ring);
         }
         cut(&pair);
         stands_still(&client, &stand);
@@ -82,7 +75,7 @@ fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: 
         mend(&pair);
         moves_on(&client, &stand);
     }
-    wait_until("the path is good again", &stand, || !stand.status().contains("path_cut"));
+    stand.wait_until(PATIENCE, "the path is good again", || !stand.status().contains("path_cut"));
     // `ip netns exec` has become the program itself.
     server.signal(libc::SIGUSR1);
     let (server, client) = (server.finish(), client.finish());
@@ -138,27 +131,20 @@ fn a_packet_filter_drops() {
 /// The probes of thousands of connections at one moment are more than the kernel's queue takes: those that it drops are not a cut.
 #[test]
 fn a_crowd_on_loopback_is_not_cut() {
-    const CROWD: &str = "5000";
+    const CROWD: u64 = 5000;
     if !ginnel_tests::is_root() {
         ginnel_tests::skip("a_crowd_on_loopback_is_not_cut", "so many descriptors need root");
         return;
     }
     let stand = Stand::shimmed("crowd", &[]).limit(Duration::from_secs(300));
-    let program = build::program("crowd");
-    let mut server = stand.start(stand.command(&program).args(["server", "127.0.0.1", PORT, CROWD]));
-    server.wait_for("listening");
-    let mut client = stand.start(stand.command(&program).args(["client", "127.0.0.1", PORT, CROWD, "1000"]));
-    client.wait_for("idle");
+    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", PORT), CROWD, 1000);
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(10) {
         let cut = stand.status().matches("\"path_cut\"").count();
         assert_eq!(cut, 0, "ends of {CROWD} connections on loopback are called cut");
         std::thread::sleep(Duration::from_millis(500));
     }
-    client.signal(libc::SIGUSR1);
-    for done in [client.finish(), server.finish()] {
-        assert!(done.success() && done.stdout.contains("all of"), "{done}");
-    }
+    crowd.end();
     assert!(stand.report().ring_bytes() > 0);
 }
 
@@ -167,24 +153,14 @@ fn a_crowd_on_loopback_is_not_cut() {
 fn an_idle_connection_finds_its_path_mended() {
     let Some(pair) = netns::Pair::new("an_idle_connection_finds_its_path_mended") else { return };
     let stand = Stand::shimmed("idle-cut", &[]).limit(Duration::from_secs(300));
-    let program = build::program("crowd");
-    let start = |side: usize, role| {
-        let mut command = stand.command_behind(&pair.enter(side), &program);
-        stand.start(command.args([role, netns::ADDRESSES[0], PORT, "3", "5000"]))
-    };
-    let mut server = start(0, "server");
-    server.wait_for("listening");
-    let mut client = start(1, "client");
-    client.wait_for("idle");
+    let enter = |side: usize, program: &Path| stand.command_behind(&pair.enter(side), program);
+    let crowd = Crowd::start(&stand, enter, (netns::ADDRESSES[0], PORT), 3, 5000);
     ip(&["-n", pair.name(1), "link", "set", "eth0", "down"]);
-    wait_until("the path is found cut", &stand, || stand.status().contains("\"path_cut\""));
+    stand.wait_until(PATIENCE, "the path is found cut", || stand.status().contains("\"path_cut\""));
     // Longer than the first question after that.
     std::thread::sleep(Duration::from_secs(8));
     assert!(stand.status().contains("\"path_cut\""), "{}", stand.status());
     ip(&["-n", pair.name(1), "link", "set", "eth0", "up"]);
-    wait_until("the path is found mended", &stand, || !stand.status().contains("\"path_cut\""));
-    client.signal(libc::SIGUSR1);
-    for done in [client.finish(), server.finish()] {
-        assert!(done.success() && done.stdout.contains("all of"), "{done}");
-    }
+    stand.wait_until(PATIENCE, "the path is found mended", || !stand.status().contains("\"path_cut\""));
+    crowd.end();
 }

@@ -102,14 +102,14 @@ pub fn ticks(pid: u32) -> Result<u64> {
 /// CPU time of the threads that a process has now, in nanoseconds (`/proc/PID/task/TID/schedstat`, Documentation/scheduler/sched-stats.rst).
 ///
 /// # Errors
-/// Where there is no such process.
+/// Where there is no such process, or the kernel does not say.
 pub fn cpu_ns(pid: u32) -> Result<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("there is no process {pid}"))?;
     // A thread may end in between.
     let spent = |thread: std::fs::DirEntry| -> Option<u64> {
         std::fs::read_to_string(thread.path().join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
     };
-    Ok(threads.filter_map(Result::ok).filter_map(spent).sum())
+    threads.filter_map(Result::ok).filter_map(spent).reduce(|sum, more| sum + more).context("this kernel has no schedstat")
 }
 
 fn read(path: &str) -> String {

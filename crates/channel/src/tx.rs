@@ -64,9 +64,7 @@ impl<'a> Endpoint<'a> {
         let Ok(_held) = self.send_lock_unless_interrupted() else { return Put::Interrupted };
         if slot.has(flag::TX_SHUT) {
             // Another thread is about to end the kernel's side, too. It would still take these bytes, and the reader them for tokens.
-            if !slot.has(flag::ENDING) {
-                kernel::end_writing(self.fd());
-            }
+            self.end_in_kernel();
             return Put::Kernel;
         }
         match self.arrange(flags) {
@@ -168,7 +166,7 @@ impl<'a> Endpoint<'a> {
             self.say_end();
             tx.owed.store(0, Relaxed);
             slot.attention.fetch_and(!(attention::RESEND | attention::TOKEN_OWED), Relaxed);
-            return kernel::end_writing(self.fd());
+            return self.end_in_kernel();
         }
         if self.tx_in_ring() {
             direction.gate().fetch_or(GATE_TAKEN, SeqCst);
@@ -189,6 +187,14 @@ impl<'a> Endpoint<'a> {
         }
         if tx.owed.load(Relaxed) != 0 {
             slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// The kernel's side of a direction that was ended. (Where the socket is being closed, the close says how: by a reset, perhaps.)
+    #[cold]
+    fn end_in_kernel(self) {
+        if !self.slot().has(flag::ENDING) {
+            kernel::end_writing(self.fd());
         }
     }
 

@@ -332,27 +332,24 @@ impl Segment {
 
     /// Every page that somebody owns.
     pub fn owned(&self) -> impl Iterator<Item = (u32, Owner)> {
-        let (first, end) = self.page_range();
-        (first..end).filter_map(|page| Some((page, Owner::of(self.owner_word(page).load(Acquire))?)))
+        self.owner_words(u32::MAX).filter_map(|(page, word)| Some((page, Owner::of(word.load(Acquire))?)))
     }
 
     /// Every page that heads a group, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
     pub fn heads_within_reach(&self) -> impl Iterator<Item = Head> {
-        let (first, end) = self.page_range();
         // Most pages are a ring's, or free, which the word alone tells.
         let heads = |(_, word): &(u32, &AtomicU64)| {
             let word = word.load(Relaxed);
             word & USED != 0 && (word >> KIND_AT) & 3 != Use::Ring as u64
         };
-        let words = self.owner_words(first, self.reached().min(end));
-        (first..).zip(words).filter(heads).filter_map(|(page, _)| self.head(page))
+        self.owner_words(self.reached()).filter(heads).filter_map(|(page, _)| self.head(page))
     }
 
     /// (free, all) pages that can be claimed.
     #[must_use]
     pub fn page_counts(&self) -> (u32, u32) {
         let (first, end) = self.page_range();
-        let used = (first..end).filter(|&page| self.owner_word(page).load(Relaxed) & USED != 0).count();
+        let used = self.owner_words(end).filter(|(_, word)| word.load(Relaxed) & USED != 0).count();
         let all = end - first;
         (all - u32::try_from(used).unwrap_or(all), all)
     }

@@ -411,13 +411,14 @@ impl Segment {
         self.word(OWNERS + u64::from(page) * 8)
     }
 
-    /// The owner words of the pages from `first` to before `end`, as far as they can be claimed.
-    pub(crate) fn owner_words(&self, first: u32, end: u32) -> &[AtomicU64] {
-        let (low, high) = self.page_range();
-        let (first, end) = (first.clamp(low, high), end.clamp(low, high));
+    /// Every page that can be claimed, up to before `end`, with its owner word.
+    pub(crate) fn owner_words(&self, end: u32) -> impl Iterator<Item = (u32, &AtomicU64)> {
+        let (first, last) = self.page_range();
         let at = (OWNERS + u64::from(first) * 8) as usize;
+        let count = end.clamp(first, last) - first;
         // SAFETY: the words of all pages of the segment lie in its map, one after the other; atomics may be shared with anybody who uses the same memory.
-        unsafe { core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), end.saturating_sub(first) as usize) }
+        let words = unsafe { core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), count as usize) };
+        (first..).zip(words)
     }
 
     /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset outside (a bug, or a value that escaped

@@ -270,6 +270,17 @@ pub enum Against {
     Median,
 }
 
+impl Against {
+    /// The time that the ends say themselves, where the figure is made of that and not of what its measures come to.
+    pub fn said(self) -> Option<&'static str> {
+        match self {
+            Self::SetUpOf(_) => Some("made_ns"),
+            Self::TeardownOf(_) => Some("closed_ns"),
+            _ => None,
+        }
+    }
+}
+
 /// What a figure should reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
@@ -318,11 +329,6 @@ impl Figure {
             Against::TeardownOf(other) => format!("{} teardown : {other}", self.measure),
             Against::Median => format!("{} p99.9 : median", self.measure),
         }
-    }
-
-    /// Whether it is made of what its connections took, not of what its measures say.
-    pub fn is_of_times(&self) -> bool {
-        matches!(self.against, Against::SetUpOf(_) | Against::TeardownOf(_))
     }
 
     /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the peers or without.

@@ -97,7 +97,7 @@ impl Row {
             group: figure.group,
             id: figure.id(),
             // Times, whatever the work is measured in.
-            work: if figure.is_of_times() { None } else { measure_of(figure).map(|measure| measure.work) },
+            work: measure_of(figure).filter(|_| figure.against.said().is_none()).map(|measure| measure.work),
             target: target_text(figure),
             value,
             measure: Spread::of(values.iter().map(|v| v.1)),
@@ -124,7 +124,7 @@ fn combine(against: Against, taken: &Taken, other: Option<&Taken>) -> Option<(f6
         }
         Against::CostOf(_) => (cpu_of_a_byte(taken)? / cpu_of_a_byte(other?)?, own, theirs),
         Against::SetUpOf(_) | Against::TeardownOf(_) => {
-            let key = if matches!(against, Against::SetUpOf(_)) { "made_ns" } else { "closed_ns" };
+            let key = against.said()?;
             let (own, theirs) = (said(taken, key)?, said(other?, key)?);
             (own / theirs, own, Some(theirs))
         }
