@@ -18,7 +18,7 @@ const OPEN: u64 = 1 << 32;
 /// … or counts them again, but there may still be some in the kernel that began before.
 const ENDING: u64 = 1 << 33;
 /// At so many calls whether somebody has come, a power of two, one is counted, and looks.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 256;
 const _: () = assert!(LOOKS.is_multiple_of(settle::LOOKS), "that call is to get past `waits_in_vain`");
 
 /// What stands in [`uncounted`](Slot::uncounted) while the process with this ticket does not count its calls.
@@ -29,16 +29,16 @@ pub fn word(ticket: u32) -> u64 {
 }
 
 impl Slot {
-    /// This call, which the caller has noted, need not be counted: `word` is its process's. False at each 64th, which is to look whether somebody has come.
+    /// This call, which the caller has noted, need not be counted: `word` is its process's. False at each [`LOOKS`]th, which is to look whether somebody has come.
     #[inline]
     #[must_use]
     pub fn goes_uncounted(&self, word: u64) -> bool {
         let looks = self.attempts.load(Relaxed).wrapping_add(1);
-        let goes = self.uncounted.load(Relaxed) == word && !looks.is_multiple_of(LOOKS);
-        if goes {
-            self.attempts.store(looks, Relaxed);
+        if self.uncounted.load(Relaxed) != word || looks.is_multiple_of(LOOKS) {
+            return false;
         }
-        goes
+        self.attempts.store(looks, Relaxed);
+        true
     }
 }
 

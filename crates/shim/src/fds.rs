@@ -53,6 +53,7 @@ impl Entry {
 
     const fn word(self) -> u64 {
         match self {
+            // These two are the least: see `is_plain`.
             Self::Unknown => 0,
             Self::Plain => 1,
             Self::Tcp => 2,
@@ -152,13 +153,40 @@ pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
 /// In an endpoint's word: its calls may not have to be counted ([`crate::uncounted`]). Only a hint, which goes with any change of the word.
 const UNCOUNTED: u64 = 1 << 63;
 
-static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+/// In [`strangers`]: the constructor has not run yet.
+pub const NOT_STARTED: u32 = 1 << 31;
+/// In [`strangers`]: a child of `clone(CLONE_VM)` may use this memory.
+pub const LENT: u32 = 1 << 30;
+
+/// Whose calls may come here although their descriptors are not those that the table speaks of: [`NOT_STARTED`], [`LENT`], and below them the number of vfork children. 0 nearly always.
+#[must_use]
+pub fn strangers() -> &'static AtomicU32 {
+    &TABLE.strangers
+}
+
+/// The table, in one cache line, since every hook asks for it.
+#[repr(align(64))]
+struct Table {
+    words: AtomicPtr<AtomicU64>,
+    /// How many words there are; 0 before the start.
+    len: AtomicU32,
+    /// The highest number that stood for anything so far.
+    highest: AtomicU32,
+    /// See [`strangers`].
+    strangers: AtomicU32,
+}
+
+static TABLE: Table = Table {
+    words: AtomicPtr::new(core::ptr::null_mut()),
+    len: AtomicU32::new(0),
+    highest: AtomicU32::new(0),
+    strangers: AtomicU32::new(NOT_STARTED),
+};
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
 static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// One bit a slot: a descriptor of this process stood for it lately. What goes through all of them has little to go through.
 static USED: Bits = Bits::new();
-static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// Changes of the table that are under way, and whether a fork waits for them to end.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
@@ -216,7 +244,8 @@ pub fn start() -> bool {
         (Ok(table), Ok(references), Ok(descriptors)) => {
             DESCRIPTORS.store(descriptors.cast(), Ordering::Release);
             REFERENCES.store(references.cast(), Ordering::Release);
-            TABLE.store(table.cast(), Ordering::Release);
+            TABLE.words.store(table.cast(), Ordering::Relaxed);
+            TABLE.len.store(LIMIT.unsigned_abs(), Ordering::Release);
             true
         }
         _ => false,
@@ -226,18 +255,21 @@ pub fn start() -> bool {
 /// Where the largest of the tables lies; nearly all of it is never touched.
 #[must_use]
 pub fn memory() -> core::ops::Range<usize> {
-    let table = TABLE.load(Ordering::Relaxed) as usize;
+    let table = TABLE.words.load(Ordering::Relaxed) as usize;
     table..table + LIMIT as usize * 8
 }
 
-#[inline]
+// Not marked `inline`, though it is inlined: what a marked function names can be reached from other crates, and is then found by an entry of a table, which is one more cache line for each hook.
 fn word(fd: i32) -> Option<&'static AtomicU64> {
-    let table = TABLE.load(Ordering::Relaxed);
-    if table.is_null() || !(0..LIMIT).contains(&fd) {
-        return None;
-    }
+    // A negative number is above all of them. Acquire: the words are there.
+    let known = fd.cast_unsigned() < TABLE.len.load(Ordering::Acquire);
     // SAFETY: inside the table, which is never unmapped; zeroes are valid atomics.
-    Some(unsafe { &*table.add(fd as usize) })
+    known.then(|| unsafe { &*TABLE.words.load(Ordering::Relaxed).add(fd as usize) })
+}
+
+/// [`word`], where the call is surely one of this process's.
+fn own_word(fd: i32) -> Option<&'static AtomicU64> {
+    if TABLE.strangers.load(Ordering::Relaxed) == 0 { word(fd) } else { None }
 }
 
 /// What `fd` stands for.
@@ -247,12 +279,55 @@ pub fn get(fd: i32) -> Entry {
     word(fd).map_or(Entry::Plain, |word| Entry::of(word.load(Ordering::Acquire)))
 }
 
-/// The slot of `fd`, if its calls may not have to be counted.
+/// Does `fd` stand for a connection whose calls may not have to be counted?
 #[inline]
 #[must_use]
-pub fn uncounted(fd: i32) -> Option<u32> {
-    let word = word(fd)?.load(Ordering::Acquire);
+pub fn may_go_uncounted(fd: i32) -> bool {
+    own_word(fd).is_some_and(|word| word.load(Ordering::Acquire) & UNCOUNTED != 0)
+}
+
+/// The slot of that connection, if it is still there.
+///
+/// # Safety
+/// It was just asked whether it may.
+#[inline]
+#[must_use]
+pub unsafe fn uncounted(fd: i32) -> Option<u32> {
+    // SAFETY: so the number is one of the table's.
+    let word = unsafe { &*TABLE.words.load(Ordering::Relaxed).add(fd as usize) }.load(Ordering::Acquire);
     (word & UNCOUNTED != 0).then_some((word >> 8) as u32)
+}
+
+/// A descriptor was just made that is of no further interest: says so, in the usual case that its number stood for nothing. False where it is another case.
+#[inline]
+#[must_use]
+pub fn becomes_plain(fd: i32) -> bool {
+    let Some(word) = own_word(fd) else { return false };
+    let before = word.load(Ordering::Relaxed);
+    if before == Entry::Unknown.word() {
+        word.store(Entry::Plain.word(), Ordering::Release);
+        note_highest(fd);
+    }
+    before <= Entry::Plain.word()
+}
+
+/// A descriptor is about to be closed: forgets it, in the usual case that it was of no interest. False where it is another case.
+#[inline]
+#[must_use]
+pub fn forget_plain(fd: i32) -> bool {
+    let Some(word) = own_word(fd) else { return false };
+    let before = word.load(Ordering::Relaxed);
+    if before == Entry::Plain.word() {
+        word.store(Entry::Unknown.word(), Ordering::Release);
+    }
+    before <= Entry::Plain.word()
+}
+
+/// Does `fd` stand for nothing that a ring could carry, as far as is known?
+#[inline]
+#[must_use]
+pub fn is_plain(fd: i32) -> bool {
+    word(fd).is_some_and(|word| word.load(Ordering::Acquire) <= Entry::Plain.word())
 }
 
 /// Says that they may not have to be, if `fd` stands for this slot.
@@ -273,8 +348,8 @@ pub fn set(fd: i32, entry: Entry) {
 
 #[inline]
 fn note_highest(fd: i32) {
-    if HIGHEST.load(Ordering::Relaxed) < fd.unsigned_abs() {
-        HIGHEST.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
+    if TABLE.highest.load(Ordering::Relaxed) < fd.unsigned_abs() {
+        TABLE.highest.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
     }
 }
 
@@ -293,7 +368,7 @@ pub fn take(fd: i32) -> Entry {
 
 /// All numbers that stand for something.
 pub fn all() -> impl Iterator<Item = (i32, Entry)> {
-    let highest = i32::try_from(HIGHEST.load(Ordering::Relaxed)).unwrap_or(0);
+    let highest = i32::try_from(TABLE.highest.load(Ordering::Relaxed)).unwrap_or(0);
     (0..=highest).map(|fd| (fd, get(fd))).filter(|(_, entry)| *entry != Entry::Unknown)
 }
 

@@ -20,50 +20,36 @@ use libc::{
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
-/// Where one function is, once that is known.
-struct Slot {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-/// In [`Slot::address`]: looked for, and not there. Not an address that a function can have.
+/// In [`ADDRESSES`]: looked for, and not there. Not an address that a function can have.
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
-impl Slot {
-    const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(ptr::null_mut()) }
-    }
+/// The function's address, or `None` where the C library lacks it.
+#[inline]
+fn get(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
+    // Acquire: pairs with the Release in `resolve`; what lies behind the pointer is the loader's, and was there before either.
+    let address = at.load(Ordering::Acquire);
+    if address.addr() > MISSING.addr() { Some(address) } else { resolve(at, name) }
+}
 
-    /// The function's address, or `None` where the C library lacks it.
-    #[inline]
-    fn get(&self) -> Option<*mut c_void> {
-        // Acquire: pairs with the Release in `resolve`; what lies behind the pointer is the loader's, and was there before either.
-        let mut address = self.address.load(Ordering::Acquire);
-        if address.is_null() {
-            address = self.resolve();
-        }
-        (address != MISSING).then_some(address)
+#[cold]
+fn resolve(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
+    if at.load(Ordering::Relaxed) == MISSING {
+        return None;
     }
-
-    #[cold]
-    fn resolve(&self) -> *mut c_void {
-        let saved = errno();
-        let mut found = symbols::next(self.name);
-        if found.is_null() {
-            // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the shim.
-            found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        }
-        let address = if found.is_null() {
-            // SAFETY: takes our failure out of dlerror's hands, so that the program does not read it as its own.
-            unsafe { libc::dlerror() };
-            MISSING
-        } else {
-            found
-        };
-        self.address.store(address, Ordering::Release);
-        set_errno(saved);
-        address
+    let saved = errno();
+    let mut found = symbols::next(name);
+    if found.is_null() {
+        // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the shim.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     }
+    if found.is_null() {
+        // SAFETY: takes our failure out of dlerror's hands, so that the program does not read it as its own.
+        unsafe { libc::dlerror() };
+        found = MISSING;
+    }
+    at.store(found, Ordering::Release);
+    set_errno(saved);
+    (found != MISSING).then_some(found)
 }
 
 /// This thread's `errno`.
@@ -113,7 +99,7 @@ fn wrapped(result: Result<usize, Errno>) -> c_int {
 
 macro_rules! table {
     (@call $slot:ident ($($arg:ident : $type:ty),*) () -> $ret:ty, $absent:expr) => {
-        match slot::$slot.get() {
+        match slot::$slot() {
             Some(address) => {
                 // SAFETY: the symbol of this name in every C library has this type (its manual page; for the fortified ones and
                 // other `__` names, glibc's headers).
@@ -125,7 +111,7 @@ macro_rules! table {
         }
     };
     (@call $slot:ident ($($arg:ident : $type:ty),*) ($($variable:ident : $kind:ty),+) -> $ret:ty, $absent:expr) => {
-        match slot::$slot.get() {
+        match slot::$slot() {
             Some(address) => {
                 // SAFETY: as above; the function is variadic after its named arguments.
                 let function: unsafe extern "C" fn($($type),*, ...) -> $ret = unsafe { core::mem::transmute(address) };
@@ -140,14 +126,27 @@ macro_rules! table {
     ($(
         fn $name:ident($($arg:ident : $type:ty),* $(; $($variable:ident : $kind:ty),+)?) -> $ret:ty $(= $absent:expr)?;
     )*) => {
-        #[allow(non_upper_case_globals, reason = "a slot bears its function's name")]
+        /// Where each function is; null: not looked for yet. Side by side, in the order of the table: a hook's cost is the cache lines that it touches.
+        #[repr(C, align(64))]
+        #[allow(non_snake_case, reason = "the C names")]
+        struct Addresses {
+            $($name: AtomicPtr<c_void>,)*
+        }
+
+        static ADDRESSES: Addresses = Addresses { $($name: AtomicPtr::new(ptr::null_mut()),)* };
+
         mod slot {
-            $(pub(super) static $name: super::Slot = super::Slot::new(
-                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => panic!("checked when compiled"),
-                },
-            );)*
+            $(
+                #[inline]
+                #[allow(non_snake_case, reason = "the C name")]
+                pub(super) fn $name() -> Option<*mut core::ffi::c_void> {
+                    const NAME: &core::ffi::CStr = match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => panic!("checked when compiled"),
+                    };
+                    super::get(&super::ADDRESSES.$name, NAME)
+                }
+            )*
         }
 
         $(
@@ -165,7 +164,7 @@ macro_rules! table {
 
         /// Looks up every function of the table, so that no hook has to (the loader's lock, a signal handler, a vfork child).
         pub fn resolve_all() {
-            $(slot::$name.get();)*
+            $(let _ = slot::$name();)*
         }
 
         /// The address of the C library's function of this name, for code that jumps there with the program's own registers.
@@ -175,7 +174,7 @@ macro_rules! table {
                 #[inline]
                 #[allow(non_snake_case, reason = "the C name")]
                 pub(crate) fn $name() -> Option<*mut core::ffi::c_void> {
-                    super::slot::$name.get()
+                    super::slot::$name()
                 }
             )*
         }
@@ -183,6 +182,20 @@ macro_rules! table {
 }
 
 table! {
+    // What programs call often that have nothing in a ring: one cache line.
+    fn close(fd: c_int) -> c_int;
+    fn open(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn open64(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn openat(at: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn openat64(at: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn fstat(fd: c_int, result: *mut c_void) -> c_int
+        // SAFETY: the caller's promise.
+        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
+    fn fstat64(fd: c_int, result: *mut c_void) -> c_int
+        // SAFETY: the caller's promise.
+        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
+    fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int;
+
     // Bytes.
     fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize;
     fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize;
@@ -209,7 +222,6 @@ table! {
     fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
 
     // Descriptors.
-    fn close(fd: c_int) -> c_int;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
         // SAFETY: takes numbers only.
         = wrapped(unsafe { kernel!(Sysno::close_range, first, last, flags) });
@@ -221,16 +233,6 @@ table! {
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     fn fcntl(fd: c_int, command: c_int; argument: *mut c_void) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong; argument: *mut c_void) -> c_int;
-    fn fstat(fd: c_int, result: *mut c_void) -> c_int
-        // SAFETY: the caller's promise.
-        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
-    fn fstat64(fd: c_int, result: *mut c_void) -> c_int
-        // SAFETY: the caller's promise.
-        = wrapped(unsafe { kernel!(Sysno::fstat, fd, result) });
-    fn open(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
-    fn open64(path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
-    fn openat(at: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
-    fn openat64(at: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
     fn creat(path: *const c_char, mode: mode_t) -> c_int;
     fn creat64(path: *const c_char, mode: mode_t) -> c_int;
     fn __open_2(path: *const c_char, flags: c_int) -> c_int;
@@ -274,7 +276,6 @@ table! {
     fn epoll_create(size: c_int) -> c_int;
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
-    fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int;
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int
         // SAFETY: the system call behind it, which takes the same arguments and the size of the kernel's signal set.

@@ -3,15 +3,14 @@
 //! A child of `fork` has a copy, in which one page reads zero (`MADV_WIPEONFORK`, Linux 4.14): however it was made, it finds out. A child of `clone(CLONE_VM)` has the memory
 //! itself, but a table of descriptors of its own: once one was made, everybody asks for its number. (A vfork child is told apart by its thread: the hook of `vfork`.)
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use crate::fds::{LENT, strangers};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use ginnel_region::{PAGE, sys};
 
 /// The process that the memory belongs to; 0: none yet.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Points to a word that is 1 in that process and 0 in a copy of its memory. Null where the kernel cannot wipe.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// Another process may use this very memory.
-static LENT: AtomicBool = AtomicBool::new(false);
 
 /// The memory is this process's: at the start, and in a fork child that has entered the ledger.
 pub fn begin() {
@@ -26,19 +25,24 @@ pub fn begin() {
     if let Some(mark) = unsafe { MARK.load(Ordering::Relaxed).as_ref() } {
         mark.store(1, Ordering::Relaxed);
     }
-    LENT.store(false, Ordering::Relaxed);
+    strangers().fetch_and(!LENT, Ordering::Relaxed);
 }
 
 /// A child that shares this memory is about to be made.
 pub fn lend() {
     crate::uncounted::stop();
-    LENT.store(true, Ordering::Relaxed);
+    strangers().fetch_or(LENT, Ordering::Relaxed);
+}
+
+/// May another process use this very memory?
+fn may_be_lent() -> bool {
+    strangers().load(Ordering::Relaxed) & LENT != 0
 }
 
 /// Is this process a child that shares the memory of the one it belongs to? (Not one of vfork: see there.)
 #[must_use]
 pub fn is_lent() -> bool {
-    LENT.load(Ordering::Relaxed) && !is_ours_by_number()
+    may_be_lent() && !is_ours_by_number()
 }
 
 /// Is this process the one that the memory belongs to?
@@ -47,7 +51,7 @@ pub fn is_lent() -> bool {
 pub fn is_ours() -> bool {
     // SAFETY: as in `begin`.
     let marked = unsafe { MARK.load(Ordering::Relaxed).as_ref() }.is_some_and(|mark| mark.load(Ordering::Relaxed) == 1);
-    marked && !LENT.load(Ordering::Relaxed) || is_ours_by_number()
+    marked && !may_be_lent() || is_ours_by_number()
 }
 
 /// [`is_ours`] by the process's number: also right in a vfork child.

@@ -28,7 +28,7 @@ pub use wait::{wait, waits_for_room};
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use change::add;
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::ledger::{SLOTS, Stage, flag};
@@ -54,6 +54,9 @@ static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
 /// A map whose keys are numbers of the program's own. It is looked into in every wait, and nobody else chooses the keys: they are mixed, not hashed.
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Mixed>>;
 
+/// 2^64 divided by the golden ratio, which is odd: what is multiplied with it is mixed.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// See [`Map`].
 #[derive(Default)]
 struct Mixed(u64);
@@ -65,8 +68,8 @@ impl Hasher for Mixed {
 
     #[inline]
     fn write_u64(&mut self, key: u64) {
-        // 2^64 divided by the golden ratio, which is odd; the map takes its bits from both ends.
-        let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The map takes its bits from both ends.
+        let mixed = (self.0 ^ key).wrapping_mul(GOLDEN);
         self.0 = mixed ^ mixed >> 32;
     }
 
@@ -240,6 +243,7 @@ struct Inner {
     registrations: Vec<Registration>,
     by_fd: Map<c_int, u32>,
     by_data: Map<u64, u32>,
+    lately: Lately,
     free: Vec<u32>,
     removed: Removed,
     hot: Vec<u32>,
@@ -259,6 +263,24 @@ struct Inner {
     /// When masked registrations were last looked for, ticks.
     searched: u64,
     turn: usize,
+}
+
+/// Which registrations were found by their data lately: a guess, at a place that the data gives, so that few of a wait's events are looked up.
+struct Lately([Cell<u32>; 64]);
+
+impl Default for Lately {
+    fn default() -> Self {
+        Self([const { Cell::new(0) }; 64])
+    }
+}
+
+impl Lately {
+    fn of(&self, data: u64) -> &Cell<u32> {
+        // The upper bits of the product depend on all of the data's.
+        let place = data.wrapping_mul(GOLDEN) >> 58;
+        // SAFETY: six bits are below 64.
+        unsafe { self.0.get_unchecked(place as usize) }
+    }
 }
 
 /// The registrations that were removed last (data, what was asked for): a wait may have asked the kernel before, which was told to report more than that.
@@ -563,8 +585,13 @@ fn name(inner: &mut Inner, index: u32, data: u64) {
 
 /// The registration that an event of the kernel's speaks of.
 fn resolve(inner: &Inner, data: u64) -> Option<u32> {
+    let lately = inner.lately.of(data);
+    let is_it = |entry: &Registration| entry.used && !entry.tagged && entry.data == data;
+    if inner.registrations.get(lately.get() as usize).is_some_and(is_it) {
+        return Some(lately.get());
+    }
     if !is_tag(data) {
-        return inner.by_data.get(&data).copied();
+        return inner.by_data.get(&data).inspect(|&&index| lately.set(index)).copied();
     }
     let (index, generation) = (data as u32 & 0xff_ffff, (data >> 24) as u8);
     inner

@@ -11,7 +11,7 @@ use ginnel_channel::settle::Endpoint;
 use ginnel_channel::uncounted::word;
 use ginnel_channel::{Attachment, Slot};
 use ginnel_region::sys;
-use libc::c_int;
+use libc::{c_int, c_void};
 use syscalls::Sysno;
 
 /// One thread's note, and what each of its calls needs to know.
@@ -25,6 +25,8 @@ struct Note {
     slots: AtomicPtr<Slot>,
     /// The slot of the connection on which the thread is in the kernel, and 1; 0: on none.
     slot: AtomicU32,
+    /// What calls return that move no bytes is added up here.
+    nothing: AtomicU64,
 }
 
 /// Notes; threads for whom there is no room, or another thread has theirs, count their calls.
@@ -40,7 +42,13 @@ struct Notes {
 
 static NOTEBOOK: Notes = Notes {
     each: [const {
-        Note { thread: AtomicUsize::new(0), word: AtomicU64::new(0), slots: AtomicPtr::new(null_mut()), slot: AtomicU32::new(0) }
+        Note {
+            thread: AtomicUsize::new(0),
+            word: AtomicU64::new(0),
+            slots: AtomicPtr::new(null_mut()),
+            slot: AtomicU32::new(0),
+            nothing: AtomicU64::new(0),
+        }
     }; NOTES],
     taken: [const { AtomicU64::new(0) }; NOTES / 64],
 };
@@ -77,12 +85,12 @@ fn thread() -> usize {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: reads the word that the ABI puts there: the block's own address (System V ABI, TLS, variant II).
     unsafe {
-        core::arch::asm!("mov {}, fs:0", out(reg) at, options(nostack, preserves_flags, readonly));
+        core::arch::asm!("mov {}, fs:0", out(reg) at, options(pure, nostack, preserves_flags, readonly));
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: reads a register that programs may read.
     unsafe {
-        core::arch::asm!("mrs {}, tpidr_el0", out(reg) at, options(nostack, preserves_flags, nomem));
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) at, options(pure, nostack, preserves_flags, nomem));
     }
     at
 }
@@ -131,61 +139,100 @@ fn take_note(attachment: &Attachment) -> bool {
     mine
 }
 
-/// A call that is not counted, and under way.
-pub struct Call {
-    note: &'static Note,
-    slot: &'static Slot,
+/// An argument: a pointer, or a number in its low part.
+pub type Word = *mut c_void;
+/// A function that takes a descriptor and up to four more arguments, as these all are.
+pub type Function = unsafe extern "C" fn(c_int, Word, Word, Word, Word) -> isize;
+
+/// Which counter of a connection's takes what a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// It receives so many.
+    In,
+    /// It sends so many.
+    Out,
+    /// It moves none.
+    None,
 }
 
-/// Notes that a call of this thread's on `fd` is about to go to the kernel. `None`: it is to be counted, or is none of ours.
+/// A function of the C library's that is called often, and what is called in its place where a call is not one that goes uncounted.
+pub struct Direct {
+    /// That function, once it is found.
+    libc: AtomicPtr<c_void>,
+    otherwise: Function,
+    bytes: Bytes,
+}
+
+impl Direct {
+    /// Not found yet.
+    #[must_use]
+    pub const fn new(otherwise: Function, bytes: Bytes) -> Self {
+        Self { libc: AtomicPtr::new(otherwise as *mut c_void), otherwise, bytes }
+    }
+
+    /// The C library's function is there.
+    pub fn found(&self, address: Option<*mut c_void>) {
+        if let Some(address) = address {
+            self.libc.store(address, Release);
+        }
+    }
+}
+
+/// Calls the C library's function as the program made the call, if that need not be counted; else what stands in for it.
 ///
-/// Not inlined: after each system call the caches are full of the kernel's code, and this way there is one copy of it to be fetched.
+/// After each system call the processor's caches are full of the kernel's code, and what a hook costs is above all how much of its own has to be fetched anew: so all of these calls come through
+/// here, and what is rare is elsewhere.
+///
+/// # Safety
+/// The arguments are the program's own, for the function of `direct`.
 #[inline(never)]
-pub fn begins(fd: c_int) -> Option<Call> {
-    let index = fds::uncounted(fd)?;
-    let note = note(place());
-    // Not in a handler that interrupted such a call.
-    if note.thread.load(Relaxed) != thread() || note.slot.load(Relaxed) != 0 {
-        return None;
+pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
+    if fds::may_go_uncounted(fd) {
+        // SAFETY: the caller's promise.
+        unsafe { noted(fd, a, b, c, d, direct) }
+    } else {
+        // SAFETY: as above.
+        unsafe { (direct.otherwise)(fd, a, b, c, d) }
     }
-    let word = note.word.load(Acquire);
-    if word == 0 {
-        return None;
-    }
-    note.slot.store(index + 1, Relaxed);
-    // For the processor `end` does it.
-    compiler_fence(SeqCst);
-    // SAFETY: a slot of the ledger, which is never unmapped: a number that once was one stands in the table of descriptors.
-    let slot = unsafe { &*note.slots.load(Relaxed).add(index as usize) };
-    if slot.goes_uncounted(word) {
-        return Some(Call { note, slot });
-    }
-    note.slot.store(0, Relaxed);
-    None
 }
 
-impl Call {
-    /// It is over, and moved no bytes.
-    #[inline]
-    pub fn ends(self) {
-        self.note.slot.store(0, Release);
+/// [`call`] where it may be one that goes uncounted. Not inlined: other calls do without the registers that this one saves.
+///
+/// # Safety
+/// As for [`call`], after that look.
+#[inline(never)]
+unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
+    // SAFETY: the caller has just asked whether it may.
+    if let Some(index) = unsafe { fds::uncounted(fd) } {
+        let note = note(place());
+        let word = note.word.load(Acquire);
+        // Not in a handler that interrupted such a call.
+        if note.thread.load(Relaxed) == thread() && note.slot.load(Relaxed) == 0 && word != 0 {
+            note.slot.store(index + 1, Relaxed);
+            // For the processor `end` does it.
+            compiler_fence(SeqCst);
+            // SAFETY: a slot of the ledger, which is never unmapped: a number that once was one stands in the table of descriptors.
+            let slot = unsafe { &*note.slots.load(Relaxed).add(index as usize) };
+            if slot.goes_uncounted(word) {
+                let counter = match direct.bytes {
+                    Bytes::In => &slot.in_tcp,
+                    Bytes::Out => &slot.out_tcp,
+                    Bytes::None => &note.nothing,
+                };
+                // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no
+                // more than it takes.
+                let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
+                // SAFETY: the caller's promise.
+                let result = unsafe { libc(fd, a, b, c, d) };
+                Slot::count(counter, result.max(0).unsigned_abs() as u64);
+                note.slot.store(0, Release);
+                return result;
+            }
+            note.slot.store(0, Relaxed);
+        }
     }
-
-    /// It is over, and received `n` bytes if that is not below zero.
-    #[inline]
-    pub fn received(self, n: isize) -> isize {
-        Slot::count(&self.slot.in_tcp, n.max(0).unsigned_abs() as u64);
-        self.ends();
-        n
-    }
-
-    /// It is over, and sent as many.
-    #[inline]
-    pub fn sent(self, n: isize) -> isize {
-        Slot::count(&self.slot.out_tcp, n.max(0).unsigned_abs() as u64);
-        self.ends();
-        n
-    }
+    // SAFETY: the caller's promise.
+    unsafe { (direct.otherwise)(fd, a, b, c, d) }
 }
 
 /// After a look at which nobody had come: the next calls need not be counted, if that has been so for long.

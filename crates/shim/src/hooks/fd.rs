@@ -1,13 +1,24 @@
 //! Descriptors: copied, replaced, closed, and their flags.
 use super::{Outcome, bypass, bypass_process, in_lent_memory, keeping_errno};
-use crate::{next, ops};
+use crate::{fds, next, ops};
 use core::ptr;
 use libc::{c_int, c_uint, c_ulong, c_void};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if fds::forget_plain(fd) {
+        // SAFETY: the program's own arguments.
+        unsafe { next::close(fd) }
+    } else {
+        close_known(fd)
+    }
+}
+
+/// `close` of what may be of interest.
+#[inline(never)]
+fn close_known(fd: c_int) -> c_int {
     let outcome = if bypass_process() { Outcome::Libc } else { ops::fd::close(fd) };
-    // SAFETY: the program's own arguments.
+    // SAFETY: takes a number only.
     outcome.or(|| unsafe { next::close(fd) })
 }
 

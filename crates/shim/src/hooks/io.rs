@@ -1,6 +1,8 @@
 //! Reading and writing bytes, without addresses or control data.
-use super::{Outcome, bypass, straight};
-use crate::{next, ops};
+use super::direct::{self, DIRECT, int, word};
+use super::{Outcome, bypass};
+use crate::uncounted::Word;
+use crate::{fds, next, ops};
 use core::mem::MaybeUninit;
 use libc::{c_int, c_uint, c_void, iovec, off_t, off64_t};
 
@@ -143,10 +145,15 @@ fn message_flags(flags: c_int) -> Option<c_int> {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
-    if let Some(call) = straight(fd) {
-        // SAFETY: the program's own arguments.
-        return call.received(unsafe { next::read(fd, buf, n) });
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::three(&DIRECT.read, fd, buf, word(n)) }
+}
+
+/// # Safety
+/// As for `read(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn read_here(fd: c_int, buf: Word, n: Word, _: Word, _: Word) -> isize {
+    let n = n.addr();
     // A read of nothing is 0 on a socket, whatever waits there (a recv of nothing is not).
     // SAFETY: the program's own arguments.
     let outcome = if n == 0 { Outcome::Libc } else { unsafe { receive(fd, buf, n, 0) } };
@@ -162,10 +169,15 @@ pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
-    if let Some(call) = straight(fd) {
-        // SAFETY: the program's own arguments.
-        return call.received(unsafe { next::readv(fd, iov, count) });
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::three(&DIRECT.readv, fd, iov.cast_mut().cast(), int(count)) }
+}
+
+/// # Safety
+/// As for `readv(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn readv_here(fd: c_int, iov: Word, count: Word, _: Word, _: Word) -> isize {
+    let (iov, count) = (iov.cast_const().cast::<iovec>(), count.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive_pieces(fd, iov, count, 0) };
     // SAFETY: the program's own arguments.
@@ -185,10 +197,15 @@ pub(super) unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_i
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
-    if let Some(call) = straight(fd) {
-        // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::write(fd, buf, n) });
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::three(&DIRECT.write, fd, buf.cast_mut(), word(n)) }
+}
+
+/// # Safety
+/// As for `write(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn write_here(fd: c_int, buf: Word, n: Word, _: Word, _: Word) -> isize {
+    let n = n.addr();
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit(fd, buf, n, 0) };
     // SAFETY: the program's own arguments.
@@ -197,10 +214,15 @@ pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
-    if let Some(call) = straight(fd) {
-        // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::writev(fd, iov, count) });
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::three(&DIRECT.writev, fd, iov.cast_mut().cast(), int(count)) }
+}
+
+/// # Safety
+/// As for `writev(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn writev_here(fd: c_int, iov: Word, count: Word, _: Word, _: Word) -> isize {
+    let (iov, count) = (iov.cast_const().cast::<iovec>(), count.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit_pieces(fd, iov, count, 0) };
     // SAFETY: the program's own arguments.
@@ -220,12 +242,31 @@ pub(super) unsafe extern "C" fn pwritev2(fd: c_int, iov: *const iovec, count: c_
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
-    if flags & libc::MSG_PEEK == 0
-        && let Some(call) = straight(fd)
-    {
+    // SAFETY: the program's own arguments.
+    unsafe { received(fd, buf, n, flags) }
+}
+
+/// What [`recv`] does, and what a call with an address comes to that names none. (Not by that hook: where another library stands before it, the other's may come here.)
+///
+/// # Safety
+/// As for `recv(2)`.
+#[inline]
+pub(super) unsafe fn received(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
+    let (second, third, fourth) = (buf, word(n), int(flags));
+    if flags & libc::MSG_PEEK == 0 {
         // SAFETY: the program's own arguments.
-        return call.received(unsafe { next::recv(fd, buf, n, flags) });
+        unsafe { direct::four(&DIRECT.recv, fd, second, third, fourth) }
+    } else {
+        // SAFETY: as above.
+        unsafe { recv_here(fd, second, third, fourth, direct::NONE) }
     }
+}
+
+/// # Safety
+/// As for `recv(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn recv_here(fd: c_int, buf: Word, n: Word, flags: Word, _: Word) -> isize {
+    let (n, flags) = (n.addr(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive(fd, buf, n, flags) };
     // SAFETY: the program's own arguments.
@@ -240,12 +281,31 @@ pub(super) unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, n: usize
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
-    if flags & libc::MSG_OOB == 0
-        && let Some(call) = straight(fd)
-    {
+    // SAFETY: the program's own arguments.
+    unsafe { sent(fd, buf, n, flags) }
+}
+
+/// What [`send`] does, and what a call with an address comes to that names none. (Not by that hook: where another library stands before it, the other's may come here.)
+///
+/// # Safety
+/// As for `send(2)`.
+#[inline]
+pub(super) unsafe fn sent(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
+    let (second, third, fourth) = (buf.cast_mut(), word(n), int(flags));
+    if flags & libc::MSG_OOB == 0 {
         // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::send(fd, buf, n, flags) });
+        unsafe { direct::four(&DIRECT.send, fd, second, third, fourth) }
+    } else {
+        // SAFETY: as above.
+        unsafe { send_here(fd, second, third, fourth, direct::NONE) }
     }
+}
+
+/// # Safety
+/// As for `send(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn send_here(fd: c_int, buf: Word, n: Word, flags: Word, _: Word) -> isize {
+    let (n, flags) = (n.addr(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { transmit(fd, buf, n, flags) };
     // SAFETY: the program's own arguments.
@@ -254,13 +314,21 @@ pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, fl
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
-    if count <= ops::io::PIECE
-        && !ops::io::is_carried(from)
-        && let Some(call) = straight(out)
-    {
+    let (second, third, fourth) = (int(from), offset.cast(), word(count));
+    if count <= ops::io::PIECE && fds::is_plain(from) {
         // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::sendfile(out, from, offset, count) });
+        unsafe { direct::four(&DIRECT.sendfile, out, second, third, fourth) }
+    } else {
+        // SAFETY: as above.
+        unsafe { sendfile_here(out, second, third, fourth, direct::NONE) }
     }
+}
+
+/// # Safety
+/// As for `sendfile(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn sendfile_here(out: c_int, from: Word, offset: Word, count: Word, _: Word) -> isize {
+    let (from, offset, count) = (from.addr() as c_int, offset.cast::<off64_t>(), count.addr());
     // SAFETY: the program's own arguments.
     let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
     // SAFETY: the program's own arguments.

@@ -1,16 +1,23 @@
 //! Calls that make descriptors of no further interest. They are watched for one reason: a number whose last close was not seen (made
 //! inside another library, by a raw system call) must not stand for a connection that is gone.
 use super::{bypass, keeping_errno};
-use crate::{next, ops};
+use crate::{fds, next, ops};
 use libc::{c_char, c_int, c_uint, mode_t, pid_t, sigset_t};
 use ops::fd::Kind;
 
 /// `fd` was made, unless it is below zero.
+#[inline(never)]
 pub(super) fn made(fd: c_int, kind: Kind) -> c_int {
-    if fd >= 0 && !bypass() && !(kind == Kind::Other && ops::fd::created_anew(fd)) {
+    if fd >= 0 && !bypass() {
         keeping_errno(|| ops::fd::created(fd, kind));
     }
     fd
+}
+
+/// `fd` was made, unless it is below zero, and is of no further interest.
+#[inline]
+fn made_other(fd: c_int) -> c_int {
+    if fds::becomes_plain(fd) { fd } else { made(fd, Kind::Other) }
 }
 
 /// Two were made, if `result` is 0.
@@ -34,7 +41,7 @@ macro_rules! makers {
             #[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 // SAFETY: the program's own arguments.
-                made(unsafe { makers!(@next $name $($as)?)($($arg),*) }, Kind::Other)
+                made_other(unsafe { makers!(@next $name $($as)?)($($arg),*) })
             }
         )*
     };

@@ -2,8 +2,10 @@
 //!
 //! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
 //! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
+use super::direct::{self, DIRECT, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
-use super::{Outcome, bypass, errno, keeping_errno, set_errno, straight};
+use super::{Outcome, bypass, errno, keeping_errno, set_errno};
+use crate::uncounted::Word;
 use crate::{next, ops};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 
@@ -125,11 +127,9 @@ pub(super) unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     len: *mut socklen_t,
 ) -> isize {
-    if flags & libc::MSG_PEEK == 0
-        && let Some(call) = straight(fd)
-    {
-        // SAFETY: the program's own arguments.
-        return call.received(unsafe { next::recvfrom(fd, buf, n, flags, from, len) });
+    if from.is_null() {
+        // SAFETY: the program's own arguments: without an address it is the same.
+        return unsafe { io::received(fd, buf, n, flags) };
     }
     // SAFETY: the program's own arguments.
     let outcome = match unsafe { receive(fd, buf, n, flags) } {
@@ -167,12 +167,21 @@ pub(super) unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    if flags & libc::MSG_PEEK == 0
-        && let Some(call) = straight(fd)
-    {
+    let (second, third) = (message.cast(), int(flags));
+    if flags & libc::MSG_PEEK == 0 {
         // SAFETY: the program's own arguments.
-        return call.received(unsafe { next::recvmsg(fd, message, flags) });
+        unsafe { direct::three(&DIRECT.recvmsg, fd, second, third) }
+    } else {
+        // SAFETY: as above.
+        unsafe { recvmsg_here(fd, second, third, direct::NONE, direct::NONE) }
     }
+}
+
+/// # Safety
+/// As for `recvmsg(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn recvmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+    let (message, flags) = (message.cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive_one(fd, message, flags) };
     outcome.or(|| {
@@ -195,11 +204,9 @@ pub(super) unsafe extern "C" fn sendto(
     to: *const sockaddr,
     len: socklen_t,
 ) -> isize {
-    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
-        && let Some(call) = straight(fd)
-    {
-        // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::sendto(fd, buf, n, flags, to, len) });
+    if flags & libc::MSG_FASTOPEN == 0 && to.is_null() {
+        // SAFETY: the program's own arguments: without an address it is the same.
+        return unsafe { io::sent(fd, buf, n, flags) };
     }
     // TCP ignores an address, except to open a connection with the first bytes.
     // SAFETY: the program's own arguments.
@@ -214,16 +221,26 @@ pub(super) unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    let (second, third) = (message.cast_mut().cast(), int(flags));
     if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
         && !bypass()
         && !io::is_nowhere(message)
         // SAFETY: not null, so a message of the program's.
         && unsafe { (*message).msg_controllen } == 0
-        && let Some(call) = straight(fd)
     {
         // SAFETY: the program's own arguments.
-        return call.sent(unsafe { next::sendmsg(fd, message, flags) });
+        unsafe { direct::three(&DIRECT.sendmsg, fd, second, third) }
+    } else {
+        // SAFETY: as above.
+        unsafe { sendmsg_here(fd, second, third, direct::NONE, direct::NONE) }
     }
+}
+
+/// # Safety
+/// As for `sendmsg(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn sendmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+    let (message, flags) = (message.cast_const().cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let (outcome, _) = unsafe { send_one(fd, message, flags) };
     outcome.or(|| {

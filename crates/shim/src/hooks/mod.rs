@@ -25,6 +25,7 @@
 compile_error!("the shim knows the calling conventions and the C library of x86-64 and aarch64 Linux with glibc only");
 
 mod alias;
+mod direct;
 mod environment;
 mod exec;
 mod fd;
@@ -41,21 +42,15 @@ mod uring;
 mod variadic;
 mod vfork;
 
+use crate::fds::{LENT, NOT_STARTED, strangers};
 use crate::next::{errno, set_errno};
 use crate::ops::{self, Outcome};
-use crate::{own, uncounted};
-use core::sync::atomic::{AtomicU32, Ordering};
-
-/// Why hooks pass everything straight through at the moment: [`NOT_STARTED`], and the number of vfork children that are using this
-/// memory. 0 nearly always, so that the common path costs one load.
-static ASIDE: AtomicU32 = AtomicU32::new(NOT_STARTED);
-
-/// The constructor has not run yet.
-const NOT_STARTED: u32 = 1 << 31;
+use crate::own;
+use core::sync::atomic::Ordering;
 
 /// May there be a child of `vfork` that uses this memory?
 fn aside() -> bool {
-    ASIDE.load(Ordering::Relaxed) & !NOT_STARTED != 0
+    strangers().load(Ordering::Relaxed) & !(NOT_STARTED | LENT) != 0
 }
 
 /// Is this call none of ours: made before the library was set up, or by a vfork child, whose descriptors are not those that this
@@ -63,14 +58,8 @@ fn aside() -> bool {
 #[inline]
 fn bypass() -> bool {
     // Relaxed: the thread that must see a change made it itself (a vfork child runs on its parent's thread); others take either path.
-    let aside = ASIDE.load(Ordering::Relaxed);
-    aside != 0 && (aside & NOT_STARTED != 0 || vfork::in_child())
-}
-
-/// Does a call on `fd` go to the kernel as the program made it, and need not even be counted? See [`uncounted`].
-#[inline]
-fn straight(fd: libc::c_int) -> Option<uncounted::Call> {
-    if ASIDE.load(Ordering::Relaxed) == 0 { uncounted::begins(fd) } else { None }
+    let strangers = strangers().load(Ordering::Relaxed);
+    strangers & !LENT != 0 && (strangers & NOT_STARTED != 0 || vfork::in_child())
 }
 
 /// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.
@@ -81,8 +70,7 @@ fn bypass_process() -> bool {
 /// Is this call made by a child that uses this memory with a table of descriptors of its own?
 #[cold]
 fn in_lent_memory() -> bool {
-    let aside = ASIDE.load(Ordering::Relaxed);
-    aside & NOT_STARTED == 0 && (aside != 0 && vfork::in_child() || own::is_lent())
+    strangers().load(Ordering::Relaxed) & NOT_STARTED == 0 && (aside() && vfork::in_child() || own::is_lent())
 }
 
 /// Runs `after`, which must not disturb the program's `errno`.
@@ -128,8 +116,9 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 extern "C" fn constructor() {
     let saved = errno();
     crate::next::resolve_all();
+    direct::resolve();
     ops::process::started();
     process::watch_forks();
-    ASIDE.fetch_and(!NOT_STARTED, Ordering::Relaxed);
+    strangers().fetch_and(!NOT_STARTED, Ordering::Relaxed);
     set_errno(saved);
 }

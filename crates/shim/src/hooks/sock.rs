@@ -1,5 +1,7 @@
 //! The life of a connection: connect, accept, shutdown, options.
-use super::{Outcome, bypass, bypass_process, errno, keeping_errno, straight};
+use super::direct::{DIRECT, int, word};
+use super::{Outcome, bypass, bypass_process, errno, keeping_errno};
+use crate::uncounted::{self, Word};
 use crate::{next, ops};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
@@ -79,14 +81,24 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
-    if ops::sock::is_cork(level, name)
-        && let Some(call) = straight(fd)
-    {
+    let (level_word, name_word, third, fourth) = (int(level), int(name), value.cast_mut(), word(len as usize));
+    let result = if ops::sock::is_cork(level, name) {
         // SAFETY: the program's own arguments.
-        let result = unsafe { next::setsockopt(fd, level, name, value, len) };
-        call.ends();
-        return result;
-    }
+        unsafe { uncounted::call(fd, level_word, name_word, third, fourth, &DIRECT.setsockopt) }
+    } else {
+        // SAFETY: as above.
+        unsafe { setsockopt_here(fd, level_word, name_word, third, fourth) }
+    };
+    // An int, whatever is in the upper half.
+    result as c_int
+}
+
+/// # Safety
+/// As for `setsockopt(2)`.
+#[inline(never)]
+pub(super) unsafe extern "C" fn setsockopt_here(fd: c_int, level: Word, name: Word, value: Word, len: Word) -> isize {
+    let (level, name, len) = (level.addr() as c_int, name.addr() as c_int, len.addr() as socklen_t);
+    let value = value.cast_const();
     let ours = ops::sock::is_of_interest(level, name) && !bypass_process();
     if ours {
         // SAFETY: the program's own arguments.
@@ -102,5 +114,5 @@ pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int,
         // SAFETY: the program's own arguments, which the kernel has read.
         keeping_errno(|| unsafe { ops::sock::option_set(fd, level, name, value, len) });
     }
-    result
+    result as isize
 }

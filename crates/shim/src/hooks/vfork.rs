@@ -6,7 +6,8 @@
 //!
 //! The function must be written in assembly: the child returns from it first, and what it then does on the stack overwrites the return
 //! address that the parent needs. As in the C library's own, that address stays in a register during the system call.
-use super::{ASIDE, set_errno};
+use super::set_errno;
+use crate::fds::strangers;
 use core::arch::naked_asm;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ thread_local! {
     static DEPTH: Cell<(u32, pid_t)> = const { Cell::new((0, 0)) };
 }
 
-/// Is this call made by a vfork child? Only asked when [`ASIDE`] says that there may be one.
+/// Is this call made by a vfork child? Only asked when [`strangers`] says that there may be one.
 #[cold]
 pub(super) fn in_child() -> bool {
     let (depth, parent) = DEPTH.get();
@@ -29,7 +30,7 @@ pub(super) fn in_child() -> bool {
 /// In a fork child, which is alone: vforks that other threads were in are not its own.
 pub(super) fn forget_others() {
     if DEPTH.get().0 == 0 {
-        ASIDE.store(0, Ordering::Relaxed);
+        strangers().store(0, Ordering::Relaxed);
     }
 }
 
@@ -42,13 +43,13 @@ extern "C" fn before() {
         crate::ops::process::vforking();
     }
     DEPTH.set((depth + 1, parent));
-    ASIDE.fetch_add(1, Ordering::Relaxed);
+    strangers().fetch_add(1, Ordering::Relaxed);
 }
 
 /// After it, in the parent: `result` as the kernel gave it.
 extern "C" fn after(result: c_long) -> c_int {
     let (depth, parent) = DEPTH.get();
-    ASIDE.fetch_sub(1, Ordering::Relaxed);
+    strangers().fetch_sub(1, Ordering::Relaxed);
     DEPTH.set((depth.saturating_sub(1), parent));
     super::environment::drop_copy();
     if result < 0 {

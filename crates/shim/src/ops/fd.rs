@@ -51,17 +51,6 @@ pub fn created(fd: c_int, kind: Kind) {
     }
 }
 
-/// [`created`] of what is of no further interest, in the usual case: the number stood for nothing. Touches nothing else, `errno` neither. False where it is another case.
-#[inline]
-#[must_use]
-pub fn created_anew(fd: c_int) -> bool {
-    let anew = matches!(fds::get(fd), Entry::Unknown | Entry::Plain);
-    if anew {
-        fds::set(fd, Entry::Plain);
-    }
-    anew
-}
-
 /// The number came back from the kernel, so whatever it stood for was closed past the hooks.
 fn stale(fd: c_int) {
     match fds::take(fd) {
