@@ -9,7 +9,7 @@
 //! On the host, where `ginneld` serves the segment, a waiter has both: a FIFO for this kernel's processes, and a doorbell of peer 0 for the machines, whose rings
 //! this process's service thread turns into bytes in the FIFO ([`crate::bells`]).
 //!
-//! Page: word 0 `sleeping`; word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32:
+//! Page: word 0 `sleeping` (0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before that is done: whoever comes meanwhile does it too); word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32:
 //! there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
 use crate::Attachment;
@@ -24,6 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// How many bits a waiter has.
 pub const BITS: u32 = 62 * 512;
+/// In word 0 of a waiter's page: it sleeps …
+const ASLEEP: u64 = 1;
+/// … and somebody is about to wake it.
+const CALLED: u64 = 2;
 /// Where in its page a waiter's doorbell stands, and the bit that says that it does.
 const DOORBELL: u64 = 32;
 const BELL: u64 = 1 << 32;
@@ -81,6 +85,8 @@ impl Waiter {
             return Self::with_doorbell(attachment, segment, head, place);
         }
         let id = sys::random_u64();
+        // Before there is one: if this process is killed meanwhile, whoever frees the page removes it.
+        page_word(segment, head.page(), 8).store(id, Ordering::Release);
         let name = fifo_name(id);
         let dir = joined.wake_dir();
         let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| sys::openat(dir, &name, libc::O_RDWR | libc::O_NONBLOCK, 0));
@@ -185,13 +191,13 @@ impl Waiter {
 
     /// About to sleep. The caller looks at everything it waits for again after this, then sleeps with [`Self::fifo`] among its descriptors.
     pub fn sleeping(self, segment: &Segment) {
-        page_word(segment, self.page, 0).store(1, Ordering::Relaxed);
+        page_word(segment, self.page, 0).store(ASLEEP, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Awake again. Empties the FIFO if somebody may have written into it. `told`: the kernel told the caller of the FIFO, who empties it.
     pub fn awake(self, segment: &Segment, told: bool) {
-        let rung = page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) == 0;
+        let rung = page_word(segment, self.page, 0).swap(0, Ordering::AcqRel) != ASLEEP;
         // An interrupt that was meant for another may have found a bit of ours set: it must not wake us again and again.
         if !told && (rung || page_word(segment, self.page, DOORBELL).load(Ordering::Relaxed) & BELL != 0) {
             self.empty();
@@ -265,7 +271,7 @@ enum Call {
     Fifo(u64),
 }
 
-/// Sets a waiter's bit. Returns what wakes it, where it sleeps.
+/// Sets a waiter's bit. Returns what wakes it, where it sleeps: the caller does that, and says so ([`raised`]).
 fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     if u32::from(bit) >= BITS || head_of(segment, page).is_none() {
         return None;
@@ -277,7 +283,9 @@ fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     // Pairs with the fence in `sleeping`: either it sees the bit, or we see that it sleeps.
     fence(Ordering::SeqCst);
     let sleeping = page_word(segment, page, 0);
-    if sleeping.load(Ordering::Relaxed) == 0 || sleeping.swap(0, Ordering::AcqRel) == 0 {
+    if sleeping.load(Ordering::Relaxed) == 0
+        || sleeping.compare_exchange(ASLEEP, CALLED, Ordering::AcqRel, Ordering::Relaxed) == Err(0)
+    {
         return None;
     }
     let bell = page_word(segment, page, DOORBELL).load(Ordering::Acquire);
@@ -287,6 +295,14 @@ fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     } else {
         Call::Fifo(page_word(segment, page, 8).load(Ordering::Acquire))
     })
+}
+
+/// The waiter was woken, as far as that can be done: nobody else need do it, unless it sleeps again by now.
+fn raised(segment: &Segment, page: u32) {
+    // Not what a page holds that has come to be something else meanwhile.
+    if head_of(segment, page).is_some() {
+        let _ = page_word(segment, page, 0).compare_exchange(CALLED, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no waiter is left alone. False: it sleeps, in another kernel or as
@@ -308,10 +324,11 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
     if !woken {
         // It sleeps on, as far as is known here: who can wake it is to do so. Not where the page has come to be something else meanwhile.
         if head_of(&joined.segment, page).is_some() {
-            page_word(&joined.segment, page, 0).store(1, Ordering::Release);
+            page_word(&joined.segment, page, 0).store(ASLEEP, Ordering::Release);
         }
         return false;
     }
+    raised(&joined.segment, page);
     if let Some(slot) = slot {
         slot.wakes.fetch_add(1, Ordering::Relaxed);
     }
@@ -356,6 +373,7 @@ pub fn call(directory: &Path, segment: &Segment, page: u32) {
         let _ = sys::write(file, byte);
         sys::close(file);
     }
+    raised(segment, page);
 }
 
 const CACHED: usize = 128;
@@ -457,5 +475,37 @@ fn open_fifo(dir: i32, id: u64) -> sys::Result<i32> {
             sys::close(fd);
             Err(libc::EINVAL)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ginnel_region::Config;
+
+    #[test]
+    fn whoever_dies_before_it_wakes_leaves_that_to_the_next() {
+        let path = std::env::temp_dir().join(format!("ginnel-waiter-{:x}", sys::random_u64()));
+        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
+        let head = segment.claim_head(Owner::new(0, Use::Waiter)).expect("a page");
+        segment.clear(head.page());
+        segment.settle(head).expect("made");
+        let waiter = Waiter::from_parts(head.page(), -1);
+        let calls = || raise(&segment, head.page(), 7).is_some();
+
+        assert!(!calls(), "it is awake");
+        assert!(waiter.any(&segment));
+        waiter.sleeping(&segment);
+        // The first of these is killed here.
+        assert!(calls() && calls());
+        raised(&segment, head.page());
+        assert!(!calls(), "it was woken");
+        // It sleeps again before the killed one's place is taken: that one's word is not the new sleep's.
+        waiter.sleeping(&segment);
+        raised(&segment, head.page());
+        assert!(calls());
+        waiter.awake(&segment, true);
+        assert!(!calls());
+        std::fs::remove_file(&path).expect("there");
     }
 }
