@@ -5,10 +5,10 @@
 //! more, and from then on only notes for itself which thread is in such a call. The connection takes no step towards a channel until it has said that they are counted again, and seen all of
 //! those threads come back. A process that died, or made room for another program (exec), has nobody in the kernel.
 //!
-//! Who reads "uncounted" after it has noted its call is safe: who takes the word back has every thread of the process pass a barrier before it looks at the notes (`membarrier(2)`).
+//! Whoever finds that its call goes uncounted after it has noted the call is safe: who is to end that has every thread know first, and pass a barrier (`membarrier(2)`), before it looks at the notes.
 
 use crate::attach::Standing;
-use crate::ledger::{Slot, Stage, flag};
+use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::{self, Endpoint, PATIENT};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,29 +17,14 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 const OPEN: u64 = 1 << 32;
 /// … or counts them again, but there may still be some in the kernel that began before.
 const ENDING: u64 = 1 << 33;
-/// At so many calls whether somebody has come, a power of two, one is counted, and looks.
-const LOOKS: u32 = 256;
-const _: () = assert!(LOOKS.is_multiple_of(settle::LOOKS), "that call is to get past `waits_in_vain`");
+/// Of so many calls one is counted, and looks whether somebody has come.
+pub const LOOKS: u32 = 256;
 
 /// What stands in [`uncounted`](Slot::uncounted) while the process with this ticket does not count its calls.
 #[inline]
 #[must_use]
 pub fn word(ticket: u32) -> u64 {
     OPEN | u64::from(ticket)
-}
-
-impl Slot {
-    /// This call, which the caller has noted, need not be counted: `word` is its process's. False at each [`LOOKS`]th, which is to look whether somebody has come.
-    #[inline]
-    #[must_use]
-    pub fn goes_uncounted(&self, word: u64) -> bool {
-        let looks = self.attempts.load(Relaxed).wrapping_add(1);
-        if self.uncounted.load(Relaxed) != word || looks.is_multiple_of(LOOKS) {
-            return false;
-        }
-        self.attempts.store(looks, Relaxed);
-        true
-    }
 }
 
 impl Endpoint<'_> {
@@ -68,7 +53,7 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub fn is_uncounted(self) -> bool {
-        self.slot().uncounted.load(Relaxed) == word(self.ticket())
+        self.slot().uncounted.load(SeqCst) == word(self.ticket())
     }
 
     /// Is this process's word in the slot, also where it is counting again?
@@ -84,7 +69,18 @@ impl Endpoint<'_> {
         self.does_not_count() && (!self.is_uncounted() || !self.waits_published())
     }
 
-    /// From here on this process counts its calls.
+    /// Runs `work`, which may have this process's threads know that it does not count its calls: one thread's at a time.
+    pub fn while_uncounted(self, work: impl FnOnce()) {
+        if let Some(_held) = self.slot().tx.lock.try_lock(self.ticket())
+            && self.is_uncounted()
+        {
+            // The next call that is counted gets past `waits_in_vain`, and asks all that is ever asked.
+            self.slot().attempts.store(2 * PATIENT - 1, Relaxed);
+            work();
+        }
+    }
+
+    /// From here on this process counts its calls, as soon as its threads know.
     pub fn count_again(self) {
         let mine = word(self.ticket());
         let _ = self.slot().uncounted.compare_exchange(mine, mine | ENDING, SeqCst, Relaxed);

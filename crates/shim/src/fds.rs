@@ -2,6 +2,7 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
+use crate::uncounted;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
@@ -150,9 +151,6 @@ pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
     }
 }
 
-/// In an endpoint's word: its calls may not have to be counted ([`crate::uncounted`]). Only a hint, which goes with any change of the word.
-const UNCOUNTED: u64 = 1 << 63;
-
 /// In [`strangers`]: the constructor has not run yet.
 pub const NOT_STARTED: u32 = 1 << 31;
 /// In [`strangers`]: a child of `clone(CLONE_VM)` may use this memory.
@@ -279,25 +277,6 @@ pub fn get(fd: i32) -> Entry {
     word(fd).map_or(Entry::Plain, |word| Entry::of(word.load(Ordering::Acquire)))
 }
 
-/// Does `fd` stand for a connection whose calls may not have to be counted?
-#[inline]
-#[must_use]
-pub fn may_go_uncounted(fd: i32) -> bool {
-    own_word(fd).is_some_and(|word| word.load(Ordering::Acquire) & UNCOUNTED != 0)
-}
-
-/// The slot of that connection, if it is still there.
-///
-/// # Safety
-/// It was just asked whether it may.
-#[inline]
-#[must_use]
-pub unsafe fn uncounted(fd: i32) -> Option<u32> {
-    // SAFETY: so the number is one of the table's.
-    let word = unsafe { &*TABLE.words.load(Ordering::Relaxed).add(fd as usize) }.load(Ordering::Acquire);
-    (word & UNCOUNTED != 0).then_some((word >> 8) as u32)
-}
-
 /// A descriptor was just made that is of no further interest: says so, in the usual case that its number stood for nothing. False where it is another case.
 #[inline]
 #[must_use]
@@ -330,19 +309,19 @@ pub fn is_plain(fd: i32) -> bool {
     word(fd).is_some_and(|word| word.load(Ordering::Acquire) <= Entry::Plain.word())
 }
 
-/// Says that they may not have to be, if `fd` stands for this slot.
-pub fn set_uncounted(fd: i32, slot: u32) {
-    if let Some(word) = word(fd) {
-        let endpoint = Entry::Endpoint(slot).word();
-        let _ = word.compare_exchange(endpoint, endpoint | UNCOUNTED, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
 /// Says what `fd` stands for from now on. References of slots are the caller's business.
 pub fn set(fd: i32, entry: Entry) {
     if let Some(word) = word(fd) {
-        word.store(entry.word(), Ordering::Release);
+        // Before the number can be used: who goes through all of them is to find it.
         note_highest(fd);
+        heed_end_of(fd, Entry::of(word.swap(entry.word(), Ordering::AcqRel)));
+    }
+}
+
+/// `fd` stood for `before` until now.
+fn heed_end_of(fd: i32, before: Entry) {
+    if matches!(before, Entry::Endpoint(_)) {
+        uncounted::changed(fd);
     }
 }
 
@@ -357,18 +336,30 @@ fn note_highest(fd: i32) {
 pub fn replace(fd: i32, old: Entry, new: Entry) -> bool {
     word(fd).is_some_and(|word| {
         note_highest(fd);
-        word.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let replaced = word.compare_exchange(old.word(), new.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if replaced {
+            heed_end_of(fd, old);
+        }
+        replaced
     })
 }
 
 /// Takes what `fd` stood for: it is unknown afterwards.
 pub fn take(fd: i32) -> Entry {
-    word(fd).map_or(Entry::Plain, |word| Entry::of(word.swap(0, Ordering::AcqRel)))
+    let entry = word(fd).map_or(Entry::Plain, |word| Entry::of(word.swap(0, Ordering::AcqRel)));
+    heed_end_of(fd, entry);
+    entry
+}
+
+/// The highest number that stood for anything so far.
+#[must_use]
+pub fn highest() -> u32 {
+    TABLE.highest.load(Ordering::Acquire)
 }
 
 /// All numbers that stand for something.
 pub fn all() -> impl Iterator<Item = (i32, Entry)> {
-    let highest = i32::try_from(TABLE.highest.load(Ordering::Relaxed)).unwrap_or(0);
+    let highest = i32::try_from(highest()).unwrap_or(0);
     (0..=highest).map(|fd| (fd, get(fd))).filter(|(_, entry)| *entry != Entry::Unknown)
 }
 

@@ -38,6 +38,7 @@ pub fn write() {
     if !own::is_ours_by_number() {
         return;
     }
+    crate::uncounted::report();
     let mut seen = Vec::new();
     for (_, entry) in fds::all() {
         if let fds::Entry::Endpoint(index) = entry

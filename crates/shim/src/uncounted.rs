@@ -1,57 +1,77 @@
 //! Calls on connections whose other end seems to have no shim: straight to the kernel, and not counted in the ledger (see [`ginnel_channel::uncounted`]).
 //!
-//! Which of them are under way stands in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address
-//! of its thread control block, without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
+//! Whether a number's calls go uncounted stands in private memory ([`Quiet`]), which says so only after the ledger does, and says no more before the process counts. Which of them are under way stands
+//! in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address of its thread control block, without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
 
-use crate::{fds, runtime};
+use crate::fds::{self, Entry};
+use crate::runtime;
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
+use ginnel_channel::Slot;
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::uncounted::word;
-use ginnel_channel::{Attachment, Slot};
+use ginnel_channel::uncounted::LOOKS;
 use ginnel_region::sys;
 use libc::{c_int, c_void};
 use syscalls::Sysno;
 
-/// One thread's note, and what each of its calls needs to know.
+/// One thread's note.
 #[repr(align(64))]
 struct Note {
     /// Whose it is; 0: nobody's yet.
     thread: AtomicUsize,
-    /// What stands in a slot whose calls this process does not count; 0: not known yet.
-    word: AtomicU64,
-    /// The ledger's first slot.
-    slots: AtomicPtr<Slot>,
     /// The slot of the connection on which the thread is in the kernel, and 1; 0: on none.
     slot: AtomicU32,
-    /// What calls return that move no bytes is added up here.
-    nothing: AtomicU64,
 }
+
+impl Note {
+    const fn new() -> Self {
+        Self { thread: AtomicUsize::new(0), slot: AtomicU32::new(0) }
+    }
+}
+
+/// A number whose calls are not counted: all that such a call needs.
+#[repr(C, align(32))]
+struct Quiet {
+    /// The slot of its connection, and 1; 0: its calls are counted.
+    slot: AtomicU32,
+    /// So many calls from now one is counted, and looks; above [`CALLS`], `slot` once more: what was stored late, of a connection before, is not taken for this one's.
+    left: AtomicU32,
+    /// What calls have returned since: bytes received, bytes sent, and of calls that move none.
+    returned: [AtomicU64; 3],
+}
+
+/// In [`Quiet::left`]: how many calls.
+const CALLS: u32 = 0xff;
+const _: () = assert!(LOOKS - 1 <= CALLS && (ginnel_channel::ledger::SLOTS as u64) < 1 << 24);
 
 /// Notes; threads for whom there is no room, or another thread has theirs, count their calls.
 const NOTES: usize = 1024;
+/// This number and higher ones have their calls counted.
+const NUMBERS: usize = 1 << 14;
 
-/// All notes. In a copy of this memory, however the child was made, they are blank: what its threads do stands nowhere yet.
-#[repr(align(4096))]
+/// All of it. In a copy of this memory, however the child was made, it is blank: nothing that its threads do goes uncounted, or stands noted.
+///
+/// What the calls of a program with one thread and few connections need lies in one page: after a system call each page more is one more that the processor has to find anew.
+#[repr(C, align(4096))]
 struct Notes {
+    /// The note of the thread that the process began with, and which most have no others than.
+    first: Note,
+    quiet: [Quiet; NUMBERS],
     each: [Note; NOTES],
     /// One bit a note: somebody has it.
     taken: [AtomicU64; NOTES / 64],
 }
 
 static NOTEBOOK: Notes = Notes {
-    each: [const {
-        Note {
-            thread: AtomicUsize::new(0),
-            word: AtomicU64::new(0),
-            slots: AtomicPtr::new(null_mut()),
-            slot: AtomicU32::new(0),
-            nothing: AtomicU64::new(0),
-        }
-    }; NOTES],
+    first: Note::new(),
+    quiet: [const { Quiet { slot: AtomicU32::new(0), left: AtomicU32::new(0), returned: [const { AtomicU64::new(0) }; 3] } };
+        NUMBERS],
+    each: [const { Note::new() }; NOTES],
     taken: [const { AtomicU64::new(0) }; NOTES / 64],
 };
+/// The ledger's first slot.
+static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 /// Can all threads be made to pass a barrier?
 static AVAILABLE: AtomicBool = AtomicBool::new(false);
 
@@ -67,15 +87,15 @@ fn membarrier(command: usize) -> bool {
 /// At the start, and in a fork child, while there is one thread: with more the kernel takes its time.
 pub fn start() {
     let at = ptr::from_ref(&NOTEBOOK).cast_mut().cast();
-    AVAILABLE.store(sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED), Relaxed);
+    let available = sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED);
+    NOTEBOOK.first.thread.store(thread(), Relaxed);
+    AVAILABLE.store(available, SeqCst);
 }
 
 /// Another process is about to use this very memory, perhaps with this thread's control block: all calls are counted from here on.
 pub fn stop() {
-    AVAILABLE.store(false, Relaxed);
-    for note in taken() {
-        note.word.store(0, Relaxed);
-    }
+    AVAILABLE.store(false, SeqCst);
+    numbers().for_each(|(fd, _)| changed(fd));
 }
 
 /// The address of this thread's control block: what other threads of the process cannot have while it lives.
@@ -95,26 +115,30 @@ fn thread() -> usize {
     at
 }
 
-/// Where this thread's note is, if it has one.
-#[inline]
-fn place() -> usize {
+/// Where the note of a thread is that is not the first.
+fn place(thread: usize) -> usize {
     // Blocks lie at the ends of stacks, which lie whole pages apart, or in one program's heap.
-    let mixed = (thread() >> 6) as u64;
+    let mixed = (thread >> 6) as u64;
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % NOTES
 }
 
+/// This thread's note, or another's that is where its own would be.
 #[inline]
-fn note(place: usize) -> &'static Note {
+fn note(thread: usize) -> &'static Note {
+    if NOTEBOOK.first.thread.load(Relaxed) == thread {
+        return &NOTEBOOK.first;
+    }
     // SAFETY: there are as many notes.
-    unsafe { NOTEBOOK.each.get_unchecked(place % NOTES) }
+    unsafe { NOTEBOOK.each.get_unchecked(place(thread)) }
 }
 
 fn taken() -> impl Iterator<Item = &'static Note> {
     let words = NOTEBOOK.taken.iter().zip(NOTEBOOK.each.chunks(64));
-    words.flat_map(|(bits, notes)| {
+    let others = words.flat_map(|(bits, notes)| {
         let bits = bits.load(SeqCst);
         notes.iter().enumerate().filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, note)| note)
-    })
+    });
+    core::iter::once(&NOTEBOOK.first).chain(others)
 }
 
 /// Is no thread in an uncounted call on this slot's connection, as far as can be seen? One that was cancelled in such a call, or left it by `siglongjmp`, seems to be in it for ever: what has that slot
@@ -123,20 +147,68 @@ fn none_in(slot: u32) -> bool {
     taken().all(|note| note.slot.load(Acquire) != slot + 1)
 }
 
-/// Makes this thread's note one that says all that its calls need to know. False where another thread has it.
-fn take_note(attachment: &Attachment) -> bool {
-    let (place, me) = (place(), thread());
-    let note = note(place);
-    let mine = note.thread.compare_exchange(0, me, AcqRel, Relaxed).map_or_else(|other| other == me, |_| true);
-    if mine {
-        // Before the word, whoever has taken it: a handler may have interrupted this.
+/// Has this thread a note, from now on at least? False where another thread has it.
+fn take_note() -> bool {
+    let me = thread();
+    let note = note(me);
+    if !ptr::eq(note, &raw const NOTEBOOK.first) {
+        // Before the note is anybody's: a handler that interrupts this may make a call that goes uncounted.
+        let place = place(me);
         if let Some(bits) = NOTEBOOK.taken.get(place / 64) {
             bits.fetch_or(1 << (place % 64), SeqCst);
         }
-        note.slots.store(ptr::from_ref(attachment.ledger.slot(0)).cast_mut(), Relaxed);
-        note.word.store(word(attachment.ticket()), Release);
     }
-    mine
+    note.thread.compare_exchange(0, me, AcqRel, Relaxed).map_or_else(|other| other == me, |_| true)
+}
+
+#[inline]
+fn quiet(fd: c_int) -> Option<&'static Quiet> {
+    NOTEBOOK.quiet.get(fd.cast_unsigned() as usize)
+}
+
+/// All numbers that ever stood for anything.
+fn numbers() -> impl Iterator<Item = (c_int, &'static Quiet)> {
+    (0..).zip(NOTEBOOK.quiet.iter().take(fds::highest() as usize + 1))
+}
+
+impl Quiet {
+    /// Adds what was returned so far to the counters of its connection, if it has one.
+    fn report(&self) {
+        let (slots, slot) = (SLOTS.load(Acquire), self.slot.load(Relaxed));
+        if slot == 0 || slots.is_null() {
+            return;
+        }
+        // SAFETY: a slot of the ledger, which is never unmapped; the number's own, until it stands for something else.
+        let slot = unsafe { &*slots.add(slot as usize - 1) };
+        let [received, sent, _] = self.returned.each_ref().map(|returned| returned.swap(0, Relaxed));
+        slot.in_tcp.fetch_add(received, Relaxed);
+        slot.out_tcp.fetch_add(sent, Relaxed);
+    }
+}
+
+/// `fd` stands for something else from now on, or its calls are counted.
+pub fn changed(fd: c_int) {
+    // Whoever says meanwhile that its calls are not counted finds that something has changed, or is found here.
+    fence(SeqCst);
+    if let Some(quiet) = quiet(fd)
+        && quiet.slot.load(SeqCst) != 0
+    {
+        quiet.report();
+        quiet.slot.store(0, SeqCst);
+    }
+}
+
+/// The numbers of this slot whose calls may go uncounted.
+fn numbers_of(slot: u32) -> impl Iterator<Item = c_int> {
+    let only = fds::of_slot(slot).filter(|&fd| fds::count(slot) < 2 && fds::get(fd) == Entry::Endpoint(slot));
+    let goes = move |fd: &c_int| quiet(*fd).is_some_and(|quiet| quiet.slot.load(SeqCst) == slot + 1);
+    let all = numbers().map(|(fd, _)| fd).take_while(move |_| only.is_none());
+    only.into_iter().chain(all).filter(goes)
+}
+
+/// Adds up what was returned so far, for whoever asks how many bytes went where.
+pub fn report() {
+    numbers().for_each(|(_, quiet)| quiet.report());
 }
 
 /// An argument: a pointer, or a number in its low part.
@@ -144,15 +216,15 @@ pub type Word = *mut c_void;
 /// A function that takes a descriptor and up to four more arguments, as these all are.
 pub type Function = unsafe extern "C" fn(c_int, Word, Word, Word, Word) -> isize;
 
-/// Which counter of a connection's takes what a call returns.
+/// What a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
     /// It receives so many.
-    In,
+    In = 0,
     /// It sends so many.
-    Out,
+    Out = 1,
     /// It moves none.
-    None,
+    None = 2,
 }
 
 /// A function of the C library's that is called often, and what is called in its place where a call is not one that goes uncounted.
@@ -187,8 +259,8 @@ impl Direct {
 /// The arguments are the program's own, for the function of `direct`.
 #[inline(never)]
 pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
-    if fds::may_go_uncounted(fd) {
-        // SAFETY: the caller's promise.
+    if quiet(fd).is_some_and(|quiet| quiet.slot.load(Relaxed) != 0) {
+        // SAFETY: the caller's promise; it is such a number.
         unsafe { noted(fd, a, b, c, d, direct) }
     } else {
         // SAFETY: as above.
@@ -199,37 +271,35 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
 /// [`call`] where it may be one that goes uncounted. Not inlined: other calls do without the registers that this one saves.
 ///
 /// # Safety
-/// As for [`call`], after that look.
+/// As for [`call`]; `fd` is below [`NUMBERS`].
 #[inline(never)]
 unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
-    // SAFETY: the caller has just asked whether it may.
-    if let Some(index) = unsafe { fds::uncounted(fd) } {
-        let note = note(place());
-        let word = note.word.load(Acquire);
-        // Not in a handler that interrupted such a call.
-        if note.thread.load(Relaxed) == thread() && note.slot.load(Relaxed) == 0 && word != 0 {
-            note.slot.store(index + 1, Relaxed);
-            // For the processor `end` does it.
-            compiler_fence(SeqCst);
-            // SAFETY: a slot of the ledger, which is never unmapped: a number that once was one stands in the table of descriptors.
-            let slot = unsafe { &*note.slots.load(Relaxed).add(index as usize) };
-            if slot.goes_uncounted(word) {
-                let counter = match direct.bytes {
-                    Bytes::In => &slot.in_tcp,
-                    Bytes::Out => &slot.out_tcp,
-                    Bytes::None => &note.nothing,
-                };
-                // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no
-                // more than it takes.
-                let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
-                // SAFETY: the caller's promise.
-                let result = unsafe { libc(fd, a, b, c, d) };
-                Slot::count(counter, result.max(0).unsigned_abs() as u64);
-                note.slot.store(0, Release);
-                return result;
-            }
-            note.slot.store(0, Relaxed);
+    // SAFETY: the caller's promise.
+    let quiet = unsafe { NOTEBOOK.quiet.get_unchecked(fd as usize) };
+    let (me, slot) = (thread(), quiet.slot.load(Acquire));
+    let left = quiet.left.load(Relaxed);
+    let note = note(me);
+    // Not in a handler that interrupted such a call, and not a child's that has this memory and other descriptors.
+    let free = note.thread.load(Relaxed) == me && note.slot.load(Relaxed) == 0 && fds::strangers().load(Relaxed) == 0;
+    if free && left & CALLS != 0 && left / (CALLS + 1) == slot && slot != 0 {
+        note.slot.store(slot, Relaxed);
+        // For the processor `end` does it.
+        compiler_fence(SeqCst);
+        if quiet.slot.load(Acquire) == slot {
+            quiet.left.store(left - 1, Relaxed);
+            // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no more
+            // than it takes.
+            let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
+            // SAFETY: the caller's promise.
+            let result = unsafe { libc(fd, a, b, c, d) };
+            // SAFETY: there are three kinds.
+            let returned = unsafe { quiet.returned.get_unchecked(direct.bytes as usize) };
+            // Need not be exact where several threads do it.
+            Slot::count(returned, result.max(0).unsigned_abs() as u64);
+            note.slot.store(0, Release);
+            return result;
         }
+        note.slot.store(0, Relaxed);
     }
     // SAFETY: the caller's promise.
     unsafe { (direct.otherwise)(fd, a, b, c, d) }
@@ -237,9 +307,34 @@ unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct
 
 /// After a look at which nobody had come: the next calls need not be counted, if that has been so for long.
 pub fn begin(endpoint: Endpoint<'static>) {
+    let Some(quiet) = quiet(endpoint.fd()).filter(|_| AVAILABLE.load(Relaxed)) else { return };
+    SLOTS.store(ptr::from_ref(endpoint.attachment.ledger.slot(0)).cast_mut(), Release);
     // Also where they are not counted already: by another number of the socket's perhaps.
-    if AVAILABLE.load(Relaxed) && (endpoint.is_uncounted() || endpoint.begin_uncounted()) && take_note(endpoint.attachment) {
-        fds::set_uncounted(endpoint.fd(), endpoint.index());
+    if (endpoint.is_uncounted() || endpoint.begin_uncounted()) && take_note() {
+        endpoint.while_uncounted(|| {
+            let (fd, index) = (endpoint.fd(), endpoint.index());
+            // Not stopped, nor closed or taken back by another thread, nor another process's after a fork in a handler.
+            let stands = || fds::get(fd) == Entry::Endpoint(index) && AVAILABLE.load(SeqCst) && endpoint.is_uncounted();
+            if !stands() {
+                return;
+            }
+            // What is there is this slot's, or of what the number stood for before.
+            if quiet.slot.load(Relaxed) == index + 1 {
+                quiet.report();
+            } else {
+                quiet.returned.iter().for_each(|returned| returned.store(0, Relaxed));
+            }
+            // Not usable yet.
+            quiet.left.store(0, Relaxed);
+            quiet.slot.store(index + 1, SeqCst);
+            fence(SeqCst);
+            // If it comes to that only after this look, it is found here.
+            if stands() {
+                quiet.left.store((index + 1) * (CALLS + 1) + LOOKS - 1, Relaxed);
+            } else {
+                changed(fd);
+            }
+        });
     }
 }
 
@@ -249,9 +344,19 @@ pub fn end(endpoint: Endpoint<'static>) -> bool {
         return true;
     }
     endpoint.count_again();
+    numbers_of(endpoint.index()).for_each(changed);
     // What can be seen without a barrier needs none.
+    none_in(endpoint.index()) && is_over(endpoint)
+}
+
+/// Is the last of its uncounted calls over? Asked after `count_again`.
+fn is_over(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.index();
-    none_in(slot) && membarrier(PRIVATE_EXPEDITED) && endpoint.end_uncounted(|| none_in(slot))
+    endpoint.end_uncounted(|| {
+        // Here, where no thread can begin it anew: another may have begun and ended it meanwhile.
+        numbers_of(slot).for_each(changed);
+        membarrier(PRIVATE_EXPEDITED) && none_in(slot)
+    })
 }
 
 /// Before a fork: all calls are counted from here on, so that the child, which this process may leave its connections to, can move them.
@@ -259,12 +364,8 @@ pub fn end_all() {
     let uncounted = || {
         fds::slots(0).filter_map(|slot| runtime::endpoint(fds::of_slot(slot)?, slot)).filter(|endpoint| endpoint.does_not_count())
     };
-    if uncounted().next().is_some() {
-        uncounted().for_each(Endpoint::count_again);
-        if membarrier(PRIVATE_EXPEDITED) {
-            for endpoint in uncounted() {
-                let _ = endpoint.end_uncounted(|| none_in(endpoint.index()));
-            }
-        }
+    uncounted().for_each(Endpoint::count_again);
+    for endpoint in uncounted() {
+        let _ = is_over(endpoint);
     }
 }
