@@ -8,6 +8,8 @@
 //! Whoever finds that its call goes uncounted after it has noted the call is safe: who is to end that has every thread know first, and pass a barrier (`membarrier(2)`), before it looks at the notes.
 
 use crate::attach::Standing;
+#[cfg(doc)]
+use crate::ledger::Slot;
 use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::{self, Endpoint, PATIENT};
@@ -21,9 +23,7 @@ const ENDING: u64 = 1 << 33;
 pub const LOOKS: u32 = 256;
 
 /// What stands in [`uncounted`](Slot::uncounted) while the process with this ticket does not count its calls.
-#[inline]
-#[must_use]
-pub fn word(ticket: u32) -> u64 {
+fn word(ticket: u32) -> u64 {
     OPEN | u64::from(ticket)
 }
 

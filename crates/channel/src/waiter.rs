@@ -9,8 +9,8 @@
 //! On the host, where `ginneld` serves the segment, a waiter has both: a FIFO for this kernel's processes, and a doorbell of peer 0 for the machines, whose rings
 //! this process's service thread turns into bytes in the FIFO ([`crate::bells`]).
 //!
-//! Page: word 0 `sleeping` (0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before that is done: whoever comes meanwhile does it too); word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32:
-//! there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
+//! Page: word 0 `sleeping` (0 awake, 1 asleep, 2 asleep and being woken, by somebody who may be killed before that is done: whoever comes meanwhile does it too);
+//! word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32: there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
 use crate::Attachment;
 use crate::attach::{Joined, Standing, wake_directory};
@@ -297,11 +297,12 @@ fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     })
 }
 
-/// The waiter was woken, as far as that can be done: nobody else need do it, unless it sleeps again by now.
-fn raised(segment: &Segment, page: u32) {
+/// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again by now. Else it sleeps on, as far as is known here, and who can wake it is to do so.
+fn raised(segment: &Segment, page: u32, woken: bool) {
     // Not what a page holds that has come to be something else meanwhile.
     if head_of(segment, page).is_some() {
-        let _ = page_word(segment, page, 0).compare_exchange(CALLED, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let now = if woken { 0 } else { ASLEEP };
+        let _ = page_word(segment, page, 0).compare_exchange(CALLED, now, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -321,14 +322,10 @@ pub fn ring(attachment: &Attachment, page: u32, bit: u16, slot: Option<&Slot>) -
         (Some(Call::Bell(peer, vector)), None) => device::ring(joined.device(), peer, vector).is_ok(),
         (Some(Call::Fifo(id)), _) => by_fifo(attachment, page, id),
     };
+    raised(&joined.segment, page, woken);
     if !woken {
-        // It sleeps on, as far as is known here: who can wake it is to do so. Not where the page has come to be something else meanwhile.
-        if head_of(&joined.segment, page).is_some() {
-            page_word(&joined.segment, page, 0).store(ASLEEP, Ordering::Release);
-        }
         return false;
     }
-    raised(&joined.segment, page);
     if let Some(slot) = slot {
         slot.wakes.fetch_add(1, Ordering::Relaxed);
     }
@@ -373,7 +370,7 @@ pub fn call(directory: &Path, segment: &Segment, page: u32) {
         let _ = sys::write(file, byte);
         sys::close(file);
     }
-    raised(segment, page);
+    raised(segment, page, true);
 }
 
 const CACHED: usize = 128;
@@ -498,12 +495,14 @@ mod tests {
         waiter.sleeping(&segment);
         // The first of these is killed here.
         assert!(calls() && calls());
-        raised(&segment, head.page());
+        raised(&segment, head.page(), true);
         assert!(!calls(), "it was woken");
         // It sleeps again before the killed one's place is taken: that one's word is not the new sleep's.
         waiter.sleeping(&segment);
-        raised(&segment, head.page());
+        raised(&segment, head.page(), true);
         assert!(calls());
+        raised(&segment, head.page(), false);
+        assert!(calls(), "it could not be woken");
         waiter.awake(&segment, true);
         assert!(!calls());
         std::fs::remove_file(&path).expect("there");

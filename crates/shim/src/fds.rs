@@ -281,23 +281,24 @@ pub fn get(fd: i32) -> Entry {
 #[inline]
 #[must_use]
 pub fn becomes_plain(fd: i32) -> bool {
-    let Some(word) = own_word(fd) else { return false };
-    let before = word.load(Ordering::Relaxed);
-    if before == Entry::Unknown.word() {
-        word.store(Entry::Plain.word(), Ordering::Release);
-        note_highest(fd);
-    }
-    before <= Entry::Plain.word()
+    passes_plainly(fd, Entry::Unknown, Entry::Plain)
 }
 
 /// A descriptor is about to be closed: forgets it, in the usual case that it was of no interest. False where it is another case.
 #[inline]
 #[must_use]
 pub fn forget_plain(fd: i32) -> bool {
+    passes_plainly(fd, Entry::Plain, Entry::Unknown)
+}
+
+/// From `old` to `new`, which are the two that are of no interest. False where `fd` stands for something else.
+#[inline]
+fn passes_plainly(fd: i32, old: Entry, new: Entry) -> bool {
     let Some(word) = own_word(fd) else { return false };
     let before = word.load(Ordering::Relaxed);
-    if before == Entry::Plain.word() {
-        word.store(Entry::Unknown.word(), Ordering::Release);
+    if before == old.word() {
+        note_highest(fd);
+        word.store(new.word(), Ordering::Release);
     }
     before <= Entry::Plain.word()
 }

@@ -55,7 +55,7 @@ static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Mixed>>;
 
 /// 2^64 divided by the golden ratio, which is odd: what is multiplied with it is mixed.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See [`Map`].
 #[derive(Default)]

@@ -1,10 +1,12 @@
 //! Calls on connections whose other end seems to have no shim: straight to the kernel, and not counted in the ledger (see [`ginnel_channel::uncounted`]).
 //!
 //! Whether a number's calls go uncounted stands in private memory ([`Quiet`]), which says so only after the ledger does, and says no more before the process counts. Which of them are under way stands
-//! in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address of its thread control block, without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
+//! in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address of its thread control block,
+//! without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
 
 use crate::fds::{self, Entry};
 use crate::runtime;
+use crate::sets::GOLDEN;
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
@@ -118,8 +120,7 @@ fn thread() -> usize {
 /// Where the note of a thread is that is not the first.
 fn place(thread: usize) -> usize {
     // Blocks lie at the ends of stacks, which lie whole pages apart, or in one program's heap.
-    let mixed = (thread >> 6) as u64;
-    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % NOTES
+    (((thread >> 6) as u64).wrapping_mul(GOLDEN) >> 32) as usize % NOTES
 }
 
 /// This thread's note, or another's that is where its own would be.
@@ -231,7 +232,8 @@ pub enum Bytes {
 pub struct Direct {
     /// That function, once it is found.
     libc: AtomicPtr<c_void>,
-    otherwise: Function,
+    /// What stands in for it.
+    pub otherwise: Function,
     bytes: Bytes,
 }
 

@@ -8,46 +8,35 @@ use crate::uncounted::{self, Bytes, Direct, Word};
 use core::ptr::{null_mut, without_provenance_mut};
 use libc::c_int;
 
-/// One entry for each function, those first that a web server calls for each request.
-#[repr(C, align(64))]
-pub(super) struct Directs {
-    pub(super) recv: Direct,
-    pub(super) writev: Direct,
-    pub(super) sendfile: Direct,
-    pub(super) setsockopt: Direct,
-    pub(super) send: Direct,
-    pub(super) read: Direct,
-    pub(super) write: Direct,
-    pub(super) readv: Direct,
-    pub(super) recvmsg: Direct,
-    pub(super) sendmsg: Direct,
+macro_rules! directs {
+    ($($name:ident = $module:ident::$here:ident, $bytes:ident;)*) => {
+        /// One entry for each function.
+        #[repr(C, align(64))]
+        pub(super) struct Directs {
+            $(pub(super) $name: Direct,)*
+        }
+
+        pub(super) static DIRECT: Directs = Directs { $($name: Direct::new($module::$here, Bytes::$bytes),)* };
+
+        /// Finds the C library's functions. Until then all calls are made here.
+        pub(super) fn resolve() {
+            $(DIRECT.$name.found(address::$name());)*
+        }
+    };
 }
 
-pub(super) static DIRECT: Directs = Directs {
-    recv: Direct::new(io::recv_here, Bytes::In),
-    writev: Direct::new(io::writev_here, Bytes::Out),
-    sendfile: Direct::new(io::sendfile_here, Bytes::Out),
-    setsockopt: Direct::new(sock::setsockopt_here, Bytes::None),
-    send: Direct::new(io::send_here, Bytes::Out),
-    read: Direct::new(io::read_here, Bytes::In),
-    write: Direct::new(io::write_here, Bytes::Out),
-    readv: Direct::new(io::readv_here, Bytes::In),
-    recvmsg: Direct::new(message::recvmsg_here, Bytes::In),
-    sendmsg: Direct::new(message::sendmsg_here, Bytes::Out),
-};
-
-/// Finds the C library's functions. Until then all calls are made here.
-pub(super) fn resolve() {
-    DIRECT.recv.found(address::recv());
-    DIRECT.writev.found(address::writev());
-    DIRECT.sendfile.found(address::sendfile());
-    DIRECT.setsockopt.found(address::setsockopt());
-    DIRECT.send.found(address::send());
-    DIRECT.read.found(address::read());
-    DIRECT.write.found(address::write());
-    DIRECT.readv.found(address::readv());
-    DIRECT.recvmsg.found(address::recvmsg());
-    DIRECT.sendmsg.found(address::sendmsg());
+// Those first that a web server calls for each request.
+directs! {
+    recv = io::recv_here, In;
+    writev = io::writev_here, Out;
+    sendfile = io::sendfile_here, Out;
+    setsockopt = sock::setsockopt_here, None;
+    send = io::send_here, Out;
+    read = io::read_here, In;
+    write = io::write_here, Out;
+    readv = io::readv_here, In;
+    recvmsg = message::recvmsg_here, In;
+    sendmsg = message::sendmsg_here, Out;
 }
 
 /// A number as an argument.
@@ -65,22 +54,17 @@ pub(super) fn int(number: c_int) -> Word {
 /// What stands for an argument that the function does not have.
 pub(super) const NONE: Word = null_mut();
 
-/// A call of three arguments.
+/// Makes a call, uncounted where it may go so.
 ///
 /// # Safety
 /// As for [`uncounted::call`].
 #[inline]
-pub(super) unsafe fn three(direct: &Direct, fd: c_int, second: Word, third: Word) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { uncounted::call(fd, second, third, NONE, NONE, direct) }
-}
-
-/// A call of four.
-///
-/// # Safety
-/// As for [`uncounted::call`].
-#[inline]
-pub(super) unsafe fn four(direct: &Direct, fd: c_int, second: Word, third: Word, fourth: Word) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { uncounted::call(fd, second, third, fourth, NONE, direct) }
+pub(super) unsafe fn call(direct: &Direct, may_go: bool, fd: c_int, [a, b, c, d]: [Word; 4]) -> isize {
+    if may_go {
+        // SAFETY: the caller's promise.
+        unsafe { uncounted::call(fd, a, b, c, d, direct) }
+    } else {
+        // SAFETY: as above.
+        unsafe { (direct.otherwise)(fd, a, b, c, d) }
+    }
 }

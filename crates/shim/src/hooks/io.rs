@@ -1,5 +1,5 @@
 //! Reading and writing bytes, without addresses or control data.
-use super::direct::{self, DIRECT, int, word};
+use super::direct::{self, DIRECT, NONE, int, word};
 use super::{Outcome, bypass};
 use crate::uncounted::Word;
 use crate::{fds, next, ops};
@@ -146,7 +146,7 @@ fn message_flags(flags: c_int) -> Option<c_int> {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, n: usize) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::three(&DIRECT.read, fd, buf, word(n)) }
+    unsafe { direct::call(&DIRECT.read, true, fd, [buf, word(n), NONE, NONE]) }
 }
 
 /// # Safety
@@ -170,7 +170,7 @@ pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::three(&DIRECT.readv, fd, iov.cast_mut().cast(), int(count)) }
+    unsafe { direct::call(&DIRECT.readv, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE]) }
 }
 
 /// # Safety
@@ -198,7 +198,7 @@ pub(super) unsafe extern "C" fn preadv2(fd: c_int, iov: *const iovec, count: c_i
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn write(fd: c_int, buf: *const c_void, n: usize) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::three(&DIRECT.write, fd, buf.cast_mut(), word(n)) }
+    unsafe { direct::call(&DIRECT.write, true, fd, [buf.cast_mut(), word(n), NONE, NONE]) }
 }
 
 /// # Safety
@@ -215,7 +215,7 @@ pub(super) unsafe extern "C" fn write_here(fd: c_int, buf: Word, n: Word, _: Wor
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> isize {
     // SAFETY: the program's own arguments.
-    unsafe { direct::three(&DIRECT.writev, fd, iov.cast_mut().cast(), int(count)) }
+    unsafe { direct::call(&DIRECT.writev, true, fd, [iov.cast_mut().cast(), int(count), NONE, NONE]) }
 }
 
 /// # Safety
@@ -252,14 +252,8 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flag
 /// As for `recv(2)`.
 #[inline]
 pub(super) unsafe fn received(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> isize {
-    let (second, third, fourth) = (buf, word(n), int(flags));
-    if flags & libc::MSG_PEEK == 0 {
-        // SAFETY: the program's own arguments.
-        unsafe { direct::four(&DIRECT.recv, fd, second, third, fourth) }
-    } else {
-        // SAFETY: as above.
-        unsafe { recv_here(fd, second, third, fourth, direct::NONE) }
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::call(&DIRECT.recv, flags & libc::MSG_PEEK == 0, fd, [buf, word(n), int(flags), NONE]) }
 }
 
 /// # Safety
@@ -291,14 +285,8 @@ pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, fl
 /// As for `send(2)`.
 #[inline]
 pub(super) unsafe fn sent(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> isize {
-    let (second, third, fourth) = (buf.cast_mut(), word(n), int(flags));
-    if flags & libc::MSG_OOB == 0 {
-        // SAFETY: the program's own arguments.
-        unsafe { direct::four(&DIRECT.send, fd, second, third, fourth) }
-    } else {
-        // SAFETY: as above.
-        unsafe { send_here(fd, second, third, fourth, direct::NONE) }
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::call(&DIRECT.send, flags & libc::MSG_OOB == 0, fd, [buf.cast_mut(), word(n), int(flags), NONE]) }
 }
 
 /// # Safety
@@ -314,14 +302,9 @@ pub(super) unsafe extern "C" fn send_here(fd: c_int, buf: Word, n: Word, flags: 
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> isize {
-    let (second, third, fourth) = (int(from), offset.cast(), word(count));
-    if count <= ops::io::PIECE && fds::is_plain(from) {
-        // SAFETY: the program's own arguments.
-        unsafe { direct::four(&DIRECT.sendfile, out, second, third, fourth) }
-    } else {
-        // SAFETY: as above.
-        unsafe { sendfile_here(out, second, third, fourth, direct::NONE) }
-    }
+    let may_go = count <= ops::io::PIECE && fds::is_plain(from);
+    // SAFETY: the program's own arguments.
+    unsafe { direct::call(&DIRECT.sendfile, may_go, out, [int(from), offset.cast(), word(count), NONE]) }
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 //!
 //! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
 //! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
-use super::direct::{self, DIRECT, int};
+use super::direct::{self, DIRECT, NONE, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
 use super::{Outcome, bypass, errno, keeping_errno, set_errno};
 use crate::uncounted::Word;
@@ -167,14 +167,8 @@ pub(super) unsafe extern "C" fn __recvfrom_chk(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    let (second, third) = (message.cast(), int(flags));
-    if flags & libc::MSG_PEEK == 0 {
-        // SAFETY: the program's own arguments.
-        unsafe { direct::three(&DIRECT.recvmsg, fd, second, third) }
-    } else {
-        // SAFETY: as above.
-        unsafe { recvmsg_here(fd, second, third, direct::NONE, direct::NONE) }
-    }
+    // SAFETY: the program's own arguments.
+    unsafe { direct::call(&DIRECT.recvmsg, flags & libc::MSG_PEEK == 0, fd, [message.cast(), int(flags), NONE, NONE]) }
 }
 
 /// # Safety
@@ -221,19 +215,13 @@ pub(super) unsafe extern "C" fn sendto(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    let (second, third) = (message.cast_mut().cast(), int(flags));
-    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
+    let may_go = flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) == 0
         && !bypass()
         && !io::is_nowhere(message)
         // SAFETY: not null, so a message of the program's.
-        && unsafe { (*message).msg_controllen } == 0
-    {
-        // SAFETY: the program's own arguments.
-        unsafe { direct::three(&DIRECT.sendmsg, fd, second, third) }
-    } else {
-        // SAFETY: as above.
-        unsafe { sendmsg_here(fd, second, third, direct::NONE, direct::NONE) }
-    }
+        && unsafe { (*message).msg_controllen } == 0;
+    // SAFETY: the program's own arguments.
+    unsafe { direct::call(&DIRECT.sendmsg, may_go, fd, [message.cast_mut().cast(), int(flags), NONE, NONE]) }
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! The life of a connection: connect, accept, shutdown, options.
-use super::direct::{DIRECT, int, word};
+use super::direct::{self, DIRECT, int, word};
 use super::{Outcome, bypass, bypass_process, errno, keeping_errno};
-use crate::uncounted::{self, Word};
+use crate::uncounted::Word;
 use crate::{next, ops};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
@@ -81,14 +81,9 @@ pub(super) unsafe extern "C" fn getsockopt(fd: c_int, level: c_int, name: c_int,
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
-    let (level_word, name_word, third, fourth) = (int(level), int(name), value.cast_mut(), word(len as usize));
-    let result = if ops::sock::is_cork(level, name) {
-        // SAFETY: the program's own arguments.
-        unsafe { uncounted::call(fd, level_word, name_word, third, fourth, &DIRECT.setsockopt) }
-    } else {
-        // SAFETY: as above.
-        unsafe { setsockopt_here(fd, level_word, name_word, third, fourth) }
-    };
+    let arguments = [int(level), int(name), value.cast_mut(), word(len as usize)];
+    // SAFETY: the program's own arguments.
+    let result = unsafe { direct::call(&DIRECT.setsockopt, ops::sock::is_cork(level, name), fd, arguments) };
     // An int, whatever is in the upper half.
     result as c_int
 }
