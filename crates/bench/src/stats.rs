@@ -1,5 +1,6 @@
 //! Medians and spreads.
 
+use ginnel_demo::stats::median;
 use serde::Serialize;
 
 /// The middle and the extremes of some values.
@@ -16,11 +17,10 @@ pub struct Spread {
 impl Spread {
     /// None where there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.into_iter().collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: (low + high) / 2.0, min, max })
+        let values: Vec<f64> = values.into_iter().collect();
+        let (min, max) =
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (value.min(min), value.max(max)));
+        Some(Self { median: median(&values)?, min, max })
     }
 }
 

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ginnel_demo::{ports, programs, tools};
+use ginnel_demo::{ports, programs, stats, tools};
 
 use crate::args::Args;
 use crate::guests::Guests;

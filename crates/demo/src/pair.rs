@@ -10,6 +10,7 @@ use crate::args::Args;
 use crate::programs::{Program, Setting};
 use crate::progress::Progress;
 use crate::report::Row;
+use crate::stats::{median, quantile};
 use crate::tools::Ginnel;
 use crate::workdir::WorkDir;
 use crate::{interrupt, share};
@@ -205,38 +206,22 @@ fn label(program: &dyn Program, setting: &Setting) -> String {
 
 fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
     let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
-    let median_of = |carrier| of(carrier).and_then(|track| median(&track.values));
-    let (plain, ginnel) = (median_of(Carrier::Plain), median_of(Carrier::Ginnel));
+    let rounds_of = |carrier| of(carrier).map_or_else(Vec::new, |track| track.values.clone());
+    let (plain, ginnel) = (rounds_of(Carrier::Plain), rounds_of(Carrier::Ginnel));
+    // Round by round: what changes about the machine from one round to the next is in both of a round's figures.
+    let ratios: Vec<f64> = plain.iter().zip(&ginnel).map(|(plain, ginnel)| ginnel / plain).collect();
     let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();
     Row {
         program: label(program, setting),
         place: bench.ground.word(),
-        plain,
-        ginnel,
+        plain: median(&plain),
+        ginnel: median(&ginnel),
         unit: program.unit(),
-        ratio: plain.zip(ginnel).map(|(plain, ginnel)| ginnel / plain),
+        ratio: median(&ratios),
+        quartiles: quantile(&ratios, 0.25).zip(quantile(&ratios, 0.75)).filter(|_| ratios.len() > 1),
+        plain_rounds: plain,
+        ginnel_rounds: ginnel,
         share: of(Carrier::Ginnel).and_then(|track| share::read(&track.report)),
         failure: (!failures.is_empty()).then(|| failures.join("; ")),
-    }
-}
-
-/// The middle value, or the mean of the two middle ones.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
-    Some(low.midpoint(*high))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0]), Some(3.0));
-        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 }

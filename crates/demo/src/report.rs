@@ -15,7 +15,7 @@ pub struct Results {
 }
 
 /// One setting. What could not be measured is `null` in the JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Row {
     /// Program and setting.
     pub program: String,
@@ -28,8 +28,14 @@ pub struct Row {
     pub ginnel: Option<f64>,
     /// What the two are counted in.
     pub unit: &'static str,
-    /// Above 1: Ginnel is better.
+    /// Median of the rounds' ratios. Above 1: Ginnel is better.
     pub ratio: Option<f64>,
+    /// The first and the third quartile of these ratios, of two rounds or more.
+    pub quartiles: Option<(f64, f64)>,
+    /// The plain rounds, in the order in which they were measured.
+    pub plain_rounds: Vec<f64>,
+    /// Those under `ginnel run`, each beside the plain one of the same place.
+    pub ginnel_rounds: Vec<f64>,
     /// Part of the client's bytes that went through shared memory, 0 to 1.
     pub share: Option<f64>,
     /// Why something is missing.
@@ -40,7 +46,7 @@ pub struct Row {
 impl Row {
     /// A row without figures.
     pub fn left_out(what: &str, place: &'static str) -> Self {
-        Self { program: what.to_owned(), place, plain: None, ginnel: None, unit: "", ratio: None, share: None, failure: None }
+        Self { program: what.to_owned(), place, ..Self::default() }
     }
 }
 
@@ -48,7 +54,7 @@ impl Row {
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["program", "where", "plain", "Ginnel", "unit", "ratio", "through shared memory"]);
+    table.set_header(["program", "where", "plain", "Ginnel", "unit", "ratio", "quartiles", "through shared memory"]);
     for row in &results.rows {
         let missing = if row.failure.is_some() { "failed" } else { "–" };
         let cell = |text: Option<String>| Cell::new(text.unwrap_or_else(|| missing.to_owned())).set_alignment(CellAlignment::Right);
@@ -59,6 +65,7 @@ pub fn table(results: &Results) -> Table {
             cell(row.ginnel.map(figure)),
             Cell::new(row.unit),
             cell(row.ratio.map(|ratio| format!("{ratio:.2}"))),
+            cell(row.quartiles.map(|(first, third)| format!("{first:.2} to {third:.2}"))),
             cell(row.share.map(|share| format!("{:.1} %", share * 100.0))),
         ]);
     }
@@ -133,6 +140,9 @@ mod tests {
             ginnel: Some(125_000.0),
             unit: "requests/s",
             ratio: Some(2.5),
+            quartiles: Some((2.25, 2.75)),
+            plain_rounds: vec![50_000.0, 50_000.0],
+            ginnel_rounds: vec![100_000.0, 150_000.0],
             share: Some(0.998),
             failure: None,
         }
@@ -140,13 +150,23 @@ mod tests {
 
     #[test]
     fn the_json_has_exactly_these_fields() {
-        let failed = Row { ginnel: None, ratio: None, share: None, failure: Some("gone".to_owned()), ..row() };
+        let failed = Row {
+            ginnel: None,
+            ratio: None,
+            quartiles: None,
+            ginnel_rounds: Vec::new(),
+            share: None,
+            failure: Some("gone".to_owned()),
+            ..row()
+        };
         let json = serde_json::to_value(Results { rows: vec![row(), failed] }).unwrap();
         let expected = serde_json::json!({"rows": [
             {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": 125_000.0,
-             "unit": "requests/s", "ratio": 2.5, "share": 0.998},
+             "unit": "requests/s", "ratio": 2.5, "quartiles": [2.25, 2.75],
+             "plain_rounds": [50_000.0, 50_000.0], "ginnel_rounds": [100_000.0, 150_000.0], "share": 0.998},
             {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": null,
-             "unit": "requests/s", "ratio": null, "share": null},
+             "unit": "requests/s", "ratio": null, "quartiles": null,
+             "plain_rounds": [50_000.0, 50_000.0], "ginnel_rounds": [], "share": null},
         ]});
         assert_eq!(json, expected);
     }
