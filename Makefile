@@ -10,7 +10,7 @@
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
-# LOAD_SECONDS: for how long make conformance loads each real server (60).
+# LOAD_SECONDS: for how long make conformance loads each real server (120).
 
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)

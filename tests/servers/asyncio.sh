@@ -2,6 +2,7 @@
 # Python's asyncio: many streams at once, echoed by another process, every byte checked.
 . "${0%/*}/lib.sh"
 needs /usr/bin/python3.11
+version /usr/bin/python3.11 --version
 cat >"$TMPDIR/echo.py" <<'P'
 import asyncio, sys
 async def serve(reader, writer):

@@ -2,6 +2,7 @@
 # A Go program makes its own system calls: it stays on TCP, as a client of an accelerated server too.
 . "${0%/*}/lib.sh"
 needs go nginx
+version go version
 port=$(port)
 mkdir "$TMPDIR/www" "$TMPDIR/client"
 head -c 3000000 /dev/urandom >"$TMPDIR/www/page"

@@ -2,6 +2,7 @@
 # gunicorn: workers that share a listening socket, restarted under load.
 . "${0%/*}/lib.sh"
 needs gunicorn wrk curl
+version gunicorn --version
 port=$(port)
 cat >"$TMPDIR/application.py" <<'P'
 def app(environment, start):

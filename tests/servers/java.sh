@@ -3,6 +3,7 @@
 # and on java.net.http, in another process. Every byte is checked.
 . "${0%/*}/lib.sh"
 needs java javac
+version java -version
 port=$(port)
 web=$(port)
 mkdir "$TMPDIR/classes"

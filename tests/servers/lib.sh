@@ -2,7 +2,7 @@
 # and tells each check as a line of TAP. Part of `make conformance`, which runs each plainly and under the shim.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
-seconds=${LOAD_SECONDS:-60}
+seconds=${LOAD_SECONDS:-120}
 address=127.0.0.1
 number=0
 started=
@@ -25,6 +25,17 @@ check() {
         echo "not ok $number - $name"
         tail -n 20 "$TMPDIR/log.$number" | sed 's/^/# /'
     fi
+}
+
+# skip NAME WHY: a check that would say nothing here.
+skip() {
+    number=$((number + 1))
+    echo "ok $number - $1 # SKIP $2"
+}
+
+# version COMMAND…: the first words that it prints are those of what is tested.
+version() {
+    echo "# version: $("$@" 2>&1 | head -n 1)"
 }
 
 # start COMMAND…: in the background, ended with the script.

@@ -2,6 +2,7 @@
 # MariaDB: a thread for each connection; a threaded load, and a table that must hold what was written.
 . "${0%/*}/lib.sh"
 needs mariadb-install-db mariadbd mariadb mariadb-slap
+version mariadbd --version
 port=$(port)
 sql() { mariadb --no-defaults -h $address -P "$port" -u root -N -B "$@"; }
 

@@ -2,6 +2,7 @@
 # nginx with several workers, reloaded under load: every answer is one, and a large file arrives whole.
 . "${0%/*}/lib.sh"
 needs nginx wrk curl
+version nginx -v
 port=$(port)
 mkdir "$TMPDIR/www"
 echo small >"$TMPDIR/www/small"

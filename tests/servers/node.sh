@@ -2,6 +2,7 @@
 # Node.js: a server and a client over HTTP and over bare sockets, checked by digest; again with its own use of io_uring asked for.
 . "${0%/*}/lib.sh"
 needs node
+version node --version
 cat >"$TMPDIR/both.js" <<'J'
 const http = require('http'), net = require('net'), crypto = require('crypto');
 const end = Date.now() + 1000 * Number(process.argv[2]);
@@ -45,4 +46,14 @@ server.listen(0, '127.0.0.1', () => echo.listen(0, '127.0.0.1', async () => {
 }));
 J
 check "HTTP and streams" node "$TMPDIR/both.js" "$seconds"
-check "the same with io_uring" env UV_USE_IO_URING=1 node "$TMPDIR/both.js" "$((seconds / 4))"
+# Not every version makes rings when it is asked to.
+cat >"$TMPDIR/rings.js" <<'J'
+const fs = require('fs');
+const names = fs.readdirSync('/proc/self/fd').map((fd) => { try { return fs.readlinkSync('/proc/self/fd/' + fd); } catch { return ''; } });
+process.exit(names.some((name) => name.includes('io_uring')) ? 0 : 1);
+J
+if env UV_USE_IO_URING=1 node "$TMPDIR/rings.js"; then
+    check "the same with io_uring" env UV_USE_IO_URING=1 node "$TMPDIR/both.js" "$((seconds / 4))"
+else
+    skip "the same with io_uring" "this node makes no ring"
+fi

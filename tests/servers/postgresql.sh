@@ -4,6 +4,7 @@
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -n 1)
 PATH=$bin:$PATH
 needs initdb postgres pgbench psql
+version postgres --version
 port=$(port)
 export PGHOST=$address PGPORT="$port" PGUSER=tester PGDATABASE=postgres
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::reader::{Verdict, Verdicts};
-use super::{Part, RESULTS, Suite};
+use super::{Part, RESULTS, Suite, made};
 use crate::{Stand, build, is_root};
 
 /// The user (nobody) and group (nogroup) as whom suites run where the caller is root: several of them refuse to run as root,
@@ -49,11 +49,34 @@ pub struct TestRecord {
     pub ours: usize,
 }
 
+/// How one part went the first time, each way.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PartRecord {
+    /// Its name.
+    pub name: String,
+    /// What it said of the version of what it tests; empty where it said nothing.
+    pub version: String,
+    /// Its tests.
+    pub tests: usize,
+    /// As [`Outcome::share`], of this part.
+    pub share: Option<f64>,
+    /// Seconds without the shim.
+    pub plain_seconds: f64,
+    /// The same with it.
+    pub our_seconds: f64,
+}
+
 /// What came of a suite.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Version and builder.
     pub version: String,
+    /// When it was run, from which commit, and where.
+    #[serde(default)]
+    pub made: String,
+    /// Its parts, in turn.
+    #[serde(default)]
+    pub parts: Vec<PartRecord>,
     /// What was left out, and why.
     pub remarks: Vec<String>,
     /// Parts that could not be compared: they told no results even without the shim.
@@ -89,15 +112,35 @@ struct Run {
     verdicts: Verdicts,
     seconds: f64,
     success: bool,
+    /// What it said of the version of what it tests: the rest of a line of its own.
+    version: String,
+    bytes: Bytes,
     text: String,
 }
 
+/// With this begins the line in which a part says what it tests.
+const VERSION: &str = "# version: ";
+
 /// Bytes through rings and in all.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Bytes {
     ring_in: u64,
     ring: u64,
     all: u64,
+}
+
+impl Bytes {
+    fn add(&mut self, more: Self) {
+        self.ring_in += more.ring_in;
+        self.ring += more.ring;
+        self.all += more.all;
+    }
+
+    /// `None` where there are none.
+    #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^53")]
+    fn share(self) -> Option<f64> {
+        (self.all > 0).then_some(self.ring as f64 / self.all as f64)
+    }
 }
 
 /// Runs every part without and with the shim; parts with differing tests again, to tell what differs from what fails at times.
@@ -108,24 +151,11 @@ struct Bytes {
 /// # Panics
 /// When a stand cannot be made.
 pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
-    let mut outcome = Outcome {
-        version: suite.version.clone(),
-        remarks: suite.remarks.clone(),
-        missing: Vec::new(),
-        tests: 0,
-        passed: 0,
-        failed: 0,
-        better: 0,
-        worse: 0,
-        unsteady: Vec::new(),
-        share: None,
-        ring_bytes: 0,
-        plain_seconds: 0.0,
-        our_seconds: 0.0,
-    };
+    let mut outcome =
+        Outcome { version: suite.version.clone(), made: made::describe(), remarks: suite.remarks.clone(), ..Outcome::default() };
     let mut bytes = Bytes::default();
     for part in &suite.parts {
-        let plain = run(part, false, &mut bytes)?;
+        let plain = run(part, false)?;
         if plain.verdicts.is_empty() && plain.success {
             progress(&format!("{}: no tests", part.name));
             continue;
@@ -135,7 +165,8 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
             outcome.missing.push(part.name.clone());
             continue;
         }
-        let ours = run(part, true, &mut bytes)?;
+        let ours = run(part, true)?;
+        bytes.add(ours.bytes);
         outcome.plain_seconds += plain.seconds;
         outcome.our_seconds += ours.seconds;
         progress(&format!(
@@ -147,6 +178,14 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
         ));
         let names: BTreeMap<&String, ()> = plain.verdicts.keys().chain(ours.verdicts.keys()).map(|name| (name, ())).collect();
         outcome.tests += names.len();
+        outcome.parts.push(PartRecord {
+            name: part.name.clone(),
+            version: plain.version.clone(),
+            tests: names.len(),
+            share: ours.bytes.share(),
+            plain_seconds: plain.seconds,
+            our_seconds: ours.seconds,
+        });
         let ended = |wanted| names.keys().filter(|name| verdict(&plain.verdicts, name) == wanted).count();
         outcome.passed += ended(Verdict::Passed);
         outcome.failed += ended(Verdict::Failed);
@@ -165,7 +204,9 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
                 first.join(", "),
                 if differ.len() > NAMED { ", …" } else { "" }
             ));
-            runs.push((run(part, false, &mut bytes)?, run(part, true, &mut bytes)?));
+            let (plain, ours) = (run(part, false)?, run(part, true)?);
+            bytes.add(ours.bytes);
+            runs.push((plain, ours));
         }
         let mut worse = None;
         for name in &differ {
@@ -195,9 +236,7 @@ pub fn compare(suite: &Suite, progress: Progress) -> Result<Outcome> {
         }
     }
     outcome.ring_bytes = bytes.ring_in;
-    #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^53")]
-    let share = bytes.ring as f64 / bytes.all as f64;
-    outcome.share = (bytes.all > 0).then_some(share);
+    outcome.share = bytes.share();
     Ok(outcome)
 }
 
@@ -220,7 +259,7 @@ fn standing(runs: &[(Run, Run)], name: &str) -> Standing {
     }
 }
 
-fn run(part: &Part, shimmed: bool, bytes: &mut Bytes) -> Result<Run> {
+fn run(part: &Part, shimmed: bool) -> Result<Run> {
     let plain = Stand::plain("conformance").limit(part.limit);
     let results = plain.dir().join("results");
     // On disk: some need hundreds of megabytes.
@@ -268,8 +307,7 @@ fn run(part: &Part, shimmed: bool, bytes: &mut Bytes) -> Result<Run> {
     }
     let report = stand.report();
     let ring = report.sum("ring_in") + report.sum("ring_out");
-    bytes.ring_in += report.ring_bytes();
-    bytes.ring += ring;
-    bytes.all += ring + report.sum("tcp_in") + report.sum("tcp_out");
-    Ok(Run { verdicts, seconds, success, text })
+    let bytes = Bytes { ring_in: report.ring_bytes(), ring, all: ring + report.sum("tcp_in") + report.sum("tcp_out") };
+    let version = told.lines().find_map(|line| line.strip_prefix(VERSION)).unwrap_or_default().to_owned();
+    Ok(Run { verdicts, seconds, success, version, bytes, text })
 }

@@ -15,6 +15,7 @@ mod cpython;
 mod fetch;
 mod go;
 mod libuv;
+mod made;
 mod memcached;
 mod netty;
 pub mod page;
@@ -22,7 +23,7 @@ mod reader;
 mod servers;
 mod tokio;
 
-pub use compare::{Outcome, Progress, TestRecord, compare};
+pub use compare::{Outcome, PartRecord, Progress, TestRecord, compare};
 pub use cpython::sockets as cpython_sockets;
 pub use reader::Reader;
 

@@ -51,12 +51,30 @@ pub fn table(rows: &[Row]) -> String {
             }
         };
         let Outcome { version, tests, better, worse, share, plain_seconds, our_seconds, .. } = outcome;
-        let share = share.map_or("none moved".to_owned(), |share| format!("{:.1} %", share * 100.0));
+        let share = percent(*share);
         let same = tests - better - worse;
         let _ = writeln!(
             text,
             "| {name} | {version} | {tests} | {same} | {better} | {worse} | {share} | {plain_seconds:.0} | {our_seconds:.0} |"
         );
+    }
+    text
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("none moved".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// Of parts that say what they test, where not all is one program: a table of them.
+fn parts(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let told: Vec<_> = outcome.parts.iter().filter(|part| !part.version.is_empty()).collect();
+    if !told.is_empty() {
+        text += "\n| part | of | tests | bytes through rings | seconds, plainly | with Ginnel |\n|---|---|---:|---:|---:|---:|\n";
+    }
+    for part in told {
+        let (share, plain, ours) = (percent(part.share), part.plain_seconds, part.our_seconds);
+        let _ = writeln!(text, "| {} | {} | {} | {share} | {plain:.0} | {ours:.0} |", part.name, part.version, part.tests);
     }
     text
 }
@@ -89,6 +107,9 @@ pub fn page(rows: &[Row]) -> String {
             "\n## {name}\n\nFrom: {source}. {} of {} tests pass without Ginnel here.\n",
             outcome.passed, outcome.tests
         );
+        if !outcome.made.is_empty() {
+            let _ = writeln!(text, "Run: {}.", outcome.made);
+        }
         for remark in &outcome.remarks {
             let _ = writeln!(text, "{remark}");
         }
@@ -97,22 +118,27 @@ pub fn page(rows: &[Row]) -> String {
         }
         if outcome.unsteady.is_empty() {
             text += "Every test ended the same way, both ways.\n";
+            text += &parts(outcome);
             continue;
         }
         text += "\nTests that did not end the same way in every run:\n\n| test | runs each way | passed plainly | passed with Ginnel |\n|---|---:|---:|---:|\n";
         for test in &outcome.unsteady {
             let _ = writeln!(text, "| {} | {} | {} | {} |", test.name.replace('|', "\\|"), test.runs, test.plain, test.ours);
         }
+        text += &parts(outcome);
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::PartRecord;
     use super::*;
 
     fn outcome(tests: usize) -> Outcome {
-        Outcome { version: "1".to_owned(), tests, passed: tests, ..Outcome::default() }
+        let part =
+            PartRecord { name: "a".to_owned(), version: "a 7".to_owned(), tests, share: Some(0.25), ..PartRecord::default() };
+        Outcome { version: "1".to_owned(), made: "today".to_owned(), tests, passed: tests, parts: vec![part], ..Outcome::default() }
     }
 
     #[test]
@@ -122,6 +148,7 @@ mod tests {
             ("two", "b", Some(Said::Outcome(outcome(4)))),
             ("three", "c", None),
         ]);
+        assert!(first.contains("Run: today.") && first.contains("| a | a 7 | 4 | 25.0 % |"), "{first}");
         let kept = |name| Said::before(&first, name);
         assert!(kept("three").is_none() && kept("tw").is_none());
         assert_eq!(page(&[("one", "a", kept("one")), ("two", "b", kept("two")), ("three", "c", kept("three"))]), first);
