@@ -18,15 +18,32 @@ static void peer(int fd) {
     IS(taken, (uint64_t)FILE_LENGTH * TIMES);
 }
 
-int main(void) {
+// In memory, where the kernel does not say what of it is at hand, and on a disk, where it does.
+static int file_in(bool memory) {
     uint64_t *words = malloc(FILE_LENGTH);
-    int file = memfd_create("file", MFD_CLOEXEC), fd = with_peer_and(peer, false);
+    FILE *on_disk = memory ? NULL : tmpfile();
+    int file = memory ? memfd_create("file", MFD_CLOEXEC) : fileno(on_disk);
     for (uint64_t i = 0; i < FILE_LENGTH / 8; i++) words[i] = i;
     IS(write(file, words, FILE_LENGTH), FILE_LENGTH);
+    free(words);
+    return file;
+}
+
+int main(void) {
+    int files[] = {file_in(true), file_in(false)}, fd = with_peer_and(peer, false);
     int cork = 1;
     IS(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof cork), 0);
     for (int i = 0; i < TIMES; i++)
-        for (off_t at = 0; at < FILE_LENGTH;) CHECK(sendfile(fd, file, &at, FILE_LENGTH - (size_t)at) > 0);
+        for (off_t at = 0; at < FILE_LENGTH;) {
+            // Some of it from the file's own position, which moves on; some in pieces that end anywhere in a ring.
+            bool own = i % 8 >= 6;
+            size_t left = FILE_LENGTH - (size_t)at, most = i % 3 == 0 && left > 70001 ? 70001 : left;
+            if (own) IS(lseek(files[i % 2], at, SEEK_SET), at);
+            ssize_t sent = sendfile(fd, files[i % 2], own ? NULL : &at, most);
+            CHECK(sent > 0);
+            if (own) at += sent;
+            if (own) IS(lseek(files[i % 2], 0, SEEK_CUR), at);
+        }
     cork = 0;
     IS(getsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork, &(socklen_t){sizeof cork}), 0);
     IS(cork, 1);

@@ -1,6 +1,6 @@
 //! Many connections that speak for a while and then lie idle: `tests/programs/crowd`.
 
-use crate::{Running, Stand, build};
+use crate::{Done, Running, Stand, build};
 use std::process::Command;
 
 /// Both ends of a crowd, idle.
@@ -28,14 +28,16 @@ impl Crowd {
         Self { server, client }
     }
 
-    /// Has all speak once more, and ends.
+    /// Has all speak once more, and ends. Returns what the client and the server said.
     ///
     /// # Panics
     /// When one of the two does not end well.
-    pub fn end(self) {
+    pub fn end(self) -> [Done; 2] {
         self.client.signal(libc::SIGUSR1);
-        for done in [self.client.finish(), self.server.finish()] {
+        let both = [self.client.finish(), self.server.finish()];
+        for done in &both {
             assert!(done.success() && done.stdout.contains("all of"), "{done}");
         }
+        both
     }
 }

@@ -1,4 +1,4 @@
-//! The network path of a connection in a ring is cut: the ring stops as TCP would have, and both go on once the path is mended.
+//! The network path of a connection in a ring is cut: the ring stops as TCP would have, and both go on once the path is mended. Where it is not, the connection ends as on TCP.
 
 use ginnel_tests::{Crowd, Running, Stand, build, netns};
 use std::path::Path;
@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const STANDSTILL: Duration = Duration::from_secs(3);
 /// So long after the cut it stands at the latest, the standstill included: five seconds are promised on an idle machine.
 const SOON: Duration = Duration::from_secs(20);
+/// A connection whose path stays cut ends so much later in a ring than on TCP at the latest: the cut has to be noticed before TCP's own time begins to count.
+const LATER: Duration = Duration::from_secs(10);
 /// The kernel's keepalive is in its steady state after this.
 const STEADY: Duration = Duration::from_secs(6);
 
@@ -30,7 +32,8 @@ fn moves_on(program: &Running, stand: &Stand) {
     stand.wait_until(PATIENCE, "the stream moves on", || at(program) > before + 100_000);
 }
 
-fn stands_still(program: &Running, stand: &Stand) {
+/// Returns how long it went on.
+fn stands_still(program: &Running, stand: &Stand) -> Duration {
     let since = Instant::now();
     let mut last = (at(program), Instant::now());
     while last.1.elapsed() < STANDSTILL {
@@ -41,6 +44,7 @@ fn stands_still(program: &Running, stand: &Stand) {
         }
         assert!(since.elapsed() < SOON, "the stream goes on over a path that is cut: {}", stand.status());
     }
+    last.1.duration_since(since)
 }
 
 /// A stream between two namespaces whose path `cut` cuts and `mend` mends, twice.
@@ -70,7 +74,8 @@ fn cut(name: &str, settings: &[(&str, &str)], cut: impl Fn(&netns::Pair), mend: 
             stand.wait_until(PATIENCE, "a ring still carries the stream", in_a_ring);
         }
         cut(&pair);
-        stands_still(&client, &stand);
+        let noticed = stands_still(&client, &stand);
+        println!("{name}: noticed {:.1} s after the cut", noticed.as_secs_f64());
         assert!(stand.status().contains("\"reason\": \"path_cut\""), "{}", stand.status());
         mend(&pair);
         moves_on(&client, &stand);
@@ -111,21 +116,144 @@ fn one_way_is_forbidden() {
     cut("forbidden", &[], |pair| rule(pair, "add"), |pair| rule(pair, "del"));
 }
 
+/// Has the packet filter of one of the two do something.
+fn nft(pair: &netns::Pair, side: usize, command: &str) {
+    let enter = pair.enter(side);
+    let (first, rest) = enter.split_first().expect("a wrapper has a name");
+    let done = Command::new(first).args(rest).arg("nft").arg(command).output().expect("nft runs");
+    assert!(done.status.success(), "nft {command}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Says so where it is missing.
+fn has_nft(test: &str) -> bool {
+    let there = Command::new("nft").arg("--version").output().is_ok();
+    if !there {
+        ginnel_tests::skip(test, "nft is not installed");
+    }
+    there
+}
+
 /// A packet filter that begins to drop what it let pass before.
 #[test]
 fn a_packet_filter_drops() {
-    if Command::new("nft").arg("--version").output().is_err() {
-        ginnel_tests::skip("a_packet_filter_drops", "nft is not installed");
+    if !has_nft("a_packet_filter_drops") {
         return;
     }
-    let nft = |pair: &netns::Pair, command: &str| {
-        let enter = pair.enter(1);
-        let (first, rest) = enter.split_first().expect("a wrapper has a name");
-        let done = Command::new(first).args(rest).arg("nft").arg(command).output().expect("nft runs");
-        assert!(done.status.success(), "nft {command}: {}", String::from_utf8_lossy(&done.stderr));
-    };
     let rules = "table inet cut { chain arriving { type filter hook input priority 0; tcp sport 4711 drop; }; }";
-    cut("filter", &[], |pair| nft(pair, rules), |pair| nft(pair, "delete table inet cut"));
+    cut("filter", &[], |pair| nft(pair, 1, rules), |pair| nft(pair, 1, "delete table inet cut"));
+}
+
+/// A connection of `gives_up`, plain or in a ring, in the same two namespaces as the other.
+struct Doomed {
+    stand: Stand,
+    ends: [Running; 2],
+}
+
+impl Doomed {
+    fn start(stand: Stand, pair: &netns::Pair, port: &str, way: &str) -> Self {
+        let program = build::program("gives_up");
+        let start = |side: usize, role| {
+            stand.start(stand.command_behind(&pair.enter(side), &program).args([role, netns::ADDRESSES[0], port, way]))
+        };
+        let mut server = start(0, "server");
+        server.wait_for("listening");
+        let ends = [server, start(1, "client")];
+        Self { stand, ends }
+    }
+
+    /// Whether rings carry all that is written: one direction where one end only reads.
+    fn is_carried(&self, way: &str) -> bool {
+        let status = self.stand.status();
+        let directions = if way == "reader" { 1 } else { 2 };
+        status.matches("\"in_carrier\": \"ring\"").count() >= directions && !status.contains("path_cut")
+    }
+
+    fn lies_idle(&mut self) {
+        for end in &self.ends {
+            end.signal(libc::SIGUSR1);
+        }
+        for end in &mut self.ends {
+            end.wait_for("idle");
+        }
+    }
+
+    /// What the server and the client said of the end, if they did.
+    fn said(&self) -> [Option<String>; 2] {
+        self.ends.each_ref().map(|end| Some(end.output().split_once("ended: ")?.1.trim().to_owned()))
+    }
+}
+
+/// The path of two connections of the same program, one on plain TCP and one in a ring, is cut for good: both ends of the second hear the same as those of the first, hardly later.
+fn stays_cut(way: &str) {
+    let name = format!("stays-cut-{way}");
+    if !has_nft(&name) {
+        return;
+    }
+    let Some(pair) = netns::Pair::new(&name) else { return };
+    let stands = [Stand::plain(&name), Stand::shimmed(&name, &[])].map(|stand| stand.limit(Duration::from_secs(200)));
+    let [plain, ring] = stands;
+    let mut plain = Doomed::start(plain, &pair, "4711", way);
+    let mut ring = Doomed::start(ring, &pair, "4712", way);
+    let carried = || ring.is_carried(way);
+    ring.stand.wait_until(PATIENCE, "rings carry what is written", carried);
+    std::thread::sleep(STEADY);
+    ring.stand.wait_until(PATIENCE, "rings still carry what is written", carried);
+    if way == "idle" {
+        plain.lies_idle();
+        ring.lies_idle();
+    }
+    // What arrives at either side: nobody is told anything by his own kernel.
+    for (side, port) in [(0, "dport"), (1, "sport")] {
+        let chain = format!("chain arriving {{ type filter hook input priority 0; tcp {port} {{ 4711, 4712 }} drop; }}");
+        nft(&pair, side, &format!("table inet cut {{ {chain}; }}"));
+    }
+    let cut = Instant::now();
+    let mut heard: [[Option<(String, Duration)>; 2]; 2] = Default::default();
+    while heard.iter().flatten().any(Option::is_none) {
+        assert!(cut.elapsed() < PATIENCE, "an end has not heard of the cut; so far {heard:?}: {}", ring.stand.status());
+        std::thread::sleep(Duration::from_millis(50));
+        for (heard, said) in heard.iter_mut().flatten().zip([plain.said(), ring.said()].into_iter().flatten()) {
+            if heard.is_none() {
+                *heard = said.map(|said| (said, cut.elapsed()));
+            }
+        }
+    }
+    let [on_tcp, in_ring] = heard.map(|ends| ends.map(Option::unwrap_or_default));
+    for (end, ((word, when), (ring_word, ring_when))) in ["server", "client"].iter().zip(on_tcp.iter().zip(&in_ring)) {
+        println!(
+            "{way}, {end}: on TCP {word} after {:.1} s; in a ring {ring_word} after {:.1} s",
+            when.as_secs_f64(),
+            ring_when.as_secs_f64()
+        );
+    }
+    for (tcp, ring) in on_tcp.iter().zip(&in_ring) {
+        assert_eq!(ring.0, tcp.0, "{way}: not what it is told on TCP");
+        assert!(ring.1 < tcp.1 + LATER, "{way}: told after {:?}, on TCP after {:?}", ring.1, tcp.1);
+    }
+    for done in [plain.ends, ring.ends].into_iter().flatten().map(Running::finish) {
+        assert!(done.success(), "{done}");
+    }
+    assert!(ring.stand.report().ring_bytes() > 0);
+}
+
+#[test]
+fn who_writes_gives_up_after_its_user_timeout() {
+    stays_cut("writers");
+}
+
+#[test]
+fn who_only_reads_gives_up_by_its_own_probes() {
+    stays_cut("reader");
+}
+
+#[test]
+fn who_lies_idle_gives_up_by_its_own_probes() {
+    stays_cut("idle");
+}
+
+#[test]
+fn who_has_both_gives_up_by_either() {
+    stays_cut("either");
 }
 
 /// The probes of thousands of connections at one moment are more than the kernel's queue takes: those that it drops are not a cut.

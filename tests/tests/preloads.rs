@@ -1,6 +1,8 @@
-//! Beside other things that put themselves between a program and the C library: allocators, and an address sanitizer.
+//! Beside other things that put themselves between a program and the C library, or the kernel: allocators, an address sanitizer, a filter of system calls. And programs
+//! that have another C library, or one of their own.
 
-use ginnel_tests::{Stand, build, skip};
+use ginnel_tests::{Crowd, Done, Stand, build, skip};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,13 +78,90 @@ fn address_sanitizer() {
     run_by_ginnel(&stand, &program);
 }
 
+/// A command that only `ginnel run` brings the library into.
+fn by_ginnel(stand: &Stand, wrapper: &[&OsStr], program: &Path) -> Command {
+    let ginnel = build::ginnel();
+    let words = [wrapper, &[ginnel.as_os_str(), OsStr::new("run"), OsStr::new("--"), program.as_os_str()]].concat();
+    let mut command = stand.command(words[0]);
+    command.args(&words[1..]).env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", stand.dir());
+    command
+}
+
 fn run_by_ginnel(stand: &Stand, program: &Path) {
     let plain = Stand::plain("expected");
     let expected = plain.run(&mut plain.command(program));
     assert!(expected.success(), "{expected}");
-    let mut command = stand.command(build::ginnel());
-    let done = stand.run(command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", stand.dir()).args(["run", "--"]).arg(program));
+    let done = stand.run(&mut by_ginnel(stand, &[], program));
     assert!(done.success() && done.stderr.is_empty(), "{done}");
     assert_eq!(done.stdout, expected.stdout);
     assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
+}
+
+/// An accelerated server and a client out of reach: they speak on TCP, and the server's ends say that there is nobody to meet. Returns what the client said.
+fn meets_nobody(stand: &Stand, port: &str, client: &dyn Fn() -> Command) -> Done {
+    let command = |side, program: &Path| if side == 1 { client() } else { stand.command(program) };
+    let crowd = Crowd::start(stand, command, ("127.0.0.1", port), 3, 1000);
+    let status = stand.status();
+    assert_eq!(status.matches("\"reason\": \"no_peer\"").count(), 3, "{status}");
+    assert!(!status.contains("\"ring\""), "{status}");
+    let [client, server] = crowd.end();
+    assert!(server.stderr.is_empty(), "{server}");
+    let report = stand.report();
+    assert_eq!((report.processes(), report.ring_bytes()), (1, 0), "the server has the library, the client has not: {report:?}");
+    client
+}
+
+#[test]
+fn a_program_for_musl() {
+    let Some(program) = build::musl_program("crowd") else {
+        return skip("a program for musl", "musl-gcc is not installed");
+    };
+    let stand = Stand::shimmed("musl", &[]);
+    let said = meets_nobody(&stand, "4731", &|| by_ginnel(&stand, &[], &program)).stderr;
+    assert_eq!(said, format!("ginnel: {} uses another C library (musl): it stays on TCP\n", program.display()));
+}
+
+/// Never under `ginnel run`: as a program of another's, say.
+#[test]
+fn a_static_client_that_knows_nothing_of_it() {
+    let program = build::static_program("crowd");
+    let (stand, bare) = (Stand::shimmed("static", &[]), Stand::plain("static-client"));
+    let client = meets_nobody(&stand, "4732", &|| bare.command(&program));
+    assert!(client.stderr.is_empty(), "{client}");
+}
+
+/// Under a filter that somebody else set before the program, and `ginnel run`, began: what it does not allow, the library does without.
+fn without(calls: &str, programs: &[&str], carried: bool) {
+    let forbids = build::program("forbids");
+    for name in programs {
+        let (plain, stand, program) = (Stand::plain("expected"), Stand::shimmed("forbidden", &[]), build::program(name));
+        let expected = plain.run(plain.command(&forbids).arg(calls).arg(&program));
+        assert!(expected.success(), "{name} itself needs {calls}: {expected}");
+        let done = stand.run(&mut by_ginnel(&stand, &[forbids.as_os_str(), OsStr::new(calls)], &program));
+        assert!(done.success() && done.stderr.is_empty(), "{name} without {calls}: {done}");
+        assert_eq!(done.stdout, expected.stdout, "{name} without {calls}");
+        let report = stand.report();
+        assert!(report.processes() > 0, "{name} without {calls}: the library was not there");
+        assert_eq!(report.ring_bytes() > 0, carried, "{name} without {calls}: {report:?}");
+    }
+}
+
+const FEW: &str = "membarrier,mknodat,memfd_create";
+
+/// Tokens wake, as there are no FIFOs, and every call is counted.
+#[test]
+fn a_filter_of_few_calls() {
+    without(FEW, &PROGRAMS, true);
+}
+
+/// All that older ones do not know or allow.
+#[test]
+fn a_filter_as_of_an_old_container() {
+    without(&format!("{FEW},process_vm_readv,process_vm_writev,pidfd_getfd,close_range,epoll_pwait2,clone3"), &PROGRAMS, true);
+}
+
+/// Nobody would see to a ring: all stays on TCP.
+#[test]
+fn a_filter_of_threads() {
+    without(&format!("{FEW},clone3,threads"), &["half_close", "several_sets", "exec_keeps"], false);
 }

@@ -53,12 +53,14 @@ programs! {
     broken_pipe
     child_carries
     chroot_child
+    chroot_other_user
     close_while_polling
     clone_closes
     comes_late
     comes_late_after_exec
     confines_itself
     closed_is_quiet
+    closed_under_a_receive
     closed_while_taken_up
     closes_everything
     cork
@@ -121,6 +123,7 @@ programs! {
     reset_then_end
     send_timeout
     sendfile_streams
+    sends_left
     set_changed_by_child
     sets_of_the_spawned
     sets_that_change

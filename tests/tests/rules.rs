@@ -103,6 +103,11 @@ fn a_reset_after_a_clean_close_takes_nothing_away() {
 }
 
 #[test]
+fn a_send_is_told_of_a_reset_before_it_is_refused() {
+    holds("told_once", &[FIFO, TOKENS]);
+}
+
+#[test]
 fn a_closed_set_has_nobody_in_it() {
     let stand = stand("closed_sets", Some(FIFO));
     let mut running = stand.start(stand.command(build::program("rules")).arg("closed_sets"));

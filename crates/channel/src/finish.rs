@@ -6,9 +6,11 @@ use crate::layout::{Channel, GATE_HOLD, GATE_TAKEN, NO_EOF, Record};
 use crate::ledger::{Reason, Slot, Stage, TAKEN, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
+use crate::waiter;
 use ginnel_region::{Extent, Head, PAGE, Use, sys};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
 /// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes to be taken by the kernel, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
@@ -135,6 +137,16 @@ impl Endpoint<'_> {
         if unread && linger.l_onoff == 0 {
             let reset = libc::linger { l_onoff: 1, l_linger: 0 };
             let _ = kernel::setsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &reset);
+        }
+    }
+
+    /// Wakes who sleeps in a receive, to look whether its number still stands for the socket: on a number that is another's by then the kernel wakes nobody, and the other end may have
+    /// no reason to. Its wish remains; where several sleep, all but the last find it out by themselves, later.
+    pub fn wake_receiver(self) {
+        // The other half of what a sleeper does, who arms and then looks: see the shim's `Limit`.
+        fence(SeqCst);
+        if let Want::Waiter { page, bit } = Want::of(self.slot().rx.sleeper.load(Relaxed)) {
+            let _ = waiter::ring(self.attachment, page, bit, None);
         }
     }
 

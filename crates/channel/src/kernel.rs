@@ -1,4 +1,4 @@
-//! System calls on the TCP socket beneath a channel. None of them blocks.
+//! System calls on the TCP socket beneath a channel, and on a file that is sent. None of them blocks.
 
 use ginnel_region::sys::{self, Result};
 use libc::{c_int, iovec};
@@ -6,6 +6,19 @@ use syscalls::Sysno;
 
 fn word(fd: c_int) -> usize {
     fd as usize
+}
+
+/// Reads what of a file's page cache is at hand, at `position` (not negative), into `pieces`: without waiting for a device (`preadv2(2)`, RWF_NOWAIT).
+///
+/// # Errors
+/// The `errno`: EAGAIN where nothing is at hand, EOPNOTSUPP where the file system cannot tell, EFAULT where the pieces are no memory.
+///
+/// # Safety
+/// The pieces describe memory that may be written.
+pub unsafe fn read_cached(file: c_int, pieces: &[iovec], position: i64) -> Result<usize> {
+    let flags = libc::RWF_NOWAIT as usize;
+    // SAFETY: the caller's promise. (The upper half of the position is of 32-bit machines only.)
+    unsafe { sys::raw(Sysno::preadv2, [word(file), pieces.as_ptr() as usize, pieces.len(), position as usize, 0, flags]) }
 }
 
 /// Receives into `iov` without blocking. `Ok(0)`: end-of-file (or no room in `iov`).

@@ -1,12 +1,13 @@
 //! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
 //! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
 
+use crate::kernel;
 use crate::layout::GATE_HOLD;
 use crate::ledger::{Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;
-use libc::iovec;
+use libc::{c_int, iovec};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Pieces up to this are small, bytes.
@@ -20,11 +21,45 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn put_quick(self, pieces: &[iovec], n: usize) -> bool {
+        let copy = |span: Span, tail: u64| {
+            let mut left = n;
+            for piece in pieces {
+                // Read once: another thread of the program may change it.
+                let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len.min(left));
+                if len != 0 {
+                    // SAFETY: the caller's promise; `n` bytes are free here.
+                    unsafe { span.copy_in(tail.wrapping_add((n - left) as u64), from, len) };
+                    left -= len;
+                }
+            }
+            if left == 0 { n } else { 0 }
+        };
+        self.fill_quick(n, copy) != 0
+    }
+
+    /// Reads up to `n` bytes of `file`, at most [`SMALL`], at `position` into the ring, without a copy on the way. 0, and nothing done, where that is not the usual case: for what a device must
+    /// be waited for, too, as the lock is held. Only in [`crate::ledger::Stage::Active`].
+    #[inline]
+    #[must_use]
+    pub fn put_file_quick(self, file: c_int, position: i64, n: usize) -> usize {
+        let n = n.min(SMALL);
+        self.fill_quick(n, |span, tail| {
+            let (at, first) = span.piece(tail, n as u64);
+            let (again, rest) = span.piece(tail.wrapping_add(first as u64), (n - first) as u64);
+            let pieces = [iovec { iov_base: at.cast(), iov_len: first }, iovec { iov_base: again.cast(), iov_len: rest }];
+            // SAFETY: so many bytes are free here.
+            unsafe { kernel::read_cached(file, &pieces, position) }.map_or(0, |got| got.min(n))
+        })
+    }
+
+    /// Has `fill` put up to `n` bytes into the ring, at a position, and publishes as many as it says. 0, and nothing done, where that is not the usual case, or it says so.
+    #[inline]
+    fn fill_quick(self, n: usize, fill: impl FnOnce(Span, u64) -> usize) -> usize {
         let (slot, tx) = (self.slot(), &self.slot().tx);
         if n > SMALL || self.attachment.settings.chaos.is_some() {
-            return false;
+            return 0;
         }
-        let Some(_held) = tx.lock.try_lock(self.ticket()) else { return false };
+        let Some(_held) = tx.lock.try_lock(self.ticket()) else { return 0 };
         let direction = self.outgoing();
         let (epoch, tail, size, start) =
             (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
@@ -38,28 +73,16 @@ impl Endpoint<'_> {
         // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
         let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
         if !quiet || used > size || (n as u64) > size - used {
-            return false;
+            return 0;
         }
-        // SAFETY: the ring's place was checked when it was stored; `n` bytes are readable there and free here.
-        unsafe {
-            let base = self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize);
-            let span = Span::new(base, size, start);
-            let mut left = n;
-            for piece in pieces {
-                // Read once: another thread of the program may change it.
-                let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len.min(left));
-                if len != 0 {
-                    span.copy_in(tail.wrapping_add((n - left) as u64), from, len);
-                    left -= len;
-                }
-            }
-            if left != 0 {
-                return false;
-            }
+        // SAFETY: the ring's place was checked when it was stored.
+        let span = unsafe { Span::new(self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize), size, start) };
+        let n = fill(span, tail);
+        if n != 0 {
+            self.publish_tail(direction, tail.wrapping_add(n as u64));
+            Slot::count(&slot.out_ring, n as u64);
         }
-        self.publish_tail(direction, tail.wrapping_add(n as u64));
-        Slot::count(&slot.out_ring, n as u64);
-        true
+        n
     }
 
     /// Takes up to `n` bytes out of the ring. 0 where that is not the usual case. Only in [`crate::ledger::Stage::Active`].

@@ -523,7 +523,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The kernel told this end of an error, once, in a call that is not the program's: the next receive is to know. (EPIPE is no news of the connection.)
+    /// The kernel told this end of an error, once, in a call that is not the program's: the next receive, or a send that fails, is to know. (EPIPE is no news of the connection.)
     fn told(self, errno: c_int) {
         if errno != libc::EPIPE {
             self.keep_error(errno);
@@ -769,6 +769,11 @@ impl<'a> Endpoint<'a> {
                 Put::Bytes(n)
             }
             Err(libc::EAGAIN) => Put::KernelFull,
+            // What the kernel told a call that was not the program's comes first, as it would have.
+            Err(libc::EPIPE) if self.keeps_error() && !self.reset_is_end() => match self.slot().rx.error.swap(0, Relaxed) {
+                0 => Put::Kernel,
+                kept => Put::Error(c_int::try_from(kept).unwrap_or(libc::ECONNRESET)),
+            },
             Err(libc::EPIPE) => Put::Kernel,
             Err(errno) => Put::Error(errno),
         }

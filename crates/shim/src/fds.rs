@@ -3,7 +3,7 @@
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
 use crate::uncounted;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
@@ -162,6 +162,13 @@ pub fn strangers() -> &'static AtomicU32 {
     &TABLE.strangers
 }
 
+/// Has the program ever cancelled a thread? (Here as every hook asks for this line.)
+#[must_use]
+#[inline]
+pub fn cancels() -> &'static AtomicBool {
+    &TABLE.cancels
+}
+
 /// The table, in one cache line, since every hook asks for it.
 #[repr(align(64))]
 struct Table {
@@ -172,6 +179,8 @@ struct Table {
     highest: AtomicU32,
     /// See [`strangers`].
     strangers: AtomicU32,
+    /// See [`cancels`].
+    cancels: AtomicBool,
 }
 
 static TABLE: Table = Table {
@@ -179,6 +188,7 @@ static TABLE: Table = Table {
     len: AtomicU32::new(0),
     highest: AtomicU32::new(0),
     strangers: AtomicU32::new(NOT_STARTED),
+    cancels: AtomicBool::new(false),
 };
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.

@@ -15,8 +15,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t,
-    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, rlimit64, sigevent, sigset_t, sockaddr,
-    socklen_t, termios, timespec, timeval, winsize,
+    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
+    sockaddr, socklen_t, termios, timespec, timeval, winsize,
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
@@ -319,6 +319,9 @@ table! {
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn _exit(status: c_int) -> ();
     fn _Exit(status: c_int) -> ();
+    fn pthread_cancel(thread: pthread_t) -> c_int;
+    fn pthread_testcancel() -> ();
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     fn daemon(keep_directory: c_int, keep_stdio: c_int) -> c_int;
     fn login_tty(fd: c_int) -> c_int;
     fn forkpty(fd: *mut c_int, name: *mut c_char, termios: *const termios, size: *const winsize) -> pid_t;

@@ -1,10 +1,11 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
+use crate::fds::{self, Entry};
 use crate::pool::{Borrowed, borrow};
 use crate::{gather, next};
 use core::cell::Cell;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, kernel};
@@ -64,9 +65,11 @@ fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
     limited.then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
 }
 
-/// A call's time limit (SO_RCVTIMEO or SO_SNDTIMEO), asked for when it first matters: a call that need not sleep saves the question.
+/// A call that may sleep: the connection that it began with, which another thread may close meanwhile, and give number and slot to others; and its time limit (SO_RCVTIMEO or SO_SNDTIMEO), asked for
+/// when it first matters: a call that need not sleep saves the question.
 pub struct Limit {
     name: c_int,
+    cookie: u64,
     end: Option<Deadline>,
     /// How far the reader of a full ring had come, and since when.
     still: Option<(u64, u64)>,
@@ -86,10 +89,26 @@ impl Drop for Limit {
 }
 
 impl Limit {
-    /// The limit that the socket option `name` sets, from the first sleep on.
+    /// Of a call on `endpoint`; the limit that the socket option `name` sets, from the first sleep on.
     #[must_use]
-    pub fn new(name: c_int) -> Self {
-        Self { name, end: None, still: None, partial: false, mask: None }
+    pub fn new(endpoint: Endpoint<'_>, name: c_int) -> Self {
+        let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
+        Self { name, cookie, end: None, still: None, partial: false, mask: None }
+    }
+
+    /// Is it still the connection that the call began with? To be asked after each sleep, before anything of the slot is touched: what the kernel said then is of the old connection.
+    #[must_use]
+    pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
+        self.is_known(endpoint) || kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+    }
+
+    /// Does the number stand for it, as far as the table says?
+    fn is_known(&self, endpoint: Endpoint<'_>) -> bool {
+        let index = endpoint.index();
+        // The other half of [`Endpoint::wake_receiver`]: who armed before this either sees the number taken or is woken.
+        fence(Ordering::SeqCst);
+        endpoint.slot().cookie.load(Ordering::Relaxed) == self.cookie
+            && matches!(fds::get(endpoint.fd()), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index)
     }
 
     /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call, nanoseconds.
@@ -432,19 +451,23 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
             gather::waited(endpoint, looks.get());
             return Woken::Again;
         }
+        if !limit.is_still(endpoint) {
+            return Woken::Again;
+        }
         // A set that has it too would not hear of what this thread is woken for.
         let alone = !crate::sets::registered(endpoint.index());
         if alone
             && !mixed()
             && let Some(waiter) = borrow(endpoint.attachment)
         {
-            return data_by_waiter(endpoint, &waiter, limit.end(endpoint), limit.partial);
+            return data_by_waiter(endpoint, &waiter, limit);
         }
     }
-    data_by_token(endpoint, limit.end(endpoint), limit.partial)
+    data_by_token(endpoint, limit)
 }
 
-fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline, partial: bool) -> Woken {
+fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Limit) -> Woken {
+    let (end, partial) = (limit.end(endpoint), limit.partial);
     let want = waiter.want();
     if endpoint.arm_data(want).is_none() {
         return Woken::Again;
@@ -452,17 +475,20 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
     waiter.sleeping();
     let mut rung = 0;
     let woken = loop {
-        if endpoint.readable() || waiter.any() || !waiter.is_current() {
+        let known = limit.is_known(endpoint);
+        if !known && !limit.is_still(endpoint) || endpoint.readable() || waiter.any() || !waiter.is_current() {
             break Woken::Again;
         }
         let mut fds = [
             pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 },
             pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 },
         ];
-        match ppoll(&mut fds, remaining(end)) {
-            Ok(0) => break Woken::TimedOut,
+        // Where the number is about to be another's, nobody may ring when it is.
+        match ppoll(&mut fds, Some(nap(end, if known { 5 } else { 1 }))) {
+            Ok(0) if is_over(end) => break Woken::TimedOut,
+            Ok(0) => break Woken::Again,
             Ok(_) => {
-                if fds[0].revents != 0 {
+                if fds[0].revents != 0 && limit.is_still(endpoint) {
                     endpoint.slot().heed_kernel();
                 }
                 rung = fds[1].revents;
@@ -477,15 +503,27 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, end: Deadline,
         }
     };
     waiter.awake(rung);
-    if waiter.is_current() {
+    if waiter.is_current() && limit.is_still(endpoint) {
         endpoint.disarm_data(want);
     }
     woken
 }
 
+/// For how long to sleep at once on a number that may come to be another's, at most so many seconds: `poll(2)` looks it up anew whenever something happens, but has registered with what it found at
+/// first.
+fn nap(end: Deadline, seconds: i64) -> timespec {
+    remaining(end).filter(|left| left.tv_sec < seconds).unwrap_or(timespec { tv_sec: seconds, tv_nsec: 0 })
+}
+
+/// Is a time limit's end reached?
+fn is_over(end: Deadline) -> bool {
+    end.is_some_and(|end| end <= sys::monotonic_ns())
+}
+
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
-fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> Woken {
-    if end.is_some_and(|end| end <= sys::monotonic_ns()) {
+fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
+    let (end, partial) = (limit.end(endpoint), limit.partial);
+    if is_over(end) {
         return Woken::TimedOut;
     }
     if endpoint.arm_data(Want::Token).is_none() {
@@ -494,13 +532,16 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
     if end.is_some() || partial {
         // Not restarted after a signal, and what is left of the time is not the whole of it.
         let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
-        let slept = ppoll(&mut fds, remaining(end));
+        let slept = ppoll(&mut fds, Some(nap(end, 1)));
+        if !limit.is_still(endpoint) {
+            return Woken::Again;
+        }
         endpoint.woken_by_kernel();
         if fds[0].revents & !libc::POLLIN != 0 || !endpoint.readable() {
             endpoint.slot().heed_kernel();
         }
         return match slept {
-            Ok(0) => Woken::TimedOut,
+            Ok(0) if is_over(end) => Woken::TimedOut,
             Err(libc::EINTR) => Woken::Interrupted,
             _ => Woken::Again,
         };
@@ -510,6 +551,10 @@ fn data_by_token(endpoint: Endpoint<'static>, end: Deadline, partial: bool) -> W
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     let errno = next::errno();
+    if !limit.is_still(endpoint) {
+        // Perhaps an error of the old connection's: nobody else's.
+        return Woken::Again;
+    }
     if got > 0 {
         endpoint.token_is_there(so_far);
     }
@@ -567,14 +612,14 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     if !in_ring {
         let end = limit.end(endpoint);
         let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLOUT, revents: 0 }];
-        return match ppoll(&mut fds, remaining(end)) {
-            Ok(0) => Woken::TimedOut,
+        return match ppoll(&mut fds, Some(nap(end, 1))) {
+            Ok(0) if is_over(end) => Woken::TimedOut,
             Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
             _ => Woken::Again,
         };
     }
     let habit = &HABITS[((endpoint.slot().cookie.load(Ordering::Relaxed) + 128) % 256) as usize];
-    if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint)) {
+    if spin(endpoint.attachment, habit, || endpoint.writable(), || together(endpoint)) || !limit.is_still(endpoint) {
         return Woken::Again;
     }
     let end = limit.end(endpoint);
@@ -590,7 +635,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head, &mut rung);
     if let Some(waiter) = &waiter {
         waiter.awake(rung);
-        if waiter.is_current() {
+        if waiter.is_current() && limit.is_still(endpoint) {
             endpoint.disarm_space(want);
         }
     }
@@ -632,6 +677,10 @@ fn asleep(
     let fifo = waiter.map_or(-1, Borrowed::fifo);
     let mut fds = [pollfd { fd: endpoint.fd(), events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
     let slept = ppoll(&mut fds, Some(soon));
+    if !limit.is_still(endpoint) {
+        *rung = fds[1].revents;
+        return Woken::Again;
+    }
     // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it. (Signals may come faster than the time passes.)
     if matches!(slept, Ok(0) | Err(libc::EINTR)) && limit.standstill(head()) > PATIENCE {
         endpoint.spill();
@@ -639,7 +688,7 @@ fn asleep(
         let _ = endpoint.tidy();
     }
     match slept {
-        Ok(0) if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
+        Ok(0) if is_over(end) => Woken::TimedOut,
         Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
         Ok(1..) => {
             *rung = fds[1].revents;

@@ -35,7 +35,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "threads",
-        "pthread_* thrd_* mtx_* cnd_* tss_* call_once sem_destroy sem_getvalue sem_init sem_post sem_*wait sem_unlink register_atfork",
+        "pthread_[a-b]* pthread_[d-z]* pthread_cl* pthread_con* pthread_create thrd_* mtx_* cnd_* tss_* call_once sem_destroy sem_getvalue sem_init sem_post sem_*wait sem_unlink register_atfork",
     ),
     (
         "signals",

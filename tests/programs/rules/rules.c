@@ -325,6 +325,26 @@ static void clean_then_reset(void) {
     peer_ends();
 }
 
+// --- told_once: the first send after a reset says so, and only the next is refused, with SIGPIPE, for which a program that heard of the reset is not there any more.
+
+static void resets(int fd) {
+    hear();
+    IS(setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
+    close(fd);
+    tell();
+}
+
+static void told_once(void) {
+    int fd = with_settled_peer(resets);
+    tell();
+    hear();
+    CHECK(polled(fd, POLLERR, PATIENCE) & POLLERR);
+    FAILS(send(fd, "x", 1, 0), ECONNRESET);
+    FAILS(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+    say("told, then refused");
+    peer_ends();
+}
+
 // --- closed_sets: one socket in one epoll set after the other: removed from it, or the set is closed as it is.
 
 static void closed_sets(void) {
@@ -348,7 +368,7 @@ static const struct {
 } ALL[] = {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
-    {"clean_then_reset", clean_then_reset}, {"closed_sets", closed_sets},
+    {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets},
 };
 
 int main(int argc, char **argv) {

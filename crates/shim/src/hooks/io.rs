@@ -1,6 +1,6 @@
 //! Reading and writing bytes, without addresses or control data.
 use super::direct::{self, DIRECT, NONE, int, word};
-use super::{Outcome, bypass};
+use super::{Outcome, bypass, cancel};
 use crate::uncounted::Word;
 use crate::{fds, next, ops};
 use core::mem::MaybeUninit;
@@ -77,6 +77,7 @@ fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcom
 /// As for `recv(2)`.
 #[inline]
 pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int) -> Outcome {
+    cancel::point();
     if flags & libc::MSG_TRUNC != 0 {
         // TCP stores nothing (tcp(7)): the buffer may be null.
         let pieces = [iovec { iov_base: buf, iov_len: n.min(MOST_BYTES) }];
@@ -96,6 +97,7 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
 /// As for `send(2)`.
 #[inline]
 pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> Outcome {
+    cancel::point();
     match piece(buf, n) {
         // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than that.
         Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags) },
@@ -109,6 +111,7 @@ pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_
 /// # Safety
 /// As for `readv(2)`.
 unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
+    cancel::point();
     match usize::try_from(count) {
         // SAFETY: the caller promises `count` pieces of writable memory, and `with_pieces` hands on no others.
         Ok(count @ 1..) if !bypass() => unsafe {
@@ -123,6 +126,7 @@ unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_in
 /// # Safety
 /// As for `writev(2)`.
 unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
+    cancel::point();
     match usize::try_from(count) {
         // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on no others.
         Ok(count @ 1..) if !bypass() => unsafe {
@@ -313,7 +317,7 @@ pub(super) unsafe extern "C" fn sendfile(out: c_int, from: c_int, offset: *mut o
 pub(super) unsafe extern "C" fn sendfile_here(out: c_int, from: Word, offset: Word, count: Word, _: Word) -> isize {
     let (from, offset, count) = (from.addr() as c_int, offset.cast::<off64_t>(), count.addr());
     // SAFETY: the program's own arguments.
-    let outcome = if bypass() { Outcome::Libc } else { unsafe { ops::io::sendfile(out, from, offset, count) } };
+    let outcome = if bypass() { Outcome::Libc } else { cancel::none(|| unsafe { ops::io::sendfile(out, from, offset, count) }) };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::sendfile(out, from, offset, count) })
 }

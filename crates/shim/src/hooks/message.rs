@@ -4,7 +4,7 @@
 //! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
 use super::direct::{self, DIRECT, NONE, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
-use super::{Outcome, bypass, errno, keeping_errno, set_errno};
+use super::{Outcome, bypass, cancel, errno, keeping_errno, set_errno};
 use crate::uncounted::Word;
 use crate::{next, ops};
 use libc::{c_int, c_uint, c_void, cmsghdr, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
@@ -175,6 +175,7 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 /// As for `recvmsg(2)`.
 #[inline(never)]
 pub(super) unsafe extern "C" fn recvmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+    cancel::point();
     let (message, flags) = (message.cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let outcome = unsafe { receive_one(fd, message, flags) };
@@ -228,6 +229,7 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
 /// As for `sendmsg(2)`.
 #[inline(never)]
 pub(super) unsafe extern "C" fn sendmsg_here(fd: c_int, message: Word, flags: Word, _: Word, _: Word) -> isize {
+    cancel::point();
     let (message, flags) = (message.cast_const().cast::<msghdr>(), flags.addr() as c_int);
     // SAFETY: the program's own arguments.
     let (outcome, _) = unsafe { send_one(fd, message, flags) };
@@ -255,6 +257,7 @@ fn so_far(done: c_uint, result: c_int) -> c_int {
 /// As the kernel's: stops at the first message that fails or goes in part, and an error after the first message is not told.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    cancel::point();
     if bypass() || io::is_nowhere(messages) {
         // SAFETY: the program's own arguments.
         return unsafe { next::sendmmsg(fd, messages, count, flags) };
@@ -342,6 +345,7 @@ pub(super) unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
+    cancel::point();
     // SAFETY: null or the program's own.
     let limit = unsafe { timeout.as_ref() }.copied();
     let usable = limit.is_none_or(|limit| limit.tv_sec >= 0 && (0..1_000_000_000).contains(&limit.tv_nsec));

@@ -25,6 +25,7 @@
 compile_error!("the shim knows the calling conventions and the C library of x86-64 and aarch64 Linux with glibc only");
 
 mod alias;
+mod cancel;
 mod direct;
 mod environment;
 mod exec;

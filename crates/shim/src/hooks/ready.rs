@@ -1,6 +1,6 @@
 //! Readiness: poll, select and epoll.
 use super::message::{now, remaining};
-use super::{Outcome, bypass, keeping_errno};
+use super::{Outcome, bypass, cancel, keeping_errno};
 use crate::{next, ops};
 use core::ptr;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
@@ -21,6 +21,7 @@ fn valid(timeout: Option<timespec>) -> bool {
 /// As for `ppoll(2)`.
 #[inline]
 unsafe fn poll_for(fds: *mut pollfd, count: nfds_t, timeout: Option<timespec>, mask: *const sigset_t) -> Outcome<c_int> {
+    cancel::point();
     match usize::try_from(count) {
         Ok(n) if !bypass() && (n == 0 || !fds.is_null()) && n <= c_int::MAX.unsigned_abs() as usize && valid(timeout) => {
             // SAFETY: the caller promises `n` entries.
@@ -91,6 +92,7 @@ pub(super) unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    cancel::point();
     // SAFETY: null or the program's own.
     let given = unsafe { timeout.as_ref() }.map(|timeout| from_timeval(*timeout));
     let outcome = match given {
@@ -124,6 +126,7 @@ pub(super) unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    cancel::point();
     // SAFETY: null or the program's own.
     let limit = unsafe { timeout.as_ref() }.copied();
     let outcome = if bypass() || nfds < 0 || !valid(limit) {
@@ -176,6 +179,7 @@ unsafe fn wait_for(
     timeout: Option<timespec>,
     mask: *const sigset_t,
 ) -> Outcome<c_int> {
+    cancel::point();
     if bypass() || events.is_null() || max <= 0 || !valid(timeout) {
         return Outcome::Libc;
     }

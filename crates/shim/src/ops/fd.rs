@@ -147,9 +147,14 @@ fn release(fd: c_int, slot: u32) -> Option<Ended> {
 
 /// [`release`], except for the descriptor's places in epoll sets.
 pub fn part(fd: c_int, slot: u32) -> Option<Ended> {
+    let endpoint = runtime::endpoint(fd, slot);
     let last = runtime::let_go(fd, slot);
     if fds::count(slot) == 0 {
         service::forget(slot);
+    }
+    if let Some(endpoint) = endpoint {
+        // The number is about to be another's, under a thread that sleeps on it perhaps.
+        endpoint.wake_receiver();
     }
     last
 }
