@@ -15,6 +15,10 @@ const VERSION: &str = "1.54.1";
 const KINDS: [&str; 12] =
     ["tcp_", "udp", "uds_", "unix_", "net_", "io_", "buffered", "rt_", "process_", "signal_", "task_blocking", "task_local_set"];
 
+/// What the page says of them.
+const CHOSEN: &str = "Chosen: the tests of sockets, pipes, input and output, processes, signals and the runtime. Nearly all of their bytes are of one (tcp_stream) that fills the kernel's buffers before \
+                      anybody reads, and so stays on TCP; those of tcp_echo and rt_busy_tick go through rings.";
+
 /// Each test program a part.
 ///
 /// # Errors
@@ -36,14 +40,13 @@ pub fn prepare(base: &Path) -> Result<Suite> {
     wanted.sort();
     let built = build(&cargo, base, &dir, &wanted)?;
     let missing: Vec<&String> = wanted.iter().filter(|name| !built.iter().any(|(other, _)| other == *name)).collect();
-    let remarks = if missing.is_empty() {
-        Vec::new()
-    } else {
-        vec![format!(
+    let mut remarks = vec![CHOSEN.to_owned()];
+    if !missing.is_empty() {
+        remarks.push(format!(
             "Not run, as they do not compile outside tokio's own repository: {}.",
             missing.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
-        )]
-    };
+        ));
+    }
     let parts = built.into_iter().map(|(name, program)| Part {
         name,
         command: vec![program],
