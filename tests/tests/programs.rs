@@ -54,6 +54,7 @@ programs! {
     child_carries
     chroot_child
     chroot_other_user
+    close_cancelled
     close_while_polling
     clone_closes
     comes_late
@@ -122,6 +123,7 @@ programs! {
     registered_anew
     reset_then_end
     send_timeout
+    sendfile_past_memory
     sendfile_streams
     sends_left
     set_changed_by_child

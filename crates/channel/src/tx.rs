@@ -774,6 +774,8 @@ impl<'a> Endpoint<'a> {
                 0 => Put::Kernel,
                 kept => Put::Error(c_int::try_from(kept).unwrap_or(libc::ECONNRESET)),
             },
+            // Likewise a reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
+            Err(libc::ECONNRESET) if self.reset_is_end() => Put::Kernel,
             Err(libc::EPIPE) => Put::Kernel,
             Err(errno) => Put::Error(errno),
         }

@@ -96,10 +96,15 @@ impl Limit {
         Self { name, cookie, end: None, still: None, partial: false, mask: None }
     }
 
-    /// Is it still the connection that the call began with? To be asked after each sleep, before anything of the slot is touched: what the kernel said then is of the old connection.
+    /// Is it still the connection that the call began with? To be asked after each sleep, before what the kernel said is believed: that is of the old connection.
     #[must_use]
     pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
-        self.is_known(endpoint) || kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+        self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+    }
+
+    /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.
+    fn has_slot(&self, endpoint: Endpoint<'_>) -> bool {
+        endpoint.slot().cookie.load(Ordering::Relaxed) == self.cookie
     }
 
     /// Does the number stand for it, as far as the table says?
@@ -107,7 +112,7 @@ impl Limit {
         let index = endpoint.index();
         // The other half of [`Endpoint::wake_receiver`]: who armed before this either sees the number taken or is woken.
         fence(Ordering::SeqCst);
-        endpoint.slot().cookie.load(Ordering::Relaxed) == self.cookie
+        self.has_slot(endpoint)
             && matches!(fds::get(endpoint.fd()), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index)
     }
 
@@ -486,7 +491,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
         // Where the number is about to be another's, nobody may ring when it is.
         match ppoll(&mut fds, Some(nap(end, if known { 5 } else { 1 }))) {
             Ok(0) if is_over(end) => break Woken::TimedOut,
-            Ok(0) => break Woken::Again,
+            Ok(0) => {}
             Ok(_) => {
                 if fds[0].revents != 0 && limit.is_still(endpoint) {
                     endpoint.slot().heed_kernel();
@@ -503,7 +508,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
         }
     };
     waiter.awake(rung);
-    if waiter.is_current() && limit.is_still(endpoint) {
+    if waiter.is_current() && limit.has_slot(endpoint) {
         endpoint.disarm_data(want);
     }
     woken
@@ -513,6 +518,16 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
 /// first.
 fn nap(end: Deadline, seconds: i64) -> timespec {
     remaining(end).filter(|left| left.tv_sec < seconds).unwrap_or(timespec { tv_sec: seconds, tv_nsec: 0 })
+}
+
+/// Sleeps on the number until something happens, the time is over or the number is no longer the connection's. (Not nap by nap outside: a signal that came between two would end nothing.)
+fn naps(endpoint: Endpoint<'_>, limit: &Limit, fds: &mut [pollfd], end: Deadline) -> Result<c_int, c_int> {
+    loop {
+        let slept = ppoll(fds, Some(nap(end, 1)));
+        if slept != Ok(0) || is_over(end) || !limit.is_still(endpoint) {
+            return slept;
+        }
+    }
 }
 
 /// Is a time limit's end reached?
@@ -532,11 +547,13 @@ fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     if end.is_some() || partial {
         // Not restarted after a signal, and what is left of the time is not the whole of it.
         let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 }];
-        let slept = ppoll(&mut fds, Some(nap(end, 1)));
+        let slept = naps(endpoint, limit, &mut fds, end);
+        if limit.has_slot(endpoint) {
+            endpoint.woken_by_kernel();
+        }
         if !limit.is_still(endpoint) {
             return Woken::Again;
         }
-        endpoint.woken_by_kernel();
         if fds[0].revents & !libc::POLLIN != 0 || !endpoint.readable() {
             endpoint.slot().heed_kernel();
         }
@@ -551,14 +568,16 @@ fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     // SAFETY: `byte` is writable.
     let got = unsafe { next::recv(endpoint.fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK) };
     let errno = next::errno();
+    if limit.has_slot(endpoint) {
+        if got > 0 {
+            endpoint.token_is_there(so_far);
+        }
+        endpoint.woken_by_kernel();
+    }
     if !limit.is_still(endpoint) {
         // Perhaps an error of the old connection's: nobody else's.
         return Woken::Again;
     }
-    if got > 0 {
-        endpoint.token_is_there(so_far);
-    }
-    endpoint.woken_by_kernel();
     if got > 0 && endpoint.readable() {
         // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.
         return Woken::Again;
@@ -612,7 +631,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     if !in_ring {
         let end = limit.end(endpoint);
         let mut fds = [pollfd { fd: endpoint.fd(), events: libc::POLLOUT, revents: 0 }];
-        return match ppoll(&mut fds, Some(nap(end, 1))) {
+        return match naps(endpoint, limit, &mut fds, end) {
             Ok(0) if is_over(end) => Woken::TimedOut,
             Err(libc::EINTR) => interrupted(end.is_some(), limit.partial).unwrap_or(Woken::Again),
             _ => Woken::Again,
@@ -635,7 +654,7 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     let woken = asleep(endpoint, waiter.as_ref(), armed, end, limit, head, &mut rung);
     if let Some(waiter) = &waiter {
         waiter.awake(rung);
-        if waiter.is_current() && limit.is_still(endpoint) {
+        if waiter.is_current() && limit.has_slot(endpoint) {
             endpoint.disarm_space(want);
         }
     }

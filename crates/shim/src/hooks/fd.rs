@@ -1,5 +1,5 @@
 //! Descriptors: copied, replaced, closed, and their flags.
-use super::{Outcome, bypass, bypass_process, in_lent_memory, keeping_errno};
+use super::{Outcome, bypass, bypass_process, cancel, in_lent_memory, keeping_errno};
 use crate::{fds, next, ops};
 use core::ptr;
 use libc::{c_int, c_uint, c_ulong, c_void};
@@ -17,7 +17,9 @@ pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// `close` of what may be of interest.
 #[inline(never)]
 fn close_known(fd: c_int) -> c_int {
-    let outcome = if bypass_process() { Outcome::Libc } else { ops::fd::close(fd) };
+    cancel::point();
+    // In the midst of it a thread that left would leave the socket half closed.
+    let outcome = if bypass_process() { Outcome::Libc } else { cancel::none(|| ops::fd::close(fd)) };
     // SAFETY: takes a number only.
     outcome.or(|| unsafe { next::close(fd) })
 }

@@ -331,6 +331,7 @@ pub(super) unsafe extern "C" fn splice(
     n: usize,
     flags: c_uint,
 ) -> isize {
+    cancel::point();
     // A socket and a pipe have no offsets: the kernel refuses them.
     let outcome = if bypass() || !from_offset.is_null() || !to_offset.is_null() {
         Outcome::Libc

@@ -653,7 +653,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         None => unsafe { libc::lseek64(from, 0, libc::SEEK_CUR) },
     };
     if position < 0 {
-        return Outcome::Libc;
+        return by_the_kernel(endpoint, next::errno());
     }
     // Not on the stack: a thread's may be small.
     let mut buffer = Vec::new();
@@ -671,7 +671,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         // SAFETY: the buffer is writable.
         let got = unsafe { libc::pread64(from, buffer.as_mut_ptr().cast(), want, position) };
         if got < 0 && done == 0 {
-            return Outcome::Libc;
+            return by_the_kernel(endpoint, next::errno());
         }
         if got <= 0 {
             break;
@@ -707,17 +707,36 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     Outcome::Done(done as isize)
 }
 
+/// What cannot be read at a position, or not into any memory (O_DIRECT), the kernel may send all the same: once that direction is back on TCP, for what it sends beside a ring is taken for wake-ups.
+#[cold]
+fn by_the_kernel(endpoint: Endpoint<'static>, errno: c_int) -> Outcome {
+    match errno {
+        libc::EINVAL | libc::ESPIPE => leave_ring(endpoint),
+        // The kernel refuses directories in its own way.
+        libc::EISDIR => Outcome::Libc,
+        errno => Outcome::Failed(errno),
+    }
+}
+
+/// Brings the outgoing direction back to TCP for a call that the kernel is to make. `Libc`: it is there.
+fn leave_ring(endpoint: Endpoint<'static>) -> Outcome {
+    // Before what a switch still owes, these bytes would be taken for wake-ups.
+    let patience = if nonblocking(endpoint, 0) { SHORT_PATIENCE } else { PATIENCE };
+    while !endpoint.detach_outgoing(Reason::HandedOver, patience) {
+        if nonblocking(endpoint, 0) {
+            return Outcome::Failed(libc::EAGAIN);
+        }
+    }
+    Outcome::Libc
+}
+
 /// `splice(2)` without offsets. Out of a socket the bytes are copied, for the kernel does not see those in a ring. Into a socket the kernel moves them, once that
 /// direction is back on TCP.
 pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
-    if let Some(endpoint) = runtime::find(to) {
-        // Before what a switch still owes, these bytes would be taken for wake-ups.
-        let patience = if nonblocking(endpoint, 0) { SHORT_PATIENCE } else { PATIENCE };
-        while !endpoint.detach_outgoing(Reason::HandedOver, patience) {
-            if nonblocking(endpoint, 0) {
-                return Outcome::Failed(libc::EAGAIN);
-            }
-        }
+    if let Some(endpoint) = runtime::find(to)
+        && let failed @ Outcome::Failed(_) = leave_ring(endpoint)
+    {
+        return failed;
     }
     let Some(endpoint) = runtime::find(from) else { return Outcome::Libc };
     let is_pipe = sys::fcntl(to, libc::F_GETPIPE_SZ, 0).is_ok();
