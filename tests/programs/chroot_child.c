@@ -4,13 +4,7 @@
 enum { CHILDREN = 6, MESSAGES = 80, SIZE = 700 };
 
 static void confine(void) {
-    if (geteuid() != 0) return;
-    char root[] = "/tmp/ginnel-test-root-XXXXXX";
-    CHECK(mkdtemp(root));
-    IS(chdir(root), 0);
-    IS(rmdir(root), 0);
-    IS(chroot("."), 0);
-    CHECK(access("/proc/self/stat", R_OK) < 0);
+    if (geteuid() == 0) confine_to_nothing();
 }
 
 static void serve(int listener) {

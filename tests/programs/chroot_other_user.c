@@ -6,14 +6,10 @@ enum { CHILDREN = 4, MESSAGES = 60, SIZE = 700, NOBODY = 65534 };
 static void confine(void) {
     // Without root it stays where and who it is.
     if (geteuid() != 0) return;
-    char root[] = "/tmp/ginnel-test-root-XXXXXX";
-    CHECK(mkdtemp(root));
-    IS(chdir(root), 0);
-    IS(rmdir(root), 0);
-    IS(chroot("."), 0);
+    confine_to_nothing();
     IS(setgid(NOBODY), 0);
     IS(setuid(NOBODY), 0);
-    CHECK(setuid(0) < 0 && access("/proc/self/stat", R_OK) < 0);
+    CHECK(setuid(0) < 0);
 }
 
 // Asleep in the receive itself, or in a poll before it.

@@ -145,13 +145,6 @@ static void replace(enum replaced how, const struct sockaddr_in *at) {
     if (how != COPIED_WARM) warm_up(waits.fd, true);
 }
 
-static void join(pthread_t thread) {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += PATIENCE / 1000;
-    IS(pthread_timedjoin_np(thread, NULL, &end), 0);
-}
-
 static void begin(pthread_t *thread, enum call call, int fd) {
     waits.call = call, waits.fd = fd, waits.thread = 0;
     waits.replaced = waits.heard = waits.done = false;
@@ -178,7 +171,7 @@ static void use_many(const struct sockaddr_in *at, bool in_set) {
     IS(others[0], fd);
     use_others(true, 30);
     hear();
-    join(thread);
+    joined(thread);
     use_others(true, 4);
     for (int i = 0; i < OTHERS; i++) close(others[i]);
     close(waits.set);
@@ -212,13 +205,13 @@ int main(void) {
             // What nobody takes is heard of.
             if (told && i == MESSAGES - 1) for (int64_t end = now_ms() + PATIENCE; !waits.heard; usleep(100)) CHECK(now_ms() < end);
             get_pattern(fd, SIZE, i + 1);
-            if (i == 12 && call != EPOLL) join(thread);
+            if (i == 12 && call != EPOLL) joined(thread);
         }
         FAILS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), EAGAIN);
         if (call == EPOLL) {
             CHECK(waits.heard == told);
             IS(write(stop, &(uint64_t){1}, 8), 8);
-            join(thread);
+            joined(thread);
         }
         close(fd), close(waits.set), close(stop);
     }

@@ -1,6 +1,5 @@
 // closefrom, close_range and close over everything: the other end sees the end of file, and connections made afterwards work.
 #include "check.h"
-#include <dirent.h>
 #include <sys/stat.h>
 
 static void peer(int fd) { IS(recv(fd, (char[1]){0}, 1, 0), 0); }

@@ -1,6 +1,5 @@
 // A thread that is cancelled in a send, full or amid a stream, leaves nothing behind: what it sent arrives up to some byte, other connections work, and nothing waits for it.
 #include "check.h"
-#include <dirent.h>
 #include <sys/sendfile.h>
 
 enum { TURNS = 60, SIZE = 150000, PERIOD = 1000003, MESSAGE = 700, FEW = 12 };
@@ -86,29 +85,13 @@ static void receives(int beside, const struct sockaddr_in *at) {
     exit(0);
 }
 
-static int descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
-}
-
 static void use_beside(int beside, int turn) { put_pattern(beside, MESSAGE, turn), get_pattern(beside, MESSAGE, turn); }
 
 static void until_full(void) {
     for (uint64_t before = ~0ull; before != sent;) before = sent, sleep_ms(5);
 }
 
-static void join(pthread_t thread) {
-    struct timespec end;
-    void *result;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += PATIENCE / 1000;
-    IS(pthread_timedjoin_np(thread, &result, &end), 0);
-    CHECK(result == PTHREAD_CANCELED);
-}
+static void join(pthread_t thread) { CHECK(joined(thread) == PTHREAD_CANCELED); }
 
 static void answer_comes(int turn) {
     uint8_t text[MESSAGE];

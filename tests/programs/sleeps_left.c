@@ -1,6 +1,5 @@
 // A thread that is cancelled in a sleep, or leaves it by siglongjmp, leaves nothing behind: no descriptor, and a connection that works.
 #include "check.h"
-#include <dirent.h>
 #include <setjmp.h>
 
 enum { TURNS = 40, SIZE = 3000, FEW = 12 };
@@ -37,15 +36,6 @@ static void (*const sleeps[])(void) = {in_recv, in_poll, in_select, in_epoll};
 static void *asleep(void *of) {
     (*(void (*const *)(void))of)();
     return NULL;
-}
-
-static int descriptors(void) {
-    int n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir);
-    while (readdir(dir)) n++;
-    closedir(dir);
-    return n;
 }
 
 static void answered(int round) {

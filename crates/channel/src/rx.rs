@@ -498,12 +498,16 @@ impl<'a> Endpoint<'a> {
         self.slot().rx.error.load(Relaxed) != 0
     }
 
+    /// The error that is kept, for whom it is told to now: nobody else hears of it.
+    #[must_use]
+    pub fn take_error(self) -> Option<c_int> {
+        let kept = self.slot().rx.error.swap(0, Relaxed);
+        (kept != 0).then(|| c_int::try_from(kept).unwrap_or(libc::ECONNRESET))
+    }
+
     /// What the kernel says of the next byte, or the error that it told before.
     fn look_kept(self) -> Result<usize, c_int> {
-        match self.slot().rx.error.swap(0, Relaxed) {
-            0 => kernel::look(self.fd()),
-            kept => Err(i32::try_from(kept).unwrap_or(libc::ECONNRESET)),
-        }
+        self.take_error().map_or_else(|| kernel::look(self.fd()), Err)
     }
 
     /// FIN on TCP: was everything that a freeze left in the ring sent again?

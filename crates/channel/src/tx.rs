@@ -769,14 +769,10 @@ impl<'a> Endpoint<'a> {
                 Put::Bytes(n)
             }
             Err(libc::EAGAIN) => Put::KernelFull,
+            // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
+            Err(libc::ECONNRESET | libc::EPIPE) if self.reset_is_end() => Put::Kernel,
             // What the kernel told a call that was not the program's comes first, as it would have.
-            Err(libc::EPIPE) if self.keeps_error() && !self.reset_is_end() => match self.slot().rx.error.swap(0, Relaxed) {
-                0 => Put::Kernel,
-                kept => Put::Error(c_int::try_from(kept).unwrap_or(libc::ECONNRESET)),
-            },
-            // Likewise a reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
-            Err(libc::ECONNRESET) if self.reset_is_end() => Put::Kernel,
-            Err(libc::EPIPE) => Put::Kernel,
+            Err(libc::EPIPE) => self.take_error().map_or(Put::Kernel, Put::Error),
             Err(errno) => Put::Error(errno),
         }
     }

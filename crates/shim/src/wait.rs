@@ -48,6 +48,18 @@ pub fn remaining(deadline: Deadline) -> Option<timespec> {
     })
 }
 
+/// Is a time limit's end reached?
+#[must_use]
+pub fn is_over(end: Deadline) -> bool {
+    end.is_some_and(|end| end <= sys::monotonic_ns())
+}
+
+/// What is left of a limit, or `most` where that is sooner.
+#[must_use]
+pub fn sooner(left: Option<timespec>, most: timespec) -> timespec {
+    left.filter(|left| (left.tv_sec, left.tv_nsec) < (most.tv_sec, most.tv_nsec)).unwrap_or(most)
+}
+
 /// SO_RCVTIMEO or SO_SNDTIMEO of a socket. That there is none is remembered until the program sets one, unless one that the shim does not see may do so.
 #[must_use]
 fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
@@ -517,7 +529,7 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
 /// For how long to sleep at once on a number that may come to be another's, at most so many seconds: `poll(2)` looks it up anew whenever something happens, but has registered with what it found at
 /// first.
 fn nap(end: Deadline, seconds: i64) -> timespec {
-    remaining(end).filter(|left| left.tv_sec < seconds).unwrap_or(timespec { tv_sec: seconds, tv_nsec: 0 })
+    sooner(remaining(end), timespec { tv_sec: seconds, tv_nsec: 0 })
 }
 
 /// Sleeps on the number until something happens, the time is over or the number is no longer the connection's. (Not nap by nap outside: a signal that came between two would end nothing.)
@@ -528,11 +540,6 @@ fn naps(endpoint: Endpoint<'_>, limit: &Limit, fds: &mut [pollfd], end: Deadline
             return slept;
         }
     }
-}
-
-/// Is a time limit's end reached?
-fn is_over(end: Deadline) -> bool {
-    end.is_some_and(|end| end <= sys::monotonic_ns())
 }
 
 /// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
@@ -604,7 +611,7 @@ const PATIENCE: u64 = 15_000_000;
 pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     let end = limit.end(endpoint);
-    let left = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < A_WHILE.tv_nsec).unwrap_or(A_WHILE);
+    let left = sooner(remaining(end), A_WHILE);
     let mask = limit.mask.get_or_insert_with(|| {
         // SAFETY: both masks are ours.
         unsafe {
@@ -621,7 +628,7 @@ pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let slept = unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const left, core::ptr::from_ref(mask)) };
     match if slept < 0 { Err(next::errno()) } else { Ok(()) } {
         Err(libc::EINTR) => Woken::Interrupted,
-        _ if end.is_some_and(|end| end <= sys::monotonic_ns()) => Woken::TimedOut,
+        _ if is_over(end) => Woken::TimedOut,
         _ => Woken::Again,
     }
 }
@@ -691,8 +698,7 @@ fn asleep(
     } else {
         10_000_000
     };
-    let soon = timespec { tv_sec: 0, tv_nsec: soon };
-    let soon = remaining(end).filter(|left| left.tv_sec == 0 && left.tv_nsec < soon.tv_nsec).unwrap_or(soon);
+    let soon = sooner(remaining(end), timespec { tv_sec: 0, tv_nsec: soon });
     let fifo = waiter.map_or(-1, Borrowed::fifo);
     let mut fds = [pollfd { fd: endpoint.fd(), events, revents: 0 }, pollfd { fd: fifo, events: libc::POLLIN, revents: 0 }];
     let slept = ppoll(&mut fds, Some(soon));

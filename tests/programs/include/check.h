@@ -2,6 +2,7 @@
 // standard output (the same words with and without the shim), and ends with status 0 only if all of it held.
 #pragma once
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -253,6 +254,26 @@ static inline int with_peer_and(void (*peer)(int fd), bool warm) {
 
 static inline int with_peer(void (*peer)(int fd)) { return with_peer_and(peer, true); }
 
+// Waits for a thread's end, and returns what it returned.
+static inline void *joined(pthread_t thread) {
+    struct timespec end;
+    void *result;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += PATIENCE / 1000;
+    IS(pthread_timedjoin_np(thread, &result, &end), 0);
+    return result;
+}
+
+// Goes to an empty root directory, without /proc: as root only.
+static inline void confine_to_nothing(void) {
+    char root[] = "/tmp/ginnel-test-root-XXXXXX";
+    CHECK(mkdtemp(root));
+    IS(chdir(root), 0);
+    IS(rmdir(root), 0);
+    IS(chroot("."), 0);
+    CHECK(access("/proc/self/stat", R_OK) < 0);
+}
+
 static inline int ended(pid_t child) {
     int status;
     while (waitpid(child, &status, 0) < 0) CHECK(errno == EINTR);
@@ -330,5 +351,15 @@ static inline void when_readable(int fd) { CHECK(polled(fd, POLLIN, PATIENCE) & 
 static inline int open_descriptors(void) {
     int n = 0;
     for (int fd = 0; fd < 4096; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+// All that the kernel knows of: those of a library, which the program does not see, included, and the one that looks.
+static inline int descriptors(void) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    CHECK(dir);
+    while (readdir(dir)) n++;
+    closedir(dir);
     return n;
 }

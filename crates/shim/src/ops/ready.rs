@@ -301,7 +301,7 @@ unsafe fn sleep(
     }
     match got? {
         // Whatever the kernel said, which may mean nothing, and for ever.
-        _ if end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Slept::TimedOut),
+        _ if wait::is_over(end) => Ok(Slept::TimedOut),
         _ => Ok(Slept::Again),
     }
 }
@@ -313,7 +313,7 @@ fn most_entries() -> usize {
 
 /// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
 fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
-    Some(limit.filter(|limit| limit.tv_sec == 0 && limit.tv_nsec < ns).unwrap_or(timespec { tv_sec: 0, tv_nsec: ns }))
+    Some(wait::sooner(limit, timespec { tv_sec: 0, tv_nsec: ns }))
 }
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {

@@ -306,9 +306,8 @@ pub unsafe fn option_read(fd: c_int, level: c_int, name: c_int, value: *mut c_vo
         unsafe { core::ptr::copy_nonoverlapping(own.as_ptr(), value.cast::<u8>(), own.len().min(len as usize)) };
     }
     if level == libc::SOL_SOCKET && name == libc::SO_ERROR && len as usize >= size_of::<c_int>() {
-        let kept = endpoint.slot().rx.error.swap(0, Ordering::Relaxed);
         let broken = if endpoint.slot().stage() == Stage::Broken { libc::ECONNRESET } else { 0 };
-        let kept = c_int::try_from(kept).unwrap_or(0).max(broken);
+        let kept = endpoint.take_error().unwrap_or(0).max(broken);
         if kept != 0 {
             // SAFETY: the caller's promise.
             unsafe { value.cast::<c_int>().write_unaligned(kept) };

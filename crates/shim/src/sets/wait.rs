@@ -16,7 +16,6 @@ use ginnel_channel::layout::NO_EOF;
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
-use ginnel_region::sys;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
@@ -131,7 +130,7 @@ unsafe fn until_ready(
         if let Some(n) = unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
             return Ok(n);
         }
-        if end.is_some_and(|end| end <= sys::monotonic_ns()) {
+        if wait::is_over(end) {
             return match collect(set, attachment, epfd, room, true).n {
                 0 => look(set, epfd, room, 0),
                 n => Ok(n),
@@ -672,7 +671,7 @@ unsafe fn sleep(
     };
     woken(set, attachment, room, quiet, got);
     match got? {
-        0 if quiet && end.is_some_and(|end| end <= sys::monotonic_ns()) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
+        0 if quiet && wait::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
