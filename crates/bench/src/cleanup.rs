@@ -3,13 +3,19 @@
 //! Everything is entered here before (or as) it is made, and undone at the end, on a panic and on Ctrl-C.
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
+
+enum Undo {
+    Run(Vec<String>),
+    Remove(PathBuf),
+}
 
 struct Debts {
     stopping: bool,
     children: Vec<Pid>,
-    undo: Vec<Vec<String>>,
+    undo: Vec<Undo>,
 }
 
 static DEBTS: Mutex<Debts> = Mutex::new(Debts { stopping: false, children: Vec::new(), undo: Vec::new() });
@@ -38,7 +44,12 @@ pub fn leave() {
 
 /// Remembers a command that undoes what the caller is about to do.
 pub fn later<const N: usize>(command: [&str; N]) {
-    debts().undo.push(command.map(String::from).to_vec());
+    debts().undo.push(Undo::Run(command.map(String::from).to_vec()));
+}
+
+/// Remembers a folder that goes with all that is in it by then. By this process: what is in PATH is the user's.
+pub fn remove_later(folder: &Path) {
+    debts().undo.push(Undo::Remove(folder.to_owned()));
 }
 
 /// Spawns a child that leads its own process group and is killed with it at the latest when the bench ends.
@@ -78,7 +89,12 @@ pub fn all() {
     for pid in std::mem::take(&mut debts.children) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
-    while let Some(command) = debts.undo.pop() {
-        let _ = Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    while let Some(undo) = debts.undo.pop() {
+        let _ = match undo {
+            Undo::Run(command) => {
+                Command::new(&command[0]).args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
+            }
+            Undo::Remove(folder) => std::fs::remove_dir_all(folder),
+        };
     }
 }

@@ -74,7 +74,7 @@ impl Ginnel {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.into() } else { std::env::temp_dir() };
         let directory = parent.join(format!("gnlbench-{}-{name}", std::process::id()));
-        cleanup::later(["rm", "-rf", directory.to_str().context("the path of temporary files is not UTF-8")?]);
+        cleanup::remove_later(&directory);
         std::fs::create_dir(&directory)?;
         std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
         Ok(Self { command, segment: String::new(), directory: Some(directory) })

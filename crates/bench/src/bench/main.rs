@@ -67,9 +67,8 @@ fn main() -> std::process::ExitCode {
 fn with_cleanup(interrupted: impl FnMut() + Send + 'static, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     cleanup::install(interrupted)?;
     let scratch = std::env::temp_dir().join(format!("ginnel-bench-{}", std::process::id()));
-    let name = scratch.to_str().context("the path of the folder for temporary files is not UTF-8")?;
-    cleanup::later(["rm", "-r", name]);
-    std::fs::create_dir(&scratch).with_context(|| format!("making {name}"))?;
+    cleanup::remove_later(&scratch);
+    std::fs::create_dir(&scratch).with_context(|| format!("making {}", scratch.display()))?;
     let done = work(&scratch);
     cleanup::all();
     done

@@ -78,7 +78,7 @@ fn in_memory(scratch: &Path) -> Result<PathBuf> {
     }
     for folder in [memory.join(format!("{prefix}{}", std::process::id())), scratch.join("memory")] {
         if std::fs::create_dir(&folder).is_ok() {
-            cleanup::later(["rm", "-rf", folder.to_str().context("a path that is not UTF-8")?]);
+            cleanup::remove_later(&folder);
             return Ok(folder);
         }
     }
