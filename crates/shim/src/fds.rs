@@ -267,7 +267,7 @@ pub fn memory() -> core::ops::Range<usize> {
     table..table + LIMIT as usize * 8
 }
 
-// Not marked `inline`, though it is inlined: what a marked function names can be reached from other crates, and is then found by an entry of a table, which is one more cache line for each hook.
+#[inline]
 fn word(fd: i32) -> Option<&'static AtomicU64> {
     // A negative number is above all of them. Acquire: the words are there.
     let known = fd.cast_unsigned() < TABLE.len.load(Ordering::Acquire);
@@ -276,6 +276,7 @@ fn word(fd: i32) -> Option<&'static AtomicU64> {
 }
 
 /// [`word`], where the call is surely one of this process's.
+#[inline]
 fn own_word(fd: i32) -> Option<&'static AtomicU64> {
     if TABLE.strangers.load(Ordering::Relaxed) == 0 { word(fd) } else { None }
 }

@@ -297,10 +297,13 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     pays(attachment, habit) && spin_on(attachment, habit, ready, together)
 }
 
+/// So many looks come close upon each other before a spin pauses between them: half a microsecond, in which what another processor of the same chip was asked for is here. A pause makes the news wait.
+const CLOSE_LOOKS: u32 = 120;
+
 /// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
 pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
     let limit = attachment.spin_ns();
-    for _ in 0..60 {
+    for _ in 0..CLOSE_LOOKS {
         if ready() {
             paid(habit);
             return true;
