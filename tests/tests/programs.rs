@@ -117,6 +117,7 @@ programs! {
     preforked_server
     processes_share
     queue_sizes
+    queued_in_two
     receive_options
     receive_timeout
     receives_nothing
