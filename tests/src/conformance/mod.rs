@@ -68,7 +68,11 @@ pub const ALL: [(&str, &str, Prepare); 7] = [
     ("memcached", "t/ of Debian's source package", memcached::prepare),
     ("libuv", "Debian's source package", libuv::prepare),
     ("tokio", "the crate's own tests", tokio::prepare),
-    ("netty", "netty-testsuite from Maven Central, its NIO and blocking transports", netty::prepare),
+    (
+        "netty",
+        "netty-testsuite from Maven Central over its NIO and blocking transports, and the tests of its native epoll transport",
+        netty::prepare,
+    ),
     ("Go net", "the standard library's net; it makes its own system calls and stays on TCP", go::prepare),
     (SERVERS, "real servers with their own clients, under load, results checked (tests/servers)", servers::prepare),
 ];
