@@ -33,9 +33,9 @@ skip() {
     echo "ok $number - $1 # SKIP $2"
 }
 
-# version COMMAND…: the first words that it prints are those of what is tested.
+# version COMMAND…: the first line that it prints, warnings aside, names what is tested.
 version() {
-    echo "# version: $("$@" 2>&1 | head -n 1)"
+    echo "# version: $("$@" 2>&1 | grep -v Warning | head -n 1)"
 }
 
 # start COMMAND…: in the background, ended with the script.
