@@ -9,11 +9,7 @@ static void peer(int fd) {
     }
 }
 
-static void queued(int fd, int expected) {
-    int n = -1;
-    for (int64_t end = now_ms() + PATIENCE; n != expected && now_ms() < end; sleep_ms(1)) IS(ioctl(fd, FIONREAD, &n), 0);
-    IS(n, expected);
-}
+static void queued(int fd, int expected) { IS(queue_size(fd, FIONREAD, expected), expected); }
 
 static void sends(void) { tell(), hear(); }
 

@@ -19,8 +19,13 @@ fn bench() -> Command {
     command
 }
 
+/// Runs it to its end, after which nothing is left of it.
 fn run(command: &mut Command) -> Output {
-    finish(command.spawn().expect("ginnel bench starts"))
+    let child = command.spawn().expect("ginnel bench starts");
+    let pid = child.id();
+    let output = finish(child);
+    nothing_is_left_of(pid);
+    output
 }
 
 fn tell(pid: u32, signal: Signal) {
@@ -54,7 +59,9 @@ fn samples(directory: &Path) -> Vec<Sample> {
 }
 
 fn is_carried(sample: &Sample) -> bool {
-    sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.9)
+    // A thousand connections have some dozen exchanges each in a second, the first four of them over TCP.
+    let least = if sample["pattern"] == "nginx" && sample["x"] == "1024" { 0.4 } else { 0.9 };
+    sample["ring_share"].parse::<f64>().is_ok_and(|share| share > least)
 }
 
 /// This pattern with Ginnel, as long as it takes: how much of a short sample comes before the ends have met is the machine's business, and it may have others.
@@ -189,14 +196,10 @@ fn in_a_browser(out: &Path) {
 fn real_programs_are_measured_plainly_and_with_ginnel() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
-    let child =
-        bench().args(["--apps", "--pattern", "paused", "--rounds", "1", "--transport", "ginnel,tcp", "--out"]).arg(&out).spawn();
-    let child = child.expect("ginnel bench starts");
-    let pid = child.id();
-    let output = finish(child);
+    let output =
+        run(bench().args(["--apps", "--pattern", "paused", "--rounds", "1", "--transport", "ginnel,tcp", "--out"]).arg(&out));
     let said = text(&output);
     assert!(output.status.success(), "{said}");
-    nothing_is_left_of(pid);
     let samples = samples(&out);
     for program in ["netpipe", "sockperf", "iperf3", "nginx", "redis", "memcached", "copy"] {
         let of_it: Vec<&Sample> = samples.iter().filter(|sample| sample["pattern"] == program).collect();
@@ -226,12 +229,9 @@ fn a_program_that_is_missing_is_a_row_that_names_its_package() {
     let folder = tempfile::tempdir().expect("a directory");
     let out = folder.path().join("run");
     let options = ["--pattern", "netpipe,sockperf", "--transport", "tcp", "--rounds", "1", "--pin", "none", "--out"];
-    let child = bench().args(options).arg(&out).env("PATH", folder.path()).spawn().expect("ginnel bench starts");
-    let pid = child.id();
-    let output = finish(child);
+    let output = run(bench().args(options).arg(&out).env("PATH", folder.path()));
     let said = text(&output);
     assert!(output.status.success(), "{said}");
-    nothing_is_left_of(pid);
     for (row, package) in [("NetPIPE, 64 B", "netpipe-tcp"), ("sockperf, 64 B", "sockperf")] {
         assert!(said.lines().any(|line| line.contains(row) && line.contains("not installed")), "{said}");
         assert!(said.contains(&format!("the Debian package {package}")), "{said}");
@@ -335,14 +335,14 @@ fn another_machine_serves_and_both_ends_meet() {
     let options =
         ["--pattern", "latency,stream,many,connect", "--sizes", "64", "--seconds", "0.05", "--rounds", "1", "--pin", "none"];
     let output = run(bench().args(options).args(["--connect", &address, "--out"]).arg(&out));
-    tell(server.id(), Signal::TERM);
-    server.wait().expect("it ends");
     assert!(output.status.success(), "{}", text(&output));
     let samples = samples(&out);
+    if !samples.iter().any(|sample| sample["transport"] == "ginnel" && is_carried(sample)) {
+        is_carried_at_length(&["--connect", &address, "--pattern", "latency", "--sizes", "64"]).unwrap();
+    }
+    tell(server.id(), Signal::TERM);
+    server.wait().expect("it ends");
     assert!(samples.len() >= 12 && samples.iter().all(|sample| sample["error"].is_empty()), "{samples:?}");
-    let carried =
-        |sample: &Sample| sample["transport"] == "ginnel" && sample["ring_share"].parse::<f64>().is_ok_and(|share| share > 0.0);
-    assert!(samples.iter().any(carried), "{samples:?}");
     nothing_is_left_of(server.id());
 }
 

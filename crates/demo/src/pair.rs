@@ -139,7 +139,7 @@ fn measure<'a>(
         let mut track = Track { carrier: *carrier, values: Vec::new(), failure: None, report };
         bench.progress.now(&format!("{label}, {}: starting", carrier.word()));
         if server.is_none() {
-            track.note(bench, &label, bench.ground.start(bench, found, *carrier).map(|started| *server = Some(started)))?;
+            *server = track.note(bench, &label, bench.ground.start(bench, found, *carrier))?;
         }
         if let Some(running) = server.as_ref().filter(|_| found.program.counts_requests()) {
             let first = running.load(bench, found, setting, &track, None);
@@ -155,12 +155,9 @@ fn measure<'a>(
         // A server is up to two percent faster or slower than the same one started again: where so little matters, each round has its own.
         if bench.args.server_only && round > 0 {
             for (track, server) in tracks.iter_mut().zip(servers.iter_mut()).filter(|(track, _)| track.failure.is_none()) {
+                // The one before ends first.
                 *server = None;
-                track.note(
-                    bench,
-                    &label,
-                    bench.ground.start(bench, found, track.carrier).map(|started| *server = Some(started)),
-                )?;
+                *server = track.note(bench, &label, bench.ground.start(bench, found, track.carrier))?;
             }
         }
         let mut order: Vec<usize> = (0..tracks.len()).collect();

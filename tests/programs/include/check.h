@@ -354,6 +354,13 @@ static inline int open_descriptors(void) {
     return n;
 }
 
+// What FIONREAD or its like says, once it is what is expected.
+static inline int queue_size(int fd, unsigned long request, int expected) {
+    int n = -1;
+    for (int64_t end = now_ms() + PATIENCE; n != expected && now_ms() < end; sleep_ms(1)) IS(ioctl(fd, request, &n), 0);
+    return n;
+}
+
 // All that the kernel knows of: those of a library, which the program does not see, included, and the one that looks.
 static inline int descriptors(void) {
     int n = 0;
