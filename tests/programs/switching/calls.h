@@ -91,6 +91,7 @@ static struct moved take(struct actor *a, int k, bool ready, bool block) {
     socklen_t from_len = sizeof from;
     bool sleeps = block && !c->nonblock;
     bool exact = a->alone;
+    bool emptied = true;  // a call that returns less than asked for has taken all there was
 
     // Calls without flags obey O_NONBLOCK alone; others can be told not to wait.
     do call = (int)below(&a->rng, 16);
@@ -223,6 +224,7 @@ static struct moved take(struct actor *a, int k, bool ready, bool block) {
         if (got > 0 && read(p[0], a->buf, (size_t)got) != got) fail(e, "a spliced pipe is short");
         close(p[0]), close(p[1]);
         errno = error;
+        emptied = false;  // a pipe holds 16 pieces, and bytes that were sent one by one may lie in more
         break;
     }
     }
@@ -243,7 +245,7 @@ static struct moved take(struct actor *a, int k, bool ready, bool block) {
     c->rpos = at + (uint64_t)got;
     atomic_fetch_add_explicit(&e->count[C_bytes], (uint64_t)got, memory_order_relaxed);
     if ((size_t)got < n) counted(e, C_short_read);
-    return (struct moved){.n = got, .partial = (size_t)got < n && undisturbed(quiet, begun)};
+    return (struct moved){.n = got, .partial = (size_t)got < n && emptied && undisturbed(quiet, begun)};
 }
 
 // Writes once, at most up to the phase's end. `ready` and `block` as for take().
