@@ -40,6 +40,12 @@ impl Report {
     pub fn processes(&self) -> usize {
         self.text.lines().count()
     }
+
+    /// How many of them ran the program that is so called.
+    #[must_use]
+    pub fn processes_of(&self, program: &str) -> usize {
+        self.text.matches(&format!("\"program\":\"{program}\"")).count()
+    }
 }
 
 impl Stand {

@@ -107,7 +107,11 @@ fn meets_nobody(stand: &Stand, port: &str, client: &dyn Fn() -> Command) -> Done
     let [client, server] = crowd.end();
     assert!(server.stderr.is_empty(), "{server}");
     let report = stand.report();
-    assert_eq!((report.processes(), report.ring_bytes()), (1, 0), "the server has the library, the client has not: {report:?}");
+    assert_eq!(
+        (report.processes_of("crowd"), report.ring_bytes()),
+        (1, 0),
+        "the server has the library, the client has not: {report:?}"
+    );
     client
 }
 
@@ -119,6 +123,37 @@ fn a_program_for_musl() {
     let stand = Stand::shimmed("musl", &[]);
     let said = meets_nobody(&stand, "4731", &|| by_ginnel(&stand, &[], &program)).stderr;
     assert_eq!(said, format!("ginnel: {} uses another C library (musl): it stays on TCP\n", program.display()));
+}
+
+/// Nobody sees what a program without the library starts, and all that it starts is handed the same environment: programs of glibc's have the library, those of musl's
+/// run as ever. So do programs that an accelerated one has started that program for (`env`).
+#[test]
+fn children_of_programs_out_of_reach() {
+    // Becomes the program that it is told.
+    let starter = build::static_program("forbids");
+    let start = |stand: &Stand, wrapper: &[&OsStr], parent: &Path, child: &Path| {
+        let words = [wrapper, &[parent.as_os_str(), OsStr::new(""), child.as_os_str()]].concat();
+        let mut command = by_ginnel(stand, &[], Path::new(words[0]));
+        command.args(&words[1..]);
+        command
+    };
+    let wrappers: [&[&OsStr]; 2] = [&[], &[OsStr::new("env")]];
+    for parent in [Some(starter.clone()), build::musl_program("forbids")].into_iter().flatten() {
+        for wrapper in wrappers {
+            let stand = Stand::shimmed("children", &[]);
+            let done = stand.run(&mut start(&stand, wrapper, &parent, &build::program("half_close")));
+            // `ginnel run` says why the program that it starts itself stays on TCP.
+            assert!(done.success() && done.stderr.lines().count() == usize::from(wrapper.is_empty()), "{done}");
+            assert!(stand.report().ring_bytes() > 0, "{}: its child was not carried", parent.display());
+        }
+    }
+    let Some(client) = build::musl_program("crowd") else {
+        return skip("a program for musl", "musl-gcc is not installed");
+    };
+    for (wrapper, port) in wrappers.into_iter().zip(["4733", "4734"]) {
+        let stand = Stand::shimmed("musl-child", &[]);
+        let _ = meets_nobody(&stand, port, &|| start(&stand, wrapper, &starter, &client));
+    }
 }
 
 /// Never under `ginnel run`: as a program of another's, say.

@@ -28,12 +28,31 @@ pub enum Unreachable {
     Unknown,
 }
 
+/// How the library is to be named to a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preload {
+    /// By its path.
+    Path,
+    /// By a path that only glibc's dynamic linker can follow: see [`TOKEN`].
+    Token,
+    /// Not at all.
+    None,
+}
+
+/// What turns the library's absolute path into one that only glibc's dynamic linker follows, which puts its own folder below the root for the token (ld.so(8), "Dynamic
+/// string tokens"), however deep that lies. For musl's there is no such file, and it passes over preloads that are not there, where it refuses to start a program
+/// because of one that needs glibc.
+pub const TOKEN: &str = "/$LIB/../../../../../../../..";
+
 impl Unreachable {
-    /// Must the library not even be tried? musl's dynamic linker then refuses to start the program, and one for another kind of machine says on standard error
-    /// that it cannot.
+    /// How the library is to be named: not at all to a program for another kind of machine, which would say on standard error that it cannot have it. All others
+    /// hand down their environment, and nobody sees what they start with it, so that must do for programs of either C library.
     #[must_use]
-    pub fn refuses(self) -> bool {
-        matches!(self, Self::Musl | Self::OtherClass | Self::OtherMachine)
+    pub fn preload(self) -> Preload {
+        match self {
+            Self::OtherClass | Self::OtherMachine => Preload::None,
+            _ => Preload::Token,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::default_directory;
 use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, Unreachable};
+use ginnel_channel::program::{self, Preload, TOKEN, Unreachable};
 use ginnel_region::device;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ pub fn run(args: &Run) -> i32 {
     let file = find(program);
     let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
-    let environment = match environment(args, !finding.is_some_and(|finding| finding.why.refuses())) {
+    let environment = match environment(args, finding.map_or(Preload::Path, |finding| finding.why.preload())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
@@ -68,7 +68,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// This process's environment, with Ginnel's settings.
-fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
+fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>> {
     for key in NUMBERS {
         if let Some(value) = std::env::var_os(key).filter(|value| !value.is_empty()) {
             let is_number = value.to_str().is_some_and(|value| value.trim().parse::<u64>().is_ok());
@@ -76,8 +76,8 @@ fn environment(args: &Run, preload: bool) -> Result<Vec<(OsString, OsString)>> {
         }
     }
     let mut changes: Vec<(&str, OsString)> = Vec::new();
-    if preload {
-        changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?)?));
+    if preload != Preload::None {
+        changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?, preload)?));
         changes.push(("ASAN_OPTIONS", sanitizers_options(std::env::var_os("ASAN_OPTIONS"))));
     }
     if let Some(segment) = &args.segment {
@@ -148,13 +148,15 @@ pub fn shim() -> Result<PathBuf> {
 }
 
 /// The list of preloads with the shim first, once (ld.so(8): divided by spaces or colons).
-fn with_shim(before: Option<OsString>, shim: &Path) -> Result<OsString> {
+fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<OsString> {
     let name = shim.as_os_str().as_bytes();
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
     ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());
     let before = before.unwrap_or_default();
-    let mut list = shim.as_os_str().to_owned();
-    for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && *other != name) {
+    let mut list = OsString::from(if preload == Preload::Token { TOKEN } else { "" });
+    list.push(shim);
+    let is_shim = |other: &[u8]| other.strip_prefix(TOKEN.as_bytes()).unwrap_or(other) == name;
+    for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && !is_shim(other)) {
         list.push(":");
         list.push(OsStr::from_bytes(other));
     }
@@ -183,11 +185,16 @@ mod tests {
 
     #[test]
     fn the_shim_is_preloaded_first_and_once() {
-        let with = |before: &str| with_shim(Some(before.into()), Path::new("/l/shim.so")).expect("a list");
+        let named = |before: &str, preload| with_shim(Some(before.into()), Path::new("/l/shim.so"), preload).expect("a list");
+        let with = |before: &str| named(before, Preload::Path);
         assert_eq!(with(""), "/l/shim.so");
         assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
         assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");
-        assert!(with_shim(None, Path::new("/with space/shim.so")).is_err());
+        let token = format!("{TOKEN}/l/shim.so");
+        assert_eq!(with(&format!("{token}:/a.so")), "/l/shim.so:/a.so", "it is one library by either name");
+        assert_eq!(named("/l/shim.so", Preload::Token), token.as_str());
+        assert_eq!(named(&token, Preload::Token), token.as_str());
+        assert!(with_shim(None, Path::new("/with space/shim.so"), Preload::Path).is_err());
     }
 
     #[test]

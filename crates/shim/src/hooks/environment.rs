@@ -1,11 +1,12 @@
-//! The environment that a program starts with: the caller's, but without this library among the preloads where the program's own dynamic linker would refuse to
-//! start it with that (musl's does), or complain on standard error.
+//! The environment that a program starts with: the caller's, but where the program's own dynamic linker, or that of what it starts in its turn, would refuse to start it
+//! with this library (musl's does), the library is named among the preloads so that only glibc's finds it; where it would complain on standard error, not at all.
 //!
 //! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and a stack may be small.
 use super::{aside, vfork};
 use crate::ops::process::{self, Program};
 use core::cell::Cell;
 use core::ptr;
+use ginnel_channel::program::{Preload, TOKEN};
 use ginnel_region::sys;
 use libc::c_char;
 
@@ -32,11 +33,13 @@ pub(super) unsafe fn for_program<T>(
     envp: *const *const c_char,
     start: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    if !program.refuses_shim() {
-        return start(envp);
-    }
+    let token = match program.preload() {
+        Preload::Path => return start(envp),
+        Preload::Token => Some(TOKEN.as_bytes()),
+        Preload::None => None,
+    };
     // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
-    let Some(copy) = (unsafe { without_shim(envp) }) else { return start(envp) };
+    let Some(copy) = (unsafe { renamed(envp, token) }) else { return start(envp) };
     let left = aside() && vfork::in_child();
     if left {
         drop_copy();
@@ -46,7 +49,7 @@ pub(super) unsafe fn for_program<T>(
     if left {
         COPY.set((ptr::null_mut(), 0));
     }
-    // SAFETY: `without_shim` mapped it, and who was given it has returned.
+    // SAFETY: `renamed` mapped it, and who was given it has returned.
     unsafe { sys::unmap(copy.at, copy.len) };
     result
 }
@@ -61,16 +64,16 @@ struct Copied {
 pub(super) fn drop_copy() {
     let (at, len) = COPY.replace((ptr::null_mut(), 0));
     if !at.is_null() {
-        // SAFETY: `without_shim` mapped it, and nothing points there any more: who was given it has other memory.
+        // SAFETY: `renamed` mapped it, and nothing points there any more: who was given it has other memory.
         unsafe { sys::unmap(at, len) };
     }
 }
 
-/// A copy of the array in which LD_PRELOAD does not name this library; its other strings are the caller's.
+/// A copy of the array in which LD_PRELOAD names this library with `token` before its path, or does not name it; its other strings are the caller's.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn without_shim(envp: *const *const c_char) -> Option<Copied> {
+unsafe fn renamed(envp: *const *const c_char, token: Option<&[u8]>) -> Option<Copied> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     // SAFETY: the caller's promise.
     let (index, list) = unsafe { process::preload(envp) }?;
@@ -80,8 +83,7 @@ unsafe fn without_shim(envp: *const *const c_char) -> Option<Copied> {
         count += 1;
     }
     let pointers = (count + 1) * size_of::<*const c_char>();
-    // What is left of the list is no longer than it was.
-    let len = pointers + NAME.len() + list.len() + 1;
+    let len = pointers + NAME.len() + token.map_or(0, <[u8]>::len) + list.len() + 1;
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();
     // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
@@ -97,14 +99,25 @@ unsafe fn without_shim(envp: *const *const c_char) -> Option<Copied> {
             }
         };
         put(NAME);
-        let others = list.split(|byte| matches!(byte, b' ' | b':')).filter(|other| !other.is_empty() && !process::is_named(other));
-        let mut any = false;
-        for other in others {
-            if any {
+        let (mut any, mut named) = (false, false);
+        for name in list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty()) {
+            let own = process::is_named(name);
+            // The first that names the library is enough.
+            if own && (token.is_none() || core::mem::replace(&mut named, true)) {
+                continue;
+            }
+            if core::mem::replace(&mut any, true) {
                 put(b":");
             }
-            put(other);
-            any = true;
+            // A name without a slash is looked for where libraries lie.
+            if let Some(token) = token
+                && own
+                && name.starts_with(b"/")
+                && !name.starts_with(token)
+            {
+                put(token);
+            }
+            put(name);
         }
         if any {
             array.add(index).write(text.cast());

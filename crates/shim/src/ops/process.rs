@@ -3,7 +3,7 @@ use crate::fds::{self, Entry, Young};
 use crate::{membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
-use ginnel_channel::program::{self, Unreachable};
+use ginnel_channel::program::{self, Preload, Unreachable};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -183,9 +183,9 @@ impl Program {
         self.preloaded && self.found.is_none()
     }
 
-    /// Must the library not be named to it?
-    pub fn refuses_shim(self) -> bool {
-        self.found.is_some_and(Unreachable::refuses)
+    /// How the library is to be named to it.
+    pub fn preload(self) -> Preload {
+        self.found.map_or(Preload::Path, Unreachable::preload)
     }
 }
 
