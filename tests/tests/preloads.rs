@@ -156,6 +156,23 @@ fn children_of_programs_out_of_reach() {
     }
 }
 
+/// Names of the library that are not its path: one that is stale keeps nobody from the next, and one that is looked for elsewhere is not shown to a program for musl.
+#[test]
+fn other_names_of_the_library() {
+    let list = format!("/no/such/folder/libginnel_shim.so:{}", build::shim().display());
+    let stand = Stand::shimmed("stale", &[("LD_PRELOAD", &list)]);
+    let mut start = stand.command("env");
+    let done = stand.run(start.arg(build::static_program("forbids")).arg("").arg(build::program("half_close")));
+    assert!(done.success() && stand.report().ring_bytes() > 0, "{done}");
+    let Some(program) = build::musl_program("forbids") else {
+        return skip("a program for musl", "musl-gcc is not installed");
+    };
+    let stand = Stand::shimmed("relative", &[("LD_PRELOAD", "./libginnel_shim.so")]);
+    let mut start = stand.command("env");
+    let done = stand.run(start.current_dir(build::release_dir()).arg(program).args(["", "env"]));
+    assert!(done.success() && done.stderr.is_empty() && !done.stdout.contains("LD_PRELOAD"), "{done}");
+}
+
 /// Never under `ginnel run`: as a program of another's, say.
 #[test]
 fn a_static_client_that_knows_nothing_of_it() {

@@ -31,12 +31,14 @@ pub enum Unreachable {
 /// How the library is to be named to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preload {
-    /// By its path.
-    Path,
-    /// By a path that only glibc's dynamic linker can follow: see [`TOKEN`].
+    /// As it is.
+    Kept,
+    /// An absolute path with [`TOKEN`] before it, other names as they are.
     Token,
+    /// An absolute path with [`TOKEN`] before it, and by no other name.
+    TokenOnly,
     /// Not at all.
-    None,
+    Gone,
 }
 
 /// What turns the library's absolute path into one that only glibc's dynamic linker follows, which puts its own folder below the root for the token (ld.so(8), "Dynamic
@@ -45,13 +47,15 @@ pub enum Preload {
 pub const TOKEN: &str = "/$LIB/../../../../../../../..";
 
 impl Unreachable {
-    /// How the library is to be named: not at all to a program for another kind of machine, which would say on standard error that it cannot have it. All others
-    /// hand down their environment, and nobody sees what they start with it, so that must do for programs of either C library.
+    /// How the library is to be named: not at all to a program for another kind of machine, which would say on standard error that it cannot have it. Those that are known to
+    /// hand down their environment, with nobody to see what they start with it, get what does for programs of either C library.
     #[must_use]
     pub fn preload(self) -> Preload {
         match self {
-            Self::OtherClass | Self::OtherMachine => Preload::None,
-            _ => Preload::Token,
+            Self::OtherClass | Self::OtherMachine => Preload::Gone,
+            Self::Musl => Preload::TokenOnly,
+            Self::Static | Self::Go | Self::Setuid | Self::Capabilities => Preload::Token,
+            Self::Unknown => Preload::Kept,
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn run(args: &Run) -> i32 {
     let file = find(program);
     let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
-    let environment = match environment(args, finding.map_or(Preload::Path, |finding| finding.why.preload())) {
+    let environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
@@ -76,7 +76,7 @@ fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>
         }
     }
     let mut changes: Vec<(&str, OsString)> = Vec::new();
-    if preload != Preload::None {
+    if preload != Preload::Gone {
         changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?, preload)?));
         changes.push(("ASAN_OPTIONS", sanitizers_options(std::env::var_os("ASAN_OPTIONS"))));
     }
@@ -153,7 +153,7 @@ fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
     ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());
     let before = before.unwrap_or_default();
-    let mut list = OsString::from(if preload == Preload::Token { TOKEN } else { "" });
+    let mut list = OsString::from(if preload == Preload::Kept { "" } else { TOKEN });
     list.push(shim);
     let is_shim = |other: &[u8]| other.strip_prefix(TOKEN.as_bytes()).unwrap_or(other) == name;
     for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && !is_shim(other)) {
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_shim_is_preloaded_first_and_once() {
         let named = |before: &str, preload| with_shim(Some(before.into()), Path::new("/l/shim.so"), preload).expect("a list");
-        let with = |before: &str| named(before, Preload::Path);
+        let with = |before: &str| named(before, Preload::Kept);
         assert_eq!(with(""), "/l/shim.so");
         assert_eq!(with("/a.so /b.so"), "/l/shim.so:/a.so:/b.so");
         assert_eq!(with("/a.so:/l/shim.so"), "/l/shim.so:/a.so");
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(with(&format!("{token}:/a.so")), "/l/shim.so:/a.so", "it is one library by either name");
         assert_eq!(named("/l/shim.so", Preload::Token), token.as_str());
         assert_eq!(named(&token, Preload::Token), token.as_str());
-        assert!(with_shim(None, Path::new("/with space/shim.so"), Preload::Path).is_err());
+        assert!(with_shim(None, Path::new("/with space/shim.so"), Preload::Kept).is_err());
     }
 
     #[test]

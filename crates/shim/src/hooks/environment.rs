@@ -33,13 +33,12 @@ pub(super) unsafe fn for_program<T>(
     envp: *const *const c_char,
     start: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    let token = match program.preload() {
-        Preload::Path => return start(envp),
-        Preload::Token => Some(TOKEN.as_bytes()),
-        Preload::None => None,
-    };
+    let preload = program.preload();
+    if preload == Preload::Kept {
+        return start(envp);
+    }
     // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
-    let Some(copy) = (unsafe { renamed(envp, token) }) else { return start(envp) };
+    let Some(copy) = (unsafe { renamed(envp, preload) }) else { return start(envp) };
     let left = aside() && vfork::in_child();
     if left {
         drop_copy();
@@ -69,11 +68,11 @@ pub(super) fn drop_copy() {
     }
 }
 
-/// A copy of the array in which LD_PRELOAD names this library with `token` before its path, or does not name it; its other strings are the caller's.
+/// A copy of the array in which LD_PRELOAD names this library as `preload` says; its other strings are the caller's.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn renamed(envp: *const *const c_char, token: Option<&[u8]>) -> Option<Copied> {
+unsafe fn renamed(envp: *const *const c_char, preload: Preload) -> Option<Copied> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     // SAFETY: the caller's promise.
     let (index, list) = unsafe { process::preload(envp) }?;
@@ -83,7 +82,8 @@ unsafe fn renamed(envp: *const *const c_char, token: Option<&[u8]>) -> Option<Co
         count += 1;
     }
     let pointers = (count + 1) * size_of::<*const c_char>();
-    let len = pointers + NAME.len() + token.map_or(0, <[u8]>::len) + list.len() + 1;
+    let names = || list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty());
+    let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + name.len() + 1).sum::<usize>() + 1;
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();
     // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
@@ -99,23 +99,17 @@ unsafe fn renamed(envp: *const *const c_char, token: Option<&[u8]>) -> Option<Co
             }
         };
         put(NAME);
-        let (mut any, mut named) = (false, false);
-        for name in list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty()) {
-            let own = process::is_named(name);
-            // The first that names the library is enough.
-            if own && (token.is_none() || core::mem::replace(&mut named, true)) {
+        let mut any = false;
+        for name in names() {
+            let (own, absolute) = (process::is_named(name), name.starts_with(b"/"));
+            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && !absolute) {
                 continue;
             }
             if core::mem::replace(&mut any, true) {
                 put(b":");
             }
-            // A name without a slash is looked for where libraries lie.
-            if let Some(token) = token
-                && own
-                && name.starts_with(b"/")
-                && !name.starts_with(token)
-            {
-                put(token);
+            if own && absolute && !name.starts_with(TOKEN.as_bytes()) {
+                put(TOKEN.as_bytes());
             }
             put(name);
         }

@@ -185,7 +185,7 @@ impl Program {
 
     /// How the library is to be named to it.
     pub fn preload(self) -> Preload {
-        self.found.map_or(Preload::Path, Unreachable::preload)
+        self.found.map_or(Preload::Kept, Unreachable::preload)
     }
 }
 
