@@ -1,5 +1,7 @@
-// connect to AF_UNSPEC: the other end is reset, after what it has not read yet; the socket may be connected again, also where it has two descriptors or another process has it.
+// connect to AF_UNSPEC: the other end is reset, after what it has not read yet; the socket may be connected again, also where it has two descriptors or another process has it;
+// its options are kept.
 #include "check.h"
+#include <sys/syscall.h>
 
 static void again(int fd, int copy, const char *what) {
     struct sockaddr_in at;
@@ -30,6 +32,32 @@ static void again(int fd, int copy, const char *what) {
     close(listener);
 }
 
+// What it has set stands in the kernel again, which was told otherwise while a ring carried the connection.
+static void options_are_kept(void) {
+    static const struct { int level, name, value; } options[] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 777}, {IPPROTO_TCP, TCP_KEEPINTVL, 33}, {IPPROTO_TCP, TCP_KEEPCNT, 4}, {IPPROTO_TCP, TCP_CORK, 1},
+    };
+    enum { COUNT = sizeof options / sizeof *options };
+    struct sockaddr_in at;
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    int listener = listen_on(&at), fd = connect_to(&at), end = accept_from(listener);
+    warm_pair(fd, end);
+    for (int i = 0; i < COUNT; i++) IS(setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int)), 0);
+    put_pattern(end, 100, 1), get_pattern(fd, 100, 1);
+    IS(connect(fd, &none, sizeof none), 0);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < COUNT; i++) {
+            int value = -1;
+            socklen_t len = sizeof value;
+            IS(syscall(SYS_getsockopt, fd, options[i].level, options[i].name, &value, &len), 0);
+            IS(value, options[i].value);
+        }
+        if (!again) IS(connect(fd, (void *)&at, sizeof at), 0);
+    }
+    close(listener), close(end), close(fd);
+    say("its options are as it has set them");
+}
+
 static void *receives(void *fd) {
     char c;
     // The kernel does not wake it in every version; a shutdown does.
@@ -58,6 +86,7 @@ int main(void) {
     close(hold[1]);
     IS(ended(child), 0);
     close(fd);
+    options_are_kept();
 
     // Another connection comes in between, which may be given the first one's place; an end of file of the second is heard of, and an epoll set still has it.
     struct sockaddr_in at;

@@ -1,7 +1,7 @@
-// poll with as many entries as the process may have descriptors, select with more, and calls that wait where it may have one.
+// poll with as many entries as the process may have descriptors, select with more, and calls that wait where it may have one, which take no processor time.
 #include "check.h"
 
-enum { MOST = 100, MESSAGES = 60, ROUNDS_OF = 3, SIZE = 500 };
+enum { MOST = 100, MESSAGES = 60, ROUNDS_OF = 3, SIZE = 500, QUIET = 800 };
 
 static void asks(int fd) {
     for (int i = 0; i < MESSAGES * ROUNDS_OF; i++) {
@@ -9,6 +9,14 @@ static void asks(int fd) {
         put_pattern(fd, SIZE, i);
         get_pattern(fd, SIZE, i);
     }
+    sleep_ms(QUIET);
+    put_pattern(fd, SIZE, 0);
+}
+
+static int64_t thread_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 int main(void) {
@@ -50,6 +58,9 @@ int main(void) {
         get_pattern(fd, SIZE, i);
         put_pattern(fd, SIZE, i);
     }
+    int64_t before = thread_ms();
+    get_pattern(fd, SIZE, 0);
+    CHECK(thread_ms() - before < QUIET / 4);
     close(fd);
     peer_ends();
     say("%d messages beside %d entries", MESSAGES, MOST);

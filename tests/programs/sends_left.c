@@ -100,27 +100,6 @@ static void answer_comes(int turn) {
     if (n > 0) same(text, 0, MESSAGE, turn);
 }
 
-static void *cancels_itself(void *call) {
-    IS(pthread_cancel(pthread_self()), 0);
-    (*(void (*const *)(void))call)();
-    return NULL;
-}
-
-// A send is a place to be cancelled at also where it would not wait (pthreads(7)), or a thread whose reader keeps up is never cancelled; and then sends nothing.
-static void cancelled_before(void) {
-    int ends[2];
-    pair_here(ends);
-    fd = ends[0];
-    for (int i = 0; i < 2; i++) {
-        pthread_t thread;
-        sent = 0;
-        IS(pthread_create(&thread, NULL, cancels_itself, (void *)&calls[i]), 0);
-        join(thread);
-        put_pattern(ends[0], MESSAGE, i), get_pattern(ends[1], MESSAGE, i);
-    }
-    close(ends[0]), close(ends[1]);
-}
-
 int main(void) {
     struct sockaddr_in at;
     int listener = listen_on(&at), sides[2], before = 0;
@@ -140,7 +119,6 @@ int main(void) {
     }
     int beside = accept_from(listener);
     warm_up(beside, false);
-    cancelled_before();
     for (int turn = 0; turn < TURNS; turn++) {
         bool full = stays_full(turn);
         void (*const *call)(void) = &calls[turn % 3];

@@ -1,4 +1,5 @@
-// shutdown in one thread wakes another that sleeps in recv, poll or epoll_wait on the same socket.
+// shutdown in one thread wakes another that sleeps in recv, poll or epoll_wait on the same socket. A look at the socket takes no time afterwards, although the other end has not read
+// everything yet.
 #include "check.h"
 
 static int fd, set;
@@ -14,6 +15,29 @@ static void *sleep_in_poll(void *p) {
 static void *sleep_in_epoll(void *p) {
     *(long *)p = epolled(set, fd, PATIENCE) & EPOLLIN;
     return NULL;
+}
+
+enum { UNREAD = 1000, LOOKS = 300, LOOKS_TAKE = 3000 };
+
+static void reads_late(int from) {
+    hear();
+    get_pattern(from, UNREAD, 1);
+}
+
+static void looks(void) {
+    fd = with_peer(reads_late);
+    put_pattern(fd, UNREAD, 1);
+    IS(shutdown(fd, SHUT_RD), 0);
+    int64_t begin = now_ms();
+    for (int i = 0; i < LOOKS; i++) {
+        CHECK(polled(fd, POLLIN, PATIENCE) & POLLIN);
+        IS(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), 0);
+    }
+    CHECK(now_ms() - begin < LOOKS_TAKE);
+    tell();
+    peer_ends();
+    close(fd);
+    say("looked at");
 }
 
 static void peer(int to) { IS(recv(to, (char[1]){0}, 1, 0), 0); }
@@ -36,4 +60,5 @@ int main(void) {
         peer_ends();
         say("woken");
     }
+    looks();
 }

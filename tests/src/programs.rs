@@ -20,11 +20,11 @@ const TINY: &str = "tiny";
 const CHAOS: &str = "chaos";
 const DEAF: &str = "deaf";
 
-/// Those in which an end of file, or a death, falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
-const END_WITHIN_SWITCHES: [&str; 2] = ["killed_peer", "pass_to_unshimmed"];
+/// Those in which an end of file, a death, a jump or a count falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
+const WITHIN_SWITCHES: [&str; 4] = ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
 
 /// Those that do not count on a connection's buffers to hold what nobody reads yet.
-const NEED_NO_ROOM: [&str; 18] = [
+const NEED_NO_ROOM: [&str; 19] = [
     "edge_once",
     "edge_short_reads",
     "edge_short_writes",
@@ -38,6 +38,7 @@ const NEED_NO_ROOM: [&str; 18] = [
     "oneshot",
     "preforked_server",
     "processes_share",
+    "queued_while_it_moves",
     "send_timeout",
     "signal_storm",
     "signals_interrupt",
@@ -50,7 +51,7 @@ pub fn ways(name: &str) -> impl Iterator<Item = &'static Way> {
     let applies = move |way: &&Way| match way.0 {
         TINY => NEED_NO_ROOM.contains(&name),
         DEAF => name == "signals_while_full",
-        CHAOS => END_WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
+        CHAOS => WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
         _ => true,
     };
     WAYS.iter().filter(applies)

@@ -326,6 +326,13 @@ fn resource_limits() {
     }
     let _ = fs::remove_dir_all(&dir);
     stays_on_tcp(&dir, &[], &["sh", "-c", "ulimit -f 100 && exec \"$@\"", "sh"], &["ulimit -f"]);
+    // Address space for the segment, a gigabyte, and too little for a program beside it; or any, and little private memory.
+    for limit in ["ulimit -v 1100000", "ulimit -v 4200000", "ulimit -d 200000"] {
+        let script = format!("{limit} && exec \"$@\"");
+        let wrapper = ["sh", "-c", &script, "sh"];
+        stays_on_tcp(&dir, &[], &wrapper, &["ulimit -v or -d"]);
+        holds(&stand_in(&dir, &[]), &wrapper, "limits_memory");
+    }
 }
 
 /// The directory is emptied again and again under running programs: what they have goes on, what comes stays on TCP or is new.

@@ -51,6 +51,7 @@ programs! {
     asked_beside_a_sleeper
     both_ways
     broken_pipe
+    cancelled_at_once
     child_carries
     chroot_child
     chroot_other_user
@@ -118,6 +119,7 @@ programs! {
     processes_share
     queue_sizes
     queued_in_two
+    queued_while_it_moves
     receive_options
     receive_timeout
     receives_nothing
@@ -220,6 +222,7 @@ fn no_memory_of_the_segment_is_lost() {
         "unread_data_resets",
         "exec_keeps",
         "idle_connections",
+        "sleeps_left",
     ] {
         says(&stand, name);
     }

@@ -644,3 +644,35 @@ fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i
     }
     Ok((fd, mode))
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// This process's hold on a ledger and a segment that nobody else has.
+    pub(crate) fn attached(directory: &Path) -> Attachment {
+        let given = Settings::from_environment();
+        let mut settings = Settings { directory: directory.to_owned(), tokens: false, chaos: None, deaf: 0, ..given };
+        settings.segment = directory.join(DEFAULT_SEGMENT);
+        settings.config.size = 16 << 20;
+        Attachment::new(settings, |_, _| {}).expect("attached")
+    }
+
+    /// In a process of its own for each value: the environment is all threads'.
+    #[test]
+    fn every_number_of_microseconds_to_spin_is_a_setting() {
+        const EXPECTED: &str = "GINNEL_TEST_EXPECTED";
+        if let Ok(expected) = std::env::var(EXPECTED) {
+            return assert_eq!(format!("{:?}", Settings::from_environment().spin_ns), expected);
+        }
+        let own = std::env::current_exe().expect("a test is a program");
+        for (value, expected) in [("0", Some(0)), ("1", Some(1000)), ("30", Some(30_000)), ("", None), ("many", None)] {
+            let mut again = Command::new(&own);
+            again.args(["--exact", "attach::tests::every_number_of_microseconds_to_spin_is_a_setting"]);
+            let ran = again.env("GINNEL_SPIN", value).env(EXPECTED, format!("{expected:?}")).output().expect("it starts");
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && said.contains("1 passed"), "GINNEL_SPIN={value}: {said}");
+        }
+    }
+}

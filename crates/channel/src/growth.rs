@@ -131,10 +131,15 @@ impl Endpoint<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::tests::attached;
     use crate::layout::{COPIED, Channel};
+    use crate::ledger::flag;
+    use crate::settle::tests::active_end;
     use std::sync::atomic::AtomicU64;
 
     const GROWTH: Growth = Growth { offset: 0x12_3456_7000, size: 1 << 20, before: PAGE, number: 3 };
+    /// What [`state`] is once it has ended, where position 777 was written next.
+    const ENDED: [u64; 8] = [PAGE, 777, GROWTH.offset, GROWTH.size, 3, 0, GROWTH.offset, 3];
 
     #[test]
     fn a_growth_is_one_word() {
@@ -158,22 +163,24 @@ mod tests {
         [old, start, offset, size, grown, growing, told, direction.grown().load(Relaxed)]
     }
 
+    /// Writes down that it is to be done.
+    fn begin(tx: &Send) {
+        tx.tail.store(777, Relaxed);
+        tx.grown.store(2, Relaxed);
+        tx.ring_size.store(PAGE, Relaxed);
+        tx.growing.store(GROWTH.word(), Relaxed);
+    }
+
     #[test]
     fn a_growth_is_ended_from_wherever_it_stopped() {
-        let begin = || {
-            // SAFETY: a slot is made of atomics, and zeroes are valid.
-            let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
-            slot.tx.tail.store(777, Relaxed);
-            slot.tx.grown.store(2, Relaxed);
-            slot.tx.ring_size.store(PAGE, Relaxed);
-            slot.tx.growing.store(GROWTH.word(), Relaxed);
-            (slot, [const { AtomicU64::new(0) }; COPIED])
-        };
         // So many of the words were stored before the writer died.
         for steps in 0..=6 {
-            let (slot, words) = begin();
+            // SAFETY: a slot is made of atomics, and zeroes are valid.
+            let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
+            let words = [const { AtomicU64::new(0) }; COPIED];
             let channel = Channel::in_copy(&words);
             let tx = &slot.tx;
+            begin(tx);
             let stores = [
                 (&tx.old_size, PAGE),
                 (&tx.ring_start, 777),
@@ -184,11 +191,25 @@ mod tests {
             ];
             stores.iter().take(steps).for_each(|(word, value)| word.store(*value, Relaxed));
             finish(tx, channel.direction(0));
-            let ended = [PAGE, 777, GROWTH.offset, GROWTH.size, 3, 0, GROWTH.offset, 3];
-            assert_eq!(state(&slot, channel), ended, "after {steps} steps");
+            assert_eq!(state(&slot, channel), ENDED, "after {steps} steps");
             tx.tail.store(888, Relaxed);
             finish(tx, channel.direction(0));
-            assert_eq!(state(&slot, channel), ended, "there is nothing more to end");
+            assert_eq!(state(&slot, channel), ENDED, "there is nothing more to end");
         }
+    }
+
+    #[test]
+    fn who_takes_the_lock_over_from_the_dead_ends_their_growth() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        let (slot, tx) = (end.slot(), &end.slot().tx);
+        slot.set(flag::COUNTED, true);
+        tx.epoch.store(1, Relaxed);
+        // Of the same entry, one program before: that has ended.
+        std::mem::forget(tx.lock.try_lock(end.ticket().wrapping_sub(1 << 16)).expect("free"));
+        begin(tx);
+        assert!(end.send_lock().taken_over);
+        assert_eq!(state(slot, end.channel()), ENDED);
     }
 }

@@ -454,6 +454,24 @@ mod tests {
         std::fs::remove_file(path).expect("remove");
     }
 
+    /// Each look at a slot is another cache line, and there are 64 where a socket may be.
+    #[test]
+    fn slots_that_tags_or_marks_rule_out_are_not_looked_at() {
+        let (ledger, path) = ledger();
+        let first = PARTS[0].index(PARTS[0].place(77));
+        ledger.header().parts.store(1, Ordering::Relaxed);
+        assert_ne!(tag_of(77), 0, "or it would be that of a slot that nobody had");
+        // Whoever looked at this slot would take it for the socket's …
+        ledger.slot(first).cookie.store(77, Ordering::Relaxed);
+        assert!(ledger.find(77).is_none());
+        // … and now for a free one.
+        ledger.slot(first).cookie.store(0, Ordering::Relaxed);
+        ledger.header().used.set(first);
+        let (slot, taken) = ledger.find_or_claim(77, 0, |_| {}).expect("room");
+        assert!(taken && ledger.index(slot) != first);
+        std::fs::remove_file(path).expect("remove");
+    }
+
     #[test]
     fn a_slot_that_a_dead_process_seized_is_found() {
         let (ledger, path) = ledger();

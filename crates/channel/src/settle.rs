@@ -522,3 +522,18 @@ fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
     }
     Some(Tuple { label, local, local_port, remote, remote_port })
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The end that made a channel, both directions of which TCP carries. No socket is behind its number.
+    pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {
+        let (slot, _) = attachment.ledger.find_or_claim(77, attachment.ticket(), |_| {}).expect("room");
+        let end = Endpoint::new(attachment, attachment.ledger.index(slot), -1);
+        slot.channel.store(end.make_channel(1).expect("room"), Relaxed);
+        end.adopt_rings(end.channel()).expect("its own");
+        slot.set_stage(Stage::Active);
+        end
+    }
+}

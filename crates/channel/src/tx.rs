@@ -1010,3 +1010,27 @@ impl<'a> Endpoint<'a> {
 fn later(a: u64, b: u64) -> u64 {
     if (a.wrapping_sub(b) as i64) < 0 { b } else { a }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::attached;
+    use crate::attach::wake_directory;
+    use crate::settle::tests::active_end;
+    use crate::waiter::Waiter;
+
+    /// The other end's writer sleeps until there is room, and this process cannot ring it, nor send it a token: it would sleep its whole nap for each ring.
+    #[test]
+    fn a_writer_that_cannot_be_rung_hears_so_from_a_reader_that_never_writes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        let waiter = Waiter::new(&attachment).expect("a waiter");
+        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.segment.path())).expect("there");
+        waiter.sleeping(&attachment.segment);
+        end.incoming().want_space().store(waiter.want(0).word(), Relaxed);
+        assert!(!end.tx_in_ring() && end.outgoing().mute().load(Relaxed) == 0);
+        end.grant_space();
+        assert_eq!(end.outgoing().mute().load(Relaxed), 1, "tokens, please");
+    }
+}

@@ -465,6 +465,8 @@ fn ledger_error(path: &Path, error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ginnel_channel::layout::GATE_HOLD;
+    use ginnel_region::{Config, Owner, Use};
 
     #[test]
     fn reasons_become_words() {
@@ -505,7 +507,15 @@ mod tests {
         let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets();
         slot.set_tuple(&ledger::Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
         slot.out_ring.store(5, Relaxed);
-        let survey = Survey::new(directory.path().to_owned());
+        let segment = directory.path().join(DEFAULT_SEGMENT);
+        let region = Region::create(&segment, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");
+        let head = region.claim_head(Owner::new(0, Use::Channel)).expect("room");
+        region.clear(head.page());
+        let page = region.settle(head).expect("made").page();
+        slot.segment.store(region.id(), Relaxed);
+        slot.channel.store(page, Relaxed);
+        let mut survey = Survey::new(directory.path().to_owned());
+        assert!(matches!(survey.region(&segment), Some(Ok(_))));
         let own = Process { pid: 1, name: "server".into(), ..Process::default() };
         let processes = BTreeMap::from([(me, own)]);
         let look = || survey.connection(slot, &processes, &HashMap::new());
@@ -519,6 +529,9 @@ mod tests {
         slot.set_stage(Stage::Active);
         let seen = look().expect("held");
         assert_eq!((seen.out_carrier, seen.in_carrier, seen.reason.as_deref()), (Carrier::Ring, Carrier::Tcp, Some("ready")));
+        // As the other end asks for TCP: nothing moves at the next write.
+        Channel::at(&region, page).direction(0).gate().store(GATE_HOLD, Relaxed);
+        assert_eq!(look().expect("held").reason.as_deref(), Some("held"));
         slot.rx.phase.store(3, Relaxed);
         let seen = look().expect("held");
         assert_eq!((seen.in_carrier, seen.reason), (Carrier::Ring, None));

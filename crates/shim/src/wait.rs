@@ -732,3 +732,24 @@ fn asleep(
         _ => Woken::Again,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// About a turn of the kernel's scheduler, nanoseconds. Where nobody spins for longer, both ends of a pair sleep in each exchange.
+    const TURN: u64 = 4_000_000;
+
+    #[test]
+    fn who_lost_the_processor_spins_again_within_a_turn() {
+        let now = sys::monotonic_ns();
+        let lost = || {
+            crowd(now);
+            CROWDED_UNTIL.load(Ordering::Relaxed) - now
+        };
+        let pauses: Vec<u64> = (0..20).map(|_| lost()).collect();
+        assert!(pauses[0] < TURN / 4 && pauses[1] > pauses[0] && pauses.iter().all(|&pause| pause < TURN), "{pauses:?}");
+        paid(&Habit::new());
+        assert_eq!(lost(), pauses[0], "once a spin has paid it is as at first");
+    }
+}
