@@ -33,15 +33,26 @@ static void peer(int fd) {
     in_pieces(fd, STREAM, 1, &seed);
 }
 
+// Never nothing, also at once; and soon, all that is there.
+static void queued(int fd, int all) {
+    int there;
+    when_readable(fd);
+    IS(ioctl(fd, FIONREAD, &there), 0);
+    CHECK(there > 0 && there <= all);
+    IS(queue_size(fd, FIONREAD, all), all);
+}
+
 int main(void) {
     static uint8_t bytes[1 << 20];
     int fd = with_peer(peer), there;
     for (int i = 0; i < ROUNDS_OF; i++) {
         int all = (int)length(i), half = all / 2;
+        // What is acknowledged at once keeps the writer from nothing.
+        IS(setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int)), 0);
         tell(), hear();
-        IS(queue_size(fd, FIONREAD, all), all);
+        queued(fd, all);
         get_all(fd, bytes, (size_t)half);
-        IS(queue_size(fd, FIONREAD, all - half), all - half);
+        queued(fd, all - half);
         get_all(fd, bytes + half, (size_t)(all - half));
         same(bytes, 0, (size_t)all, i);
     }
