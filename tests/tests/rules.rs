@@ -107,13 +107,24 @@ fn a_send_is_told_of_a_reset_before_it_is_refused() {
     holds("told_once", &[FIFO, TOKENS]);
 }
 
-#[test]
-fn a_closed_set_has_nobody_in_it() {
-    let stand = stand("closed_sets", Some(FIFO));
-    let mut running = stand.start(stand.command(build::program("rules")).arg("closed_sets"));
+/// Nobody of the program has to be woken by a byte over TCP.
+fn needs_no_token(name: &str) {
+    let stand = stand(name, Some(FIFO));
+    let mut running = stand.start(stand.command(build::program("rules")).arg(name));
     running.wait_for("seen?");
     assert!(!stand.status().contains("\"wake\": \"token\""), "{}", stand.status());
     running.signal(libc::SIGUSR1);
     let done = running.finish();
     assert!(done.success(), "{done}");
+    assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
+}
+
+#[test]
+fn a_closed_set_has_nobody_in_it() {
+    needs_no_token("closed_sets");
+}
+
+#[test]
+fn handlers_of_faults_make_no_sleeper_need_tokens() {
+    needs_no_token("fault_handlers");
 }

@@ -362,13 +362,40 @@ static void closed_sets(void) {
     wait_to_be_seen();
 }
 
+// --- fault_handlers: a receive that was interrupted by a handler that restarts calls sleeps on, where handlers of the thread's own faults say nothing of restarts.
+
+static void nothing(int signal) { (void)signal; }
+
+static void *receives_one(void *of) {
+    char byte;
+    IS(recv(*(int *)of, &byte, 1, 0), 1);
+    return NULL;
+}
+
+static void fault_handlers(void) {
+    int ends[2];
+    pthread_t thread;
+    for (int *fault = (int[]){SIGSEGV, SIGBUS, SIGILL, SIGFPE, 0}; *fault; fault++) IS(sigaction(*fault, &(struct sigaction){.sa_handler = nothing}, NULL), 0);
+    IS(sigaction(SIGUSR2, &(struct sigaction){.sa_handler = nothing, .sa_flags = SA_RESTART}, NULL), 0);
+    pair_here(ends);
+    IS(pthread_create(&thread, NULL, receives_one, &ends[0]), 0);
+    for (int i = 0; i < 5; i++) {
+        sleep_ms(20);
+        IS(pthread_kill(thread, SIGUSR2), 0);
+    }
+    sleep_ms(20);
+    wait_to_be_seen();
+    put_all(ends[1], "x", 1);
+    CHECK(!joined(thread));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } ALL[] = {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
-    {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets},
+    {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets}, {"fault_handlers", fault_handlers},
 };
 
 int main(int argc, char **argv) {
