@@ -34,16 +34,23 @@ fn holds(name: &str, ways: &[&[(&str, &str)]]) {
     }
 }
 
-/// Bytes that went past the shim end the connection, on both sides, and the reason is told.
-fn is_noticed(name: &str, settings: &[(&str, &str)]) {
+/// What `ginnel status` says when the program is where it is to be looked at.
+fn seen(name: &str, settings: &[(&str, &str)]) -> String {
     let stand = stand(name, Some(settings));
     let mut running = stand.start(stand.command(build::program("rules")).arg(name));
     running.wait_for("seen?");
-    assert!(stand.status().contains("\"reason\": \"bypassed\""), "{name}: {}", stand.status());
+    let status = stand.status();
     running.signal(libc::SIGUSR1);
     let done = running.finish();
     assert!(done.success(), "{name}: {done}");
     assert!(stand.report().ring_bytes() > 0, "{name}: no byte went through a ring");
+    status
+}
+
+/// Bytes that went past the shim end the connection, on both sides, and the reason is told.
+fn is_noticed(name: &str, settings: &[(&str, &str)]) {
+    let status = seen(name, settings);
+    assert!(status.contains("\"reason\": \"bypassed\""), "{name}: {status}");
 }
 
 #[test]
@@ -109,14 +116,8 @@ fn a_send_is_told_of_a_reset_before_it_is_refused() {
 
 /// Nobody of the program has to be woken by a byte over TCP.
 fn needs_no_token(name: &str) {
-    let stand = stand(name, Some(FIFO));
-    let mut running = stand.start(stand.command(build::program("rules")).arg(name));
-    running.wait_for("seen?");
-    assert!(!stand.status().contains("\"wake\": \"token\""), "{}", stand.status());
-    running.signal(libc::SIGUSR1);
-    let done = running.finish();
-    assert!(done.success(), "{done}");
-    assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
+    let status = seen(name, FIFO);
+    assert!(!status.contains("\"wake\": \"token\""), "{name}: {status}");
 }
 
 #[test]

@@ -22,12 +22,6 @@ static void wait_for_signal(const char *text) {
     IS(sigwait(&usr1, &got), 0);
 }
 
-static int64_t processor_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 int main(int argc, char **argv) {
     enum { LIMIT = 2000 };
     static char buffer[300000];
@@ -38,11 +32,11 @@ int main(int argc, char **argv) {
     IS(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = LIMIT / 1000}, sizeof(struct timeval)), 0);
     wait_for_signal("ready");
     if (!strcmp(what, "urgent")) tell();
-    int64_t used = processor_ms();
+    int64_t used = clock_ms(CLOCK_PROCESS_CPUTIME_ID);
     say("begins");
     ssize_t n = !strcmp(what, "polls") ? polled(fd, POLLIN, LIMIT) : recv(fd, buffer, sizeof buffer, 0);
     int error = errno;
-    used = processor_ms() - used;
+    used = clock_ms(CLOCK_PROCESS_CPUTIME_ID) - used;
     say("%s: %s, %s", what, n > 0 ? "something came" : n == 0 ? "nothing came" : strerror(error), used > LIMIT / 4 ? "awake all the time" : "asleep");
     wait_for_signal("seen?");
     _exit(0);

@@ -76,11 +76,13 @@ static __attribute__((unused, format(printf, 1, 2))) void say(const char *format
         CHECK(errno == (error)); \
     } while (0)
 
-static inline int64_t now_ms(void) {
+static inline int64_t clock_ms(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
+
+static inline int64_t now_ms(void) { return clock_ms(CLOCK_MONOTONIC); }
 
 static inline void sleep_ms(int ms) { usleep((useconds_t)ms * 1000); }
 
