@@ -471,9 +471,19 @@ pub fn signal_action(signal: usize) -> Option<Action> {
 /// Nanoseconds of the monotonic clock, which all processes of a kernel share.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
+    nanoseconds_by(libc::CLOCK_MONOTONIC)
+}
+
+/// The same as of the kernel's last tick (at most ten milliseconds ago), which costs less to ask for.
+#[must_use]
+pub fn coarse_monotonic_ns() -> u64 {
+    nanoseconds_by(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+fn nanoseconds_by(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `clock_gettime` is not one of the functions that the shim replaces; `time` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 

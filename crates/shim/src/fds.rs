@@ -2,7 +2,7 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
-use crate::uncounted;
+use crate::{thread, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
@@ -402,7 +402,7 @@ static COUNTING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 /// whoever is, was left there by `siglongjmp`, and is waited for no longer than a moment.
 pub fn counting<T>(slot: u32, steps: impl FnOnce() -> T) -> T {
     const PATIENCE: u64 = 1_000_000_000;
-    let (counting, me) = (COUNTING.get(slot as usize % COUNTING.len()), crate::sets::me());
+    let (counting, me) = (COUNTING.get(slot as usize % COUNTING.len()), thread::me());
     let is_taken = |counting: &AtomicUsize| counting.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err();
     if counting.is_some_and(|counting| counting.load(Ordering::Relaxed) == me) {
         // A signal handler that interrupted this very thread in here goes through.

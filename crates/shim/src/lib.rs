@@ -16,5 +16,6 @@ mod runtime;
 mod service;
 mod sets;
 mod symbols;
+mod thread;
 mod uncounted;
 mod wait;

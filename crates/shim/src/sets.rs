@@ -26,6 +26,7 @@ pub use shared::recover;
 pub use wait::{wait, waits_for_room};
 
 use crate::fds::{self, Entry};
+use crate::thread::me;
 use crate::{runtime, service};
 use change::add;
 use core::cell::{Cell, UnsafeCell};
@@ -97,13 +98,6 @@ pub struct Spin<T> {
     /// 0, or [`me`] of who holds it.
     held: AtomicUsize,
     value: UnsafeCell<T>,
-}
-
-/// A number of this thread's, not 0.
-#[inline]
-pub fn me() -> usize {
-    // SAFETY: takes and touches nothing. (A thread-local variable of this library's might take memory when it is first asked for, in a signal handler perhaps.)
-    unsafe { libc::__errno_location() }.addr()
 }
 
 // SAFETY: the value is only reached through `with`, under the lock.
@@ -252,6 +246,7 @@ struct Inner {
     /// Inner sets: (descriptor, events, data).
     children: Vec<(c_int, u32, u64)>,
     waiter: Option<Waiter>,
+    /// It was to have one, since something was hot when a thread was about to sleep: it has, or may have none.
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.
     waiter_lost: bool,
@@ -266,19 +261,19 @@ struct Inner {
 }
 
 /// Which registrations were found by their data lately: a guess, at a place that the data gives, so that few of a wait's events are looked up.
-struct Lately([Cell<u32>; 64]);
+struct Lately([Cell<u32>; 256]);
 
 impl Default for Lately {
     fn default() -> Self {
-        Self([const { Cell::new(0) }; 64])
+        Self([const { Cell::new(0) }; 256])
     }
 }
 
 impl Lately {
     fn of(&self, data: u64) -> &Cell<u32> {
         // The upper bits of the product depend on all of the data's.
-        let place = data.wrapping_mul(GOLDEN) >> 58;
-        // SAFETY: six bits are below 64.
+        let place = data.wrapping_mul(GOLDEN) >> 56;
+        // SAFETY: eight bits are below 256.
         unsafe { self.0.get_unchecked(place as usize) }
     }
 }

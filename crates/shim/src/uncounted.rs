@@ -5,8 +5,8 @@
 //! without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
 
 use crate::fds::{self, Entry};
-use crate::runtime;
 use crate::sets::GOLDEN;
+use crate::{runtime, thread};
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
@@ -90,7 +90,7 @@ fn membarrier(command: usize) -> bool {
 pub fn start() {
     let at = ptr::from_ref(&NOTEBOOK).cast_mut().cast();
     let available = sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED);
-    NOTEBOOK.first.thread.store(thread(), Relaxed);
+    NOTEBOOK.first.thread.store(thread::me(), Relaxed);
     AVAILABLE.store(available, SeqCst);
 }
 
@@ -98,23 +98,6 @@ pub fn start() {
 pub fn stop() {
     AVAILABLE.store(false, SeqCst);
     numbers().for_each(|(fd, _)| changed(fd));
-}
-
-/// The address of this thread's control block: what other threads of the process cannot have while it lives.
-#[inline]
-fn thread() -> usize {
-    let at: usize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the word that the ABI puts there: the block's own address (System V ABI, TLS, variant II).
-    unsafe {
-        core::arch::asm!("mov {}, fs:0", out(reg) at, options(pure, nostack, preserves_flags, readonly));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: reads a register that programs may read.
-    unsafe {
-        core::arch::asm!("mrs {}, tpidr_el0", out(reg) at, options(pure, nostack, preserves_flags, nomem));
-    }
-    at
 }
 
 /// Where the note of a thread is that is not the first.
@@ -150,7 +133,7 @@ fn none_in(slot: u32) -> bool {
 
 /// Has this thread a note, from now on at least? False where another thread has it.
 fn take_note() -> bool {
-    let me = thread();
+    let me = thread::me();
     let note = note(me);
     if !ptr::eq(note, &raw const NOTEBOOK.first) {
         // Before the note is anybody's: a handler that interrupts this may make a call that goes uncounted.
@@ -165,6 +148,12 @@ fn take_note() -> bool {
 #[inline]
 fn quiet(fd: c_int) -> Option<&'static Quiet> {
     NOTEBOOK.quiet.get(fd.cast_unsigned() as usize)
+}
+
+/// May calls on `fd`, of this slot's socket, go uncounted? Then no ring carries it.
+#[inline]
+pub fn goes(fd: c_int, slot: u32) -> bool {
+    quiet(fd).is_some_and(|quiet| quiet.slot.load(Acquire) == slot + 1)
 }
 
 /// All numbers that ever stood for anything.
@@ -202,7 +191,7 @@ pub fn changed(fd: c_int) {
 /// The numbers of this slot whose calls may go uncounted.
 fn numbers_of(slot: u32) -> impl Iterator<Item = c_int> {
     let only = fds::of_slot(slot).filter(|&fd| fds::count(slot) < 2 && fds::get(fd) == Entry::Endpoint(slot));
-    let goes = move |fd: &c_int| quiet(*fd).is_some_and(|quiet| quiet.slot.load(SeqCst) == slot + 1);
+    let goes = move |fd: &c_int| goes(*fd, slot);
     let all = numbers().map(|(fd, _)| fd).take_while(move |_| only.is_none());
     only.into_iter().chain(all).filter(goes)
 }
@@ -278,7 +267,7 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
 unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
     // SAFETY: the caller's promise.
     let quiet = unsafe { NOTEBOOK.quiet.get_unchecked(fd as usize) };
-    let (me, slot) = (thread(), quiet.slot.load(Acquire));
+    let (me, slot) = (thread::me(), quiet.slot.load(Acquire));
     let left = quiet.left.load(Relaxed);
     let note = note(me);
     // Not in a handler that interrupted such a call, and not a child's that has this memory and other descriptors.

@@ -30,13 +30,20 @@ pub type Deadline = Option<u64>;
 /// The deadline that a time limit sets, from now.
 #[must_use]
 pub fn deadline(limit: Option<timespec>) -> Deadline {
-    limit.map(|limit| {
-        let ns = u64::try_from(limit.tv_sec)
-            .unwrap_or(0)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0));
-        sys::monotonic_ns().saturating_add(ns)
-    })
+    limit.map(|limit| sys::monotonic_ns().saturating_add(nanoseconds(limit)))
+}
+
+fn nanoseconds(limit: timespec) -> u64 {
+    let whole = u64::try_from(limit.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0))
+}
+
+/// The same or up to a hundredth of a second later: by the clock for which the hardware is not asked.
+#[must_use]
+pub fn rough_deadline(limit: Option<timespec>) -> Deadline {
+    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`).
+    const TICK: u64 = 10_000_000;
+    limit.map(|limit| sys::coarse_monotonic_ns().saturating_add(TICK).saturating_add(nanoseconds(limit)))
 }
 
 /// What remains until a deadline.

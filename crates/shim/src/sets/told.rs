@@ -4,7 +4,7 @@ use super::asked::{ready_at, truly_ready};
 use super::wait::{IN, OUT, key, rang, unmask};
 use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
-use crate::{runtime, wait::ticks};
+use crate::{runtime, uncounted, wait::ticks};
 use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
 use ginnel_channel::ledger::Stage;
@@ -94,6 +94,8 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
         return None;
     }
     let carried = match entry.slot {
+        // The next call on it looks there, too.
+        Some(slot) if uncounted::goes(entry.fd, slot) => false,
         Some(slot) => matches!(runtime::attachment()?.ledger.slot(slot).stage(), Stage::Settling | Stage::Active),
         // Else another process may have carried it, or another number of it may be used here.
         None => !entry.plain && !fds::get(entry.fd).is_apart(),
@@ -104,12 +106,22 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
 pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
-    let mut n = start;
-    let mut next = start;
+    rest(set, epfd, room, start, (start, start), got)
+}
+
+/// [`translate`] where there are `n` events in all by now, and those before `next` are done.
+pub(super) fn rest(
+    set: &Set,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    start: usize,
+    (mut n, mut next): (usize, usize),
+    got: usize,
+) -> usize {
     let end = room.len().min(start + got);
     while next < end {
         if start == 0 {
-            (n, next) = usual(set, room, n, next, end);
+            (n, next) = set.inner.with(|inner| usual(inner, room, (n, next), end));
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
@@ -128,17 +140,20 @@ pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start:
     n
 }
 
-/// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came.
-fn usual(set: &Set, room: &mut [epoll_event], mut n: usize, mut next: usize, end: usize) -> (usize, usize) {
-    set.inner.with(|inner| {
-        while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
-            && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
-            && let Some(place) = room.get_mut(n)
-        {
-            *place = event;
-            (n, next) = (n + 1, next + 1);
-        }
-    });
+/// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
+pub(super) fn usual(
+    inner: &Inner,
+    room: &mut [epoll_event],
+    (mut n, mut next): (usize, usize),
+    end: usize,
+) -> (usize, usize) {
+    while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
+        && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
+        && let Some(place) = room.get_mut(n)
+    {
+        *place = event;
+        (n, next) = (n + 1, next + 1);
+    }
     (n, next)
 }
 

@@ -1,7 +1,7 @@
 //! Waiting on an epoll set.
 
 use super::asked::{arm_for_kernel, ready_inside};
-use super::told::{look, translate};
+use super::told::{look, rest, translate, usual};
 use super::{
     FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
     want,
@@ -51,18 +51,16 @@ pub unsafe fn wait(
         return Outcome::Libc;
     };
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
-    let end = if at_once { None } else { wait::deadline(timeout) };
     // SAFETY: the caller's promise.
     let room = unsafe { core::slice::from_raw_parts_mut(events, max) };
-    if !at_once && set.cold.load(Ordering::Relaxed) {
+    let waited = if !at_once && set.cold.load(Ordering::Relaxed) {
         // SAFETY: as above.
-        if let Some(waited) = unsafe { wait_in_kernel(set, attachment, epfd, room, timeout, mask) } {
-            leave(set);
-            return waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)));
-        }
-    }
+        unsafe { wait_in_kernel(set, attachment, epfd, room, timeout, mask) }
+    } else {
+        Err(if at_once { None } else { wait::deadline(timeout) })
+    };
     // SAFETY: as above.
-    let waited = unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) };
+    let waited = waited.unwrap_or_else(|end| unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) });
     leave(set);
     waited.map_or_else(Outcome::Failed, |n| Outcome::Done(c_int::try_from(n).unwrap_or(c_int::MAX)))
 }
@@ -139,7 +137,7 @@ unsafe fn until_ready(
     }
 }
 
-/// A wait of the usual kind where no ring has news and none is looked at: what is armed stays armed, and all else is the kernel's to tell. `None`: there is more to think of.
+/// A wait of the usual kind where no ring has news and none is looked at: what is armed stays armed, and all else is the kernel's to tell. `Err`: there is more to think of, until then.
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
@@ -150,56 +148,61 @@ unsafe fn wait_in_kernel(
     room: &mut [epoll_event],
     timeout: Option<timespec>,
     mask: *const sigset_t,
-) -> Option<Result<usize, i32>> {
+) -> Result<Result<usize, i32>, Deadline> {
     late::give_way();
-    if set.shared.load(Ordering::Relaxed) || set.masked.load(Ordering::Relaxed) != 0 {
-        return None;
-    }
-    let waiter = set.inner.with(|inner| {
+    let simple = !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
+    let begun = set.inner.with(|inner| {
         rang(inner, attachment);
-        let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
-        let waiter = inner.waiter.filter(|_| quiet)?;
-        // From here on whoever changes something pokes the waiter.
-        set.sleepers.fetch_add(1, Ordering::AcqRel);
-        waiter.sleeping(&attachment.segment);
-        Some(waiter)
-    })?;
-    let asked = !waiter.any(&attachment.segment);
+        let quiet = simple && inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
+        quiet.then(|| {
+            // From here on whoever changes something wakes this thread.
+            set.sleepers.fetch_add(1, Ordering::AcqRel);
+            let waiter = inner.waiter.inspect(|waiter| waiter.sleeping(&attachment.segment));
+            (waiter, inner.waiter_tried)
+        })
+    });
+    let Some((waiter, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
+    // Where nothing was ever hot, nearly every wait ends here, and the time is not worth asking for.
+    let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
+    let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // SAFETY: the caller's promise; `room` is writable.
     let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
-    woken(set, attachment, room, asked, got);
+    let usual = set.inner.with(|inner| {
+        awake(set, inner, attachment, room, asked, got);
+        let simple = !set.shared.load(Ordering::Relaxed);
+        got.ok().filter(|_| simple).map_or((0, 0), |got| usual(inner, room, (0, 0), got))
+    });
     match got {
-        Err(errno) => Some(Err(errno)),
-        Ok(0) => None,
+        Err(errno) => Ok(Err(errno)),
+        // The time is up.
+        Ok(0) if asked => Ok(Ok(0)),
+        Ok(0) => Err(end),
         Ok(got) => {
             shared::look(set, epfd);
-            let n = translate(set, epfd, room, 0, got);
+            let n = rest(set, epfd, room, 0, usual, got);
             set.lively.store(n > 0, Ordering::Relaxed);
-            (n > 0).then_some(Ok(n))
+            if n > 0 { Ok(Ok(n)) } else { Err(end) }
         }
     }
 }
 
-/// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to.
-fn woken(set: &Set, attachment: &Attachment, room: &[epoll_event], asked: bool, got: Result<usize, i32>) {
+/// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to. Under the lock.
+fn awake(set: &Set, inner: &mut Inner, attachment: &Attachment, room: &[epoll_event], asked: bool, got: Result<usize, i32>) {
+    let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+    if inner.waiter_tried && asked && got.is_ok_and(|n| n < room.len()) {
+        inner.looked = ticks();
+    }
+    let Some(waiter) = inner.waiter else { return };
     let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
-    set.inner.with(|inner| {
-        if asked && got.is_ok_and(|n| n < room.len()) {
-            inner.looked = ticks();
+    waiter.awake(&attachment.segment, told);
+    if others {
+        // The others still sleep on the same waiter.
+        waiter.sleeping(&attachment.segment);
+        if waiter.any(&attachment.segment) {
+            waiter.poke();
         }
-        let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
-        if let Some(waiter) = inner.waiter {
-            waiter.awake(&attachment.segment, told);
-            if others {
-                // The others still sleep on the same waiter.
-                waiter.sleeping(&attachment.segment);
-                if waiter.any(&attachment.segment) {
-                    waiter.poke();
-                }
-            }
-        }
-        rang(inner, attachment);
-    });
+    }
+    rang(inner, attachment);
 }
 
 /// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
@@ -636,7 +639,7 @@ unsafe fn sleep(
     mask: *const sigset_t,
 ) -> Result<Option<usize>, i32> {
     let (waiter, armed, children) = set.inner.with(|inner| {
-        if set.size.load(Ordering::Relaxed) != 0 {
+        if !inner.hot.is_empty() {
             make_waiter(attachment, epfd, inner);
         }
         let armed = arm_hot(set, inner);
@@ -669,7 +672,7 @@ unsafe fn sleep(
         set.lively.store(true, Ordering::Relaxed);
         Ok(0)
     };
-    woken(set, attachment, room, quiet, got);
+    set.inner.with(|inner| awake(set, inner, attachment, room, quiet, got));
     match got? {
         0 if quiet && wait::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
