@@ -1,13 +1,17 @@
 //! A stream without pauses is held back now and then, so that the other end can catch up with it: only when nothing is under way can both count, and can a ring be
 //! taken up. What lies in the kernel's buffers goes on being sent meanwhile, so a stop that ends when all has arrived costs the stream next to nothing.
+//!
+//! A program of one thread reads nothing while it stops: two ends that both write without pause would wait for each other. So an end does not stop while the other does, and where both began at
+//! once, side one gives way.
 
 use crate::kernel;
+use crate::layout::Channel;
 use crate::ledger::{Slot, flag};
 use ginnel_region::sys;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// So many sends go by before the first stop; then one at each power of two. At side one half as many more: two ends that both write without pause would stop together else, and
-/// neither would read what the other waits for.
+/// So many sends go by before the first stop; then one at each power of two. At side one half as many more: two ends that both write without pause would always begin together else.
 const FIRST: u64 = 8;
 /// The first stop lasts so long at most, nanoseconds; each further one four times as long, up to [`LONGEST`]: what a virtual network has under way takes
 /// longer to arrive than what lies between two namespaces.
@@ -44,11 +48,12 @@ fn is_due(slot: &Slot, sends: u64) -> bool {
     sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
 }
 
-/// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
+/// Counts one more send before which the other end of `channel` is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
 /// gets on. True if it was `done`.
-pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn stop(slot: &Slot, channel: Channel<'_>, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
     let begin = sys::monotonic_ns();
-    if begin < REST_UNTIL.load(Relaxed) {
+    let (own, others) = (channel.pausing(slot.side()), channel.pausing(1 - slot.side()));
+    if begin < REST_UNTIL.load(Relaxed) || others.load(Acquire) != 0 {
         return false;
     }
     let sends = slot.tx.tries.fetch_add(1, Relaxed) + 1;
@@ -57,8 +62,10 @@ pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -
     }
     let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
     let (mut now, mut last, mut moved) = (begin, left(), begin);
+    own.store(1, SeqCst);
+    let gives_way = || slot.side() == 1 && others.load(SeqCst) != 0;
     let mut is_done = done();
-    while !is_done && now < limit && now - moved < STANDSTILL {
+    while !is_done && now < limit && now - moved < STANDSTILL && !gives_way() {
         if now - begin < SHORTEST {
             sys::yield_now();
         } else {
@@ -70,6 +77,12 @@ pub(crate) fn stop(slot: &Slot, left: impl Fn() -> u64, mut done: impl FnMut() -
         if left != last {
             (last, moved) = (left, now);
         }
+    }
+    own.store(0, SeqCst);
+    if !is_done && gives_way() {
+        // Made up for as soon as the other goes on.
+        slot.tx.tries.store(sends - 1, Relaxed);
+        return false;
     }
     REST_UNTIL.store(now + REST * (now - begin), Relaxed);
     is_done
@@ -84,7 +97,12 @@ pub(crate) fn soon(slot: &Slot) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::COPIED;
     use std::cell::Cell;
+
+    fn words() -> [AtomicU64; COPIED] {
+        [const { AtomicU64::new(0) }; COPIED]
+    }
 
     #[test]
     fn the_two_ends_stop_at_different_sends() {
@@ -96,26 +114,28 @@ mod tests {
         assert_eq!(due(), [12, 24, 48, 96, 192]);
     }
 
-    /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on, and are followed by a rest.
+    /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on or the other end stops, and are followed by a rest.
     #[test]
     fn stops_are_few_and_bounded() {
         // SAFETY: a slot is made of atomics, and zeroes are valid.
         let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
+        let words = words();
+        let channel = Channel::in_copy(&words);
         let sends = &slot.tx.tries;
         let looks = Cell::new(0u64);
         let never = || {
             looks.set(looks.get() + 1);
             false
         };
-        assert!((0..7).all(|_| !stop(&slot, || 0, never)) && looks.get() == 0, "no stop at first");
-        assert!(!stop(&slot, || 0, never) && looks.get() > 0, "a stop at the eighth");
+        assert!((0..7).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0, "no stop at first");
+        assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "a stop at the eighth");
         looks.set(0);
-        assert!((0..100).all(|_| !stop(&slot, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
+        assert!((0..100).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
         assert_eq!(sends.load(Relaxed), 8);
         REST_UNTIL.store(0, Relaxed);
         sends.store(1023, Relaxed);
         let begin = sys::monotonic_ns();
-        assert!(!stop(&slot, || 0, never));
+        assert!(!stop(&slot, channel, || 0, never));
         let stood = sys::monotonic_ns() - begin;
         assert!((STANDSTILL..LONGEST).contains(&stood), "nothing got on: {stood} ns");
         (0..=FEW).for_each(|_| came());
@@ -123,7 +143,7 @@ mod tests {
         sends.store(1023, Relaxed);
         REST_UNTIL.store(0, Relaxed);
         let begin = sys::monotonic_ns();
-        assert!(!stop(&slot, sys::monotonic_ns, never));
+        assert!(!stop(&slot, channel, sys::monotonic_ns, never));
         let stood = sys::monotonic_ns() - begin;
         assert!((LONGEST_OF_MANY..LONGEST).contains(&stood), "others are waiting: {stood} ns");
         (0..=FEW).for_each(|_| went());
@@ -133,6 +153,25 @@ mod tests {
             left.set(left.get() - 1);
             left.get() == 0
         };
-        assert!(stop(&slot, || left.get(), gets_on), "as soon as it is done");
+        assert!(stop(&slot, channel, || left.get(), gets_on), "as soon as it is done");
+
+        // Side zero goes on stopping where side one begins to at the same moment, and side one makes up for it.
+        let stops = |side: u8| {
+            slot.set(flag::SIDE_ONE, side == 1);
+            soon(&slot);
+            let other_begins = || {
+                channel.pausing(1 - side).store(1, SeqCst);
+                false
+            };
+            let begin = sys::monotonic_ns();
+            assert!(!stop(&slot, channel, || 0, other_begins) && channel.pausing(side).load(SeqCst) == 0);
+            sys::monotonic_ns() - begin
+        };
+        let (stood, gave_way) = (stops(0), stops(1));
+        assert!(stood >= 16 * SHORTEST && gave_way < 16 * SHORTEST, "{stood} ns, then {gave_way} ns");
+        looks.set(0);
+        assert!(!stop(&slot, channel, || 0, never) && looks.get() == 0, "not while the other does");
+        channel.pausing(0).store(0, SeqCst);
+        assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "at the next send after that");
     }
 }

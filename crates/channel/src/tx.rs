@@ -350,7 +350,7 @@ impl<'a> Endpoint<'a> {
             self.push_corked();
             self.reader_is_here()
         };
-        let stopped = catchup::stop(self.slot(), || self.outgoing().received().load(Relaxed), is_here);
+        let stopped = catchup::stop(self.slot(), self.channel(), || self.outgoing().received().load(Relaxed), is_here);
         if !stopped {
             self.settle_cork();
         }
