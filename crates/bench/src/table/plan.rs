@@ -181,7 +181,9 @@ pub const MEASURES: &[Measure] = &[
     measure("ring/4k", Shared("ring"), Large(4096)),
     measure("ginnel/4k", Ginnel, Large(4096)),
     measure("tcp/4k", Tcp, Large(4096)),
-    measure("ucx/4k", Ucx("ucp_am_lat"), Large(4096)),
+    measure("ucx/4k", Ucx("tag_lat"), Large(4096)),
+    // Its receiver is called with the place of the bytes, and reads none of them.
+    measure("ucx/4k-unread", Ucx("ucp_am_lat"), Large(4096)),
     measure("iceoryx2/4k", Iceoryx2, Large(4096)),
     measure("ring/64k", Shared("ring"), Large(65536)),
     measure("ginnel/64k", Ginnel, Large(65536)),
@@ -413,6 +415,7 @@ pub const FIGURES: &[Figure] = &[
     figure(LARGE, "ginnel/64k", to("ring/64k"), AtMost(1.1)),
     figure(LARGE, "tcp/64k", to("ring/64k"), Target::None),
     figure(LARGE, "ucx/4k", Limit, Target::None),
+    figure(LARGE, "ucx/4k-unread", Limit, Target::None),
     figure(LARGE, "iceoryx2/4k", Limit, Target::None),
     figure(LARGE, "ucx/64k", to("ring/64k"), Target::None),
     figure(LARGE, "ginnel/4k", to("ucx/4k"), Target::None),
