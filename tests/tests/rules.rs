@@ -129,3 +129,8 @@ fn a_closed_set_has_nobody_in_it() {
 fn handlers_of_faults_make_no_sleeper_need_tokens() {
     needs_no_token("fault_handlers");
 }
+
+#[test]
+fn a_set_that_two_threads_sleep_on_has_its_waiter_before_anything_is_armed() {
+    needs_no_token("one_set_for_two");
+}

@@ -8,7 +8,7 @@ use crate::kernel;
 use crate::layout::Channel;
 use crate::ledger::{Slot, flag};
 use ginnel_region::sys;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// So many sends go by before the first stop; then one at each power of two. At side one half as many more: two ends that both write without pause would always begin together else.
@@ -48,12 +48,23 @@ fn is_due(slot: &Slot, sends: u64) -> bool {
     sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
 }
 
-/// Counts one more send before which the other end of `channel` is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
+/// Counts one more send before which the other end of `channel` (asked for anew, since another thread may close it meanwhile) is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
 /// gets on. True if it was `done`.
-pub(crate) fn stop(slot: &Slot, channel: Channel<'_>, left: impl Fn() -> u64, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn stop<'a>(
+    slot: &Slot,
+    channel: impl Fn() -> Channel<'a>,
+    left: impl Fn() -> u64,
+    mut done: impl FnMut() -> bool,
+) -> bool {
     let begin = sys::monotonic_ns();
-    let (own, others) = (channel.pausing(slot.side()), channel.pausing(1 - slot.side()));
-    if begin < REST_UNTIL.load(Relaxed) || others.load(Acquire) != 0 {
+    let pauses = |on: bool| channel().pausing(slot.side()).store(u64::from(on), SeqCst);
+    let other_pauses = || channel().pausing(1 - slot.side()).load(SeqCst) != 0;
+    if begin < REST_UNTIL.load(Relaxed) {
+        return false;
+    }
+    // One that was killed in a stop, or left it by `siglongjmp`, may have left that.
+    pauses(false);
+    if other_pauses() {
         return false;
     }
     let sends = slot.tx.tries.fetch_add(1, Relaxed) + 1;
@@ -62,8 +73,8 @@ pub(crate) fn stop(slot: &Slot, channel: Channel<'_>, left: impl Fn() -> u64, mu
     }
     let limit = begin + (SHORTEST << (2 * (sends.ilog2() - FIRST.ilog2())).min(16)).min(longest(slot));
     let (mut now, mut last, mut moved) = (begin, left(), begin);
-    own.store(1, SeqCst);
-    let gives_way = || slot.side() == 1 && others.load(SeqCst) != 0;
+    pauses(true);
+    let gives_way = || slot.side() == 1 && other_pauses();
     let mut is_done = done();
     while !is_done && now < limit && now - moved < STANDSTILL && !gives_way() {
         if now - begin < SHORTEST {
@@ -78,11 +89,10 @@ pub(crate) fn stop(slot: &Slot, channel: Channel<'_>, left: impl Fn() -> u64, mu
             (last, moved) = (left, now);
         }
     }
-    own.store(0, SeqCst);
-    if !is_done && gives_way() {
-        // Made up for as soon as the other goes on.
+    pauses(false);
+    if !is_done && now - begin < SHORTEST && gives_way() {
+        // Hardly begun: it is made up for as soon as the other goes on.
         slot.tx.tries.store(sends - 1, Relaxed);
-        return false;
     }
     REST_UNTIL.store(now + REST * (now - begin), Relaxed);
     is_done
@@ -120,7 +130,7 @@ mod tests {
         // SAFETY: a slot is made of atomics, and zeroes are valid.
         let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
         let words = words();
-        let channel = Channel::in_copy(&words);
+        let channel = || Channel::in_copy(&words);
         let sends = &slot.tx.tries;
         let looks = Cell::new(0u64);
         let never = || {
@@ -130,7 +140,10 @@ mod tests {
         assert!((0..7).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0, "no stop at first");
         assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "a stop at the eighth");
         looks.set(0);
-        assert!((0..100).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0, "then a rest, in which nothing is counted");
+        assert!(
+            (0..100).all(|_| !stop(&slot, channel, || 0, never)) && looks.get() == 0,
+            "then a rest, in which nothing is counted"
+        );
         assert_eq!(sends.load(Relaxed), 8);
         REST_UNTIL.store(0, Relaxed);
         sends.store(1023, Relaxed);
@@ -160,18 +173,19 @@ mod tests {
             slot.set(flag::SIDE_ONE, side == 1);
             soon(&slot);
             let other_begins = || {
-                channel.pausing(1 - side).store(1, SeqCst);
+                channel().pausing(1 - side).store(1, SeqCst);
                 false
             };
             let begin = sys::monotonic_ns();
-            assert!(!stop(&slot, channel, || 0, other_begins) && channel.pausing(side).load(SeqCst) == 0);
+            assert!(!stop(&slot, channel, || 0, other_begins) && channel().pausing(side).load(SeqCst) == 0);
             sys::monotonic_ns() - begin
         };
         let (stood, gave_way) = (stops(0), stops(1));
         assert!(stood >= 16 * SHORTEST && gave_way < 16 * SHORTEST, "{stood} ns, then {gave_way} ns");
         looks.set(0);
         assert!(!stop(&slot, channel, || 0, never) && looks.get() == 0, "not while the other does");
-        channel.pausing(0).store(0, SeqCst);
+        channel().pausing(0).store(0, SeqCst);
+        REST_UNTIL.store(0, Relaxed);
         assert!(!stop(&slot, channel, || 0, never) && looks.get() > 0, "at the next send after that");
     }
 }

@@ -385,7 +385,7 @@ impl<'a> Endpoint<'a> {
         };
         // Until both have agreed: what one has seen to agree, the other is to see as well.
         if patient && slot.stage() == Stage::Settling {
-            if catchup::stop(slot, self.channel(), || kernel::unacknowledged(self.fd()), settled) {
+            if catchup::stop(slot, || self.channel(), || kernel::unacknowledged(self.fd()), settled) {
                 // All has arrived: the reader has little left to read before the ring can be taken up.
                 catchup::soon(slot);
             } else {

@@ -143,6 +143,7 @@ impl<'a> Endpoint<'a> {
     #[cold]
     fn recount(self) {
         let (slot, tx) = (self.slot(), &self.slot().tx);
+        self.channel().pausing(slot.side()).store(0, SeqCst);
         if !slot.has(flag::COUNTED) {
             return;
         }
@@ -350,7 +351,7 @@ impl<'a> Endpoint<'a> {
             self.push_corked();
             self.reader_is_here()
         };
-        let stopped = catchup::stop(self.slot(), self.channel(), || self.outgoing().received().load(Relaxed), is_here);
+        let stopped = catchup::stop(self.slot(), || self.channel(), || self.outgoing().received().load(Relaxed), is_here);
         if !stopped {
             self.settle_cork();
         }

@@ -474,7 +474,7 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds_by(libc::CLOCK_MONOTONIC)
 }
 
-/// The same as of the kernel's last tick (at most ten milliseconds ago), which costs less to ask for.
+/// The same as of the kernel's last tick (ten milliseconds ago at most, where its processors run), which costs less to ask for.
 #[must_use]
 pub fn coarse_monotonic_ns() -> u64 {
     nanoseconds_by(libc::CLOCK_MONOTONIC_COARSE)

@@ -395,7 +395,7 @@ pub fn refer(slot: u32, fd: i32) {
     entry_of(&DESCRIPTORS, slot).store(fd.unsigned_abs() + 1, Ordering::Release);
 }
 
-/// By which thread ([`crate::sets::me`]) the numbers of a slot are being counted; 0 by none.
+/// By which thread ([`thread::me`]) the numbers of a slot are being counted; 0 by none.
 static COUNTING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 /// Runs a few steps on how many numbers stand for `slot`, and whether this process holds it: one thread's at a time. They take no lock and make no call, so that nobody is in there for long:

@@ -246,7 +246,7 @@ struct Inner {
     /// Inner sets: (descriptor, events, data).
     children: Vec<(c_int, u32, u64)>,
     waiter: Option<Waiter>,
-    /// It was to have one, since something was hot when a thread was about to sleep: it has, or may have none.
+    /// It was to have one, since something was about to be armed or a thread that slept was to be told something: it has, or may have none.
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.
     waiter_lost: bool,

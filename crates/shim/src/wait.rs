@@ -38,12 +38,15 @@ fn nanoseconds(limit: timespec) -> u64 {
     whole.saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0))
 }
 
-/// The same or up to a hundredth of a second later: by the clock for which the hardware is not asked.
+/// The same or, where the limit is a second or more, up to a tenth of a second later: by the clock for which the hardware is not asked.
 #[must_use]
 pub fn rough_deadline(limit: Option<timespec>) -> Deadline {
-    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`).
-    const TICK: u64 = 10_000_000;
-    limit.map(|limit| sys::coarse_monotonic_ns().saturating_add(TICK).saturating_add(nanoseconds(limit)))
+    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`), unless the processor that sees to it is not run by its host: it may be late.
+    const LATE: u64 = 100_000_000;
+    match limit {
+        Some(limit) if limit.tv_sec > 0 => Some(sys::coarse_monotonic_ns().saturating_add(LATE).saturating_add(nanoseconds(limit))),
+        _ => deadline(limit),
+    }
 }
 
 /// What remains until a deadline.

@@ -389,6 +389,40 @@ static void fault_handlers(void) {
     CHECK(!joined(thread));
 }
 
+// --- one_set_for_two: two threads sleep on one epoll set, which has a connection before it is carried.
+
+static int set_of_two, answered;
+
+static void *answers(void *unused) {
+    struct epoll_event event;
+    for (char byte;;) {
+        IS(epoll_wait(set_of_two, &event, 1, -1), 1);
+        ssize_t got = recv(answered, &byte, 1, 0);
+        if (got == 0) return unused;
+        if (got < 0) CHECK(errno == EAGAIN);
+        else put_all(answered, &byte, 1);
+    }
+}
+
+static void one_set_for_two(void) {
+    struct sockaddr_in at;
+    pthread_t threads[2];
+    int listener = listen_on(&at), asks = connect_to(&at);
+    answered = accept_from(listener);
+    nonblocking(answered);
+    set_of_two = epoll_create1(0);
+    IS(epoll_add(set_of_two, answered, EPOLLIN), 0);
+    for (int i = 0; i < 2; i++) IS(pthread_create(&threads[i], NULL, answers, NULL), 0);
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        if (i % 4 == 0) sleep_ms(2);
+        put_all(asks, "x", 1);
+        get_all(asks, &(char){0}, 1);
+    }
+    IS(shutdown(asks, SHUT_WR), 0);
+    for (int i = 0; i < 2; i++) CHECK(!joined(threads[i]));
+    wait_to_be_seen();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -396,6 +430,7 @@ static const struct {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
     {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets}, {"fault_handlers", fault_handlers},
+    {"one_set_for_two", one_set_for_two},
 };
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of microseconds and is never held
-//! across a sleep, so waiting is spinning, then yielding.
+//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of microseconds and is not held
+//! across a sleep (but for a stream's stops, [`crate::catchup`]), so waiting is spinning, then yielding.
 
 use super::Ledger;
 use super::elsewhere;

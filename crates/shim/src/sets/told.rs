@@ -141,12 +141,7 @@ pub(super) fn rest(
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
-pub(super) fn usual(
-    inner: &Inner,
-    room: &mut [epoll_event],
-    (mut n, mut next): (usize, usize),
-    end: usize,
-) -> (usize, usize) {
+pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): (usize, usize), end: usize) -> (usize, usize) {
     while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
         && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
         && let Some(place) = room.get_mut(n)

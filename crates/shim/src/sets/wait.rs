@@ -12,6 +12,7 @@ use crate::wait::{self, Deadline, ticks};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
+use ginnel_channel::attach::Standing;
 use ginnel_channel::layout::NO_EOF;
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
@@ -162,7 +163,7 @@ unsafe fn wait_in_kernel(
         })
     });
     let Some((waiter, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
-    // Where nothing was ever hot, nearly every wait ends here, and the time is not worth asking for.
+    // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the time is not worth asking the hardware for.
     let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
     let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // SAFETY: the caller's promise; `room` is writable.
@@ -210,6 +211,9 @@ fn awake(set: &Set, inner: &mut Inner, attachment: &Attachment, room: &[epoll_ev
 pub(super) fn leave(set: &Set) {
     if set.sleepers.load(Ordering::Acquire) != 0 {
         set.inner.with(|inner| {
+            if let Some(attachment) = runtime::attachment().filter(|_| !inner.hot.is_empty()) {
+                make_waiter(attachment, set.fd.load(Ordering::Relaxed), inner);
+            }
             if !arm_hot(set, inner) {
                 stir(set, inner);
             } else if let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment()) {
@@ -244,11 +248,11 @@ struct Pass {
 }
 
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
-fn collect(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
+fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
     let now = ticks();
     set.inner.with(|inner| {
         rang(inner, attachment);
-        collect_hot(set, inner, epfd, room, now, asked)
+        collect_hot(set, inner, attachment, epfd, room, now, asked)
     })
 }
 
@@ -268,7 +272,15 @@ fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
 }
 
 /// [`collect`] under the lock.
-fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], now: u64, asked: bool) -> Pass {
+fn collect_hot(
+    set: &Set,
+    inner: &mut Inner,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    now: u64,
+    asked: bool,
+) -> Pass {
     let mut n = 0;
     let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
     let recent = asked || now.wrapping_sub(inner.looked) < every;
@@ -287,6 +299,10 @@ fn collect_hot(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_even
     }
     if !inner.hot.is_empty() {
         let many = inner.hot.len() > MANY;
+        if many {
+            // Some of them may be armed instead.
+            make_waiter(attachment, epfd, inner);
+        }
         inner.turn += usize::from(n < room.len());
         if inner.turn >= inner.hot.len() {
             inner.turn = 0;
@@ -614,7 +630,7 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     inner.hot.is_empty()
 }
 
-/// Gives the set a waiter, where it may have one.
+/// Gives the set a waiter, where it may have one. To be called before anything is armed: what is armed without is woken by tokens for as long as it lasts.
 pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
@@ -622,6 +638,9 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
             let data = tag_base() | u64::from(FIFO_TAG);
             let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
             inner.waiter = Some(waiter);
+        } else {
+            // To be had again, perhaps, after the process has joined.
+            inner.waiter_lost = attachment.standing() != Standing::Here;
         }
     }
 }
@@ -689,7 +708,9 @@ unsafe fn sleep(
 /// `mask` is null or a signal mask.
 unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
     let max = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
-    let whole = limit.is_none_or(|limit| limit.tv_nsec % 1_000_000 == 0);
+    /// The longest limit that fits into an `int` of milliseconds, seconds.
+    const LONGEST: i64 = c_int::MAX as i64 / 1000 - 1;
+    let whole = limit.is_none_or(|limit| limit.tv_nsec % 1_000_000 == 0 && limit.tv_sec <= LONGEST);
     let got = if whole {
         let ms = limit.map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000).unwrap_or(c_int::MAX));
         // SAFETY: the caller's promise; a cancellation point, as the program's own call.
@@ -701,7 +722,7 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
         if got < 0 && next::errno() == libc::ENOSYS {
             // SAFETY: `limit` is not null here; rounded up, for the program must not be told too early.
             let ms = unsafe { limit.as_ref() }
-                .map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000 + 1).unwrap_or(c_int::MAX));
+                .map_or(-1, |limit| (limit.tv_sec.min(LONGEST) * 1000 + limit.tv_nsec / 1_000_000 + 1) as c_int);
             // SAFETY: as above.
             unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
         } else {
