@@ -141,6 +141,7 @@ programs! {
     signals_interrupt
     signals_while_full
     sleeps_left
+    slow_calls
     socket_options
     splice_late
     splice_then_pass
