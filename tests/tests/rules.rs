@@ -134,3 +134,9 @@ fn handlers_of_faults_make_no_sleeper_need_tokens() {
 fn a_set_that_two_threads_sleep_on_has_its_waiter_before_anything_is_armed() {
     needs_no_token("one_set_for_two");
 }
+
+#[test]
+fn a_connection_that_is_closed_at_its_first_use_leaves_nothing_in_the_ledger() {
+    let status = seen("closed_at_first_use", FIFO);
+    assert_eq!(status.matches("\"local\"").count(), 2, "{status}");
+}

@@ -423,6 +423,44 @@ static void one_set_for_two(void) {
     wait_to_be_seen();
 }
 
+// --- closed_at_first_use: connections that one thread uses for the first time while another closes them. One pair stays.
+
+static volatile int used_first = -1;
+
+static void *uses(void *unused) {
+    for (int fd; (fd = used_first) != -2;) {
+        if (fd < 0) {
+            sched_yield();
+            continue;
+        }
+        CHECK(send(fd, "x", 1, MSG_NOSIGNAL) == 1 || errno == EBADF);
+        used_first = -1;
+    }
+    return unused;
+}
+
+static void closed_at_first_use(void) {
+    enum { TURNS = 3000 };
+    int ends[2];
+    unsigned seed = 1;
+    struct sockaddr_in at;
+    pthread_t thread;
+    int listener = listen_on(&at);
+    pair_here(ends);
+    IS(pthread_create(&thread, NULL, uses, NULL), 0);
+    for (int i = 0; i < TURNS; i++) {
+        int there = connect_to(&at), here = accept_from(listener);
+        used_first = here;
+        for (int spins = rand_r(&seed) % 8000; spins > 0; spins--) __asm__ volatile("");
+        IS(close(here), 0);
+        while (used_first != -1) sched_yield();
+        IS(close(there), 0);
+    }
+    used_first = -2;
+    CHECK(!joined(thread));
+    wait_to_be_seen();
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -430,7 +468,7 @@ static const struct {
     {"bypassed_in_ring", bypassed_in_ring}, {"bypassed_on_tcp", bypassed_on_tcp}, {"asleep_before", asleep_before},
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
     {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets}, {"fault_handlers", fault_handlers},
-    {"one_set_for_two", one_set_for_two},
+    {"one_set_for_two", one_set_for_two}, {"closed_at_first_use", closed_at_first_use},
 };
 
 int main(int argc, char **argv) {
