@@ -80,6 +80,11 @@ fn a_hold_keeps_rings_away() {
 }
 
 #[test]
+fn killed_with_all_read_but_a_token() {
+    holds("killed_beside_a_token", &[FIFO, TOKENS]);
+}
+
+#[test]
 fn killed_with_bytes_unread_in_its_ring() {
     holds("killed_unread", &[FIFO]);
 }

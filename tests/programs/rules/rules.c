@@ -247,6 +247,28 @@ static void killed_unread(void) {
     say("reset");
 }
 
+// --- killed_beside_a_token: an end is killed that has read everything, but for a byte over TCP that was only to wake it.
+
+static void reads_what_it_was_woken_for(int fd) {
+    char byte;
+    FAILS(recv(fd, &byte, 1, MSG_DONTWAIT), EAGAIN);
+    IS(polled(fd, POLLIN, 5), 0);
+    tell();
+    hear();
+    IS(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
+    kill(getpid(), SIGKILL);
+}
+
+static void killed_beside_a_token(void) {
+    int fd = with_settled_peer(reads_what_it_was_woken_for);
+    hear();
+    put_all(fd, "x", 1);
+    tell();
+    IS(recv(fd, &(char){0}, 1, 0), 0);
+    CHECK(WTERMSIG(ended(other)) == SIGKILL);
+    say("ended");
+}
+
 // --- last_wake_up: an end closes with bytes queued in its kernel, in the moment at which it is woken. For small rings and tokens.
 
 enum { QUEUED = 400000, CLOSES = 25 };
@@ -469,6 +491,7 @@ static const struct {
     {"busy_writer", busy_writer}, {"held", held}, {"asleep_for_room", asleep_for_room}, {"killed_unread", killed_unread},          {"last_wake_up", last_wake_up},       {"heirs", heirs},
     {"clean_then_reset", clean_then_reset}, {"told_once", told_once}, {"closed_sets", closed_sets}, {"fault_handlers", fault_handlers},
     {"one_set_for_two", one_set_for_two}, {"closed_at_first_use", closed_at_first_use},
+    {"killed_beside_a_token", killed_beside_a_token},
 };
 
 int main(int argc, char **argv) {
