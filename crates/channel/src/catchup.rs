@@ -48,8 +48,8 @@ fn is_due(slot: &Slot, sends: u64) -> bool {
     sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
 }
 
-/// Counts one more send before which the other end of `channel` (asked for anew, since another thread may close it meanwhile) is behind, and where it is time for a stop, waits until `done`. `left`: a number that changes while the other end
-/// gets on. True if it was `done`.
+/// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `channel`: where both say that they stop; asked for anew each time, since
+/// another thread may close the connection meanwhile. `left`: a number that changes while the other end gets on. True if it was `done`.
 pub(crate) fn stop<'a>(
     slot: &Slot,
     channel: impl Fn() -> Channel<'a>,
@@ -59,12 +59,7 @@ pub(crate) fn stop<'a>(
     let begin = sys::monotonic_ns();
     let pauses = |on: bool| channel().pausing(slot.side()).store(u64::from(on), SeqCst);
     let other_pauses = || channel().pausing(1 - slot.side()).load(SeqCst) != 0;
-    if begin < REST_UNTIL.load(Relaxed) {
-        return false;
-    }
-    // One that was killed in a stop, or left it by `siglongjmp`, may have left that.
-    pauses(false);
-    if other_pauses() {
+    if begin < REST_UNTIL.load(Relaxed) || other_pauses() {
         return false;
     }
     let sends = slot.tx.tries.fetch_add(1, Relaxed) + 1;
@@ -110,10 +105,6 @@ mod tests {
     use crate::layout::COPIED;
     use std::cell::Cell;
 
-    fn words() -> [AtomicU64; COPIED] {
-        [const { AtomicU64::new(0) }; COPIED]
-    }
-
     #[test]
     fn the_two_ends_stop_at_different_sends() {
         // SAFETY: as below.
@@ -129,7 +120,7 @@ mod tests {
     fn stops_are_few_and_bounded() {
         // SAFETY: a slot is made of atomics, and zeroes are valid.
         let slot: Box<Slot> = unsafe { Box::new(std::mem::zeroed()) };
-        let words = words();
+        let words = [const { AtomicU64::new(0) }; COPIED];
         let channel = || Channel::in_copy(&words);
         let sends = &slot.tx.tries;
         let looks = Cell::new(0u64);

@@ -143,6 +143,7 @@ impl<'a> Endpoint<'a> {
     #[cold]
     fn recount(self) {
         let (slot, tx) = (self.slot(), &self.slot().tx);
+        // It may have died, or left by `siglongjmp`, in a stop of its stream ([`catchup`]).
         self.channel().pausing(slot.side()).store(0, SeqCst);
         if !slot.has(flag::COUNTED) {
             return;

@@ -153,7 +153,7 @@ fn quiet(fd: c_int) -> Option<&'static Quiet> {
 /// May calls on `fd`, of this slot's socket, go uncounted? Then no ring carries it.
 #[inline]
 pub fn goes(fd: c_int, slot: u32) -> bool {
-    quiet(fd).is_some_and(|quiet| quiet.slot.load(Acquire) == slot + 1)
+    quiet(fd).is_some_and(|quiet| quiet.slot.load(SeqCst) == slot + 1)
 }
 
 /// All numbers that ever stood for anything.

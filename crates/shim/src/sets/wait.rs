@@ -151,10 +151,12 @@ unsafe fn wait_in_kernel(
     mask: *const sigset_t,
 ) -> Result<Result<usize, i32>, Deadline> {
     late::give_way();
-    let simple = !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
+    if set.shared.load(Ordering::Relaxed) || set.masked.load(Ordering::Relaxed) != 0 {
+        return Err(wait::deadline(timeout));
+    }
     let begun = set.inner.with(|inner| {
         rang(inner, attachment);
-        let quiet = simple && inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
+        let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
         quiet.then(|| {
             // From here on whoever changes something wakes this thread.
             set.sleepers.fetch_add(1, Ordering::AcqRel);
@@ -168,10 +170,11 @@ unsafe fn wait_in_kernel(
     let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // SAFETY: the caller's promise; `room` is writable.
     let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
-    let usual = set.inner.with(|inner| {
+    let told = set.inner.with(|inner| {
         awake(set, inner, attachment, room, asked, got);
-        let simple = !set.shared.load(Ordering::Relaxed);
-        got.ok().filter(|_| simple).map_or((0, 0), |got| usual(inner, room, (0, 0), got))
+        // Where another process has the set by now, not before its changes are looked at.
+        let alone = !set.shared.load(Ordering::Relaxed);
+        got.ok().filter(|_| alone).map_or((0, 0), |got| usual(inner, room, (0, 0), got))
     });
     match got {
         Err(errno) => Ok(Err(errno)),
@@ -180,7 +183,7 @@ unsafe fn wait_in_kernel(
         Ok(0) => Err(end),
         Ok(got) => {
             shared::look(set, epfd);
-            let n = rest(set, epfd, room, 0, usual, got);
+            let n = rest(set, epfd, room, 0, told, got);
             set.lively.store(n > 0, Ordering::Relaxed);
             if n > 0 { Ok(Ok(n)) } else { Err(end) }
         }
@@ -197,13 +200,17 @@ fn awake(set: &Set, inner: &mut Inner, attachment: &Attachment, room: &[epoll_ev
     let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
     waiter.awake(&attachment.segment, told);
     if others {
-        // The others still sleep on the same waiter.
-        waiter.sleeping(&attachment.segment);
-        if waiter.any(&attachment.segment) {
-            waiter.poke();
-        }
+        left_asleep(waiter, attachment);
     }
     rang(inner, attachment);
+}
+
+/// Others still sleep on the waiter of a thread that was woken.
+fn left_asleep(waiter: Waiter, attachment: &Attachment) {
+    waiter.sleeping(&attachment.segment);
+    if waiter.any(&attachment.segment) {
+        waiter.poke();
+    }
 }
 
 /// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
@@ -218,10 +225,7 @@ pub(super) fn leave(set: &Set) {
                 stir(set, inner);
             } else if let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment()) {
                 // What woke this thread, and took the FIFO's byte, may have been for them.
-                waiter.sleeping(&attachment.segment);
-                if waiter.any(&attachment.segment) {
-                    waiter.poke();
-                }
+                left_asleep(waiter, attachment);
             }
         });
     }
@@ -707,12 +711,13 @@ unsafe fn sleep(
 /// # Safety
 /// `mask` is null or a signal mask.
 unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<timespec>, mask: *const sigset_t) -> Result<usize, i32> {
-    let max = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
     /// The longest limit that fits into an `int` of milliseconds, seconds.
     const LONGEST: i64 = c_int::MAX as i64 / 1000 - 1;
+    let milliseconds = |limit: timespec| (limit.tv_sec.min(LONGEST) * 1000 + limit.tv_nsec / 1_000_000) as c_int;
+    let max = c_int::try_from(room.len()).unwrap_or(c_int::MAX);
     let whole = limit.is_none_or(|limit| limit.tv_nsec % 1_000_000 == 0 && limit.tv_sec <= LONGEST);
     let got = if whole {
-        let ms = limit.map_or(-1, |limit| c_int::try_from(limit.tv_sec * 1000 + limit.tv_nsec / 1_000_000).unwrap_or(c_int::MAX));
+        let ms = limit.map_or(-1, milliseconds);
         // SAFETY: the caller's promise; a cancellation point, as the program's own call.
         unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
     } else {
@@ -721,8 +726,7 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
         let got = unsafe { next::epoll_pwait2(epfd, room.as_mut_ptr(), max, limit, mask) };
         if got < 0 && next::errno() == libc::ENOSYS {
             // SAFETY: `limit` is not null here; rounded up, for the program must not be told too early.
-            let ms = unsafe { limit.as_ref() }
-                .map_or(-1, |limit| (limit.tv_sec.min(LONGEST) * 1000 + limit.tv_nsec / 1_000_000 + 1) as c_int);
+            let ms = unsafe { limit.as_ref() }.map_or(-1, |&limit| milliseconds(limit) + 1);
             // SAFETY: as above.
             unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }
         } else {
