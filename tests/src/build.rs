@@ -1,8 +1,9 @@
 //! Where the things under test are: the shim, the command line program, and the C programs, built when they are missing or
 //! older than their source.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::SystemTime;
 
@@ -86,6 +87,30 @@ pub fn musl_program(name: &str) -> Option<PathBuf> {
     let known = std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| folder.join("musl-gcc").exists());
     let machine = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     known.then(|| compile_by("musl-gcc", name, &format!("{name}-musl"), &["-idirafter", "/usr/include", "-idirafter", &machine]))
+}
+
+/// Makes the file `at`, of these bytes, for all to run. Another process writes it: a file that this one has open for writing while another of its
+/// threads forks stays open in that child until its exec, and until then the kernel runs it for nobody (ETXTBSY, execve(2)).
+///
+/// # Panics
+/// When it cannot be written.
+pub fn executable(at: &Path, contents: &[u8]) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(at)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell starts");
+    writer.stdin.take().expect("it is piped").write_all(contents).expect("all is taken");
+    assert!(writer.wait().expect("it ends").success(), "{} cannot be written", at.display());
+}
+
+/// A copy of the program `from` as `at`.
+///
+/// # Panics
+/// When it cannot be read or written.
+pub fn copy_program(from: &Path, at: &Path) {
+    executable(at, &std::fs::read(from).expect("a program can be read"));
 }
 
 fn newest(dir: &Path) -> SystemTime {

@@ -184,8 +184,7 @@ fn no_permission() {
     // Where the other user can reach them.
     let reachable = |path: PathBuf| {
         let copy = place.dir().join(path.file_name().expect("a file"));
-        fs::copy(&path, &copy).expect("it can be copied");
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("own file");
+        build::copy_program(&path, &copy);
         copy
     };
     let shim = reachable(build::shim());

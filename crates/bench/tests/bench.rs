@@ -374,7 +374,7 @@ fn a_transport_that_fails_is_shown_as_failed() {
     let folder = tempfile::tempdir().expect("a directory");
     // Without ginnel beside it.
     let alone = folder.path().join("ginnel-bench");
-    std::fs::copy(ginnel_tests::build::release_dir().join("ginnel-bench"), &alone).expect("copied");
+    ginnel_tests::build::copy_program(&ginnel_tests::build::release_dir().join("ginnel-bench"), &alone);
     let out = folder.path().join("run");
     let options = ["--pattern", "latency", "--transport", "ginnel,unix", "--sizes", "64", "--seconds", "0.02", "--rounds", "1"];
     let mut command = Command::new(&alone);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Place, Said};
-use std::os::unix::fs::PermissionsExt;
+use ginnel_tests::build::executable;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -97,8 +97,7 @@ fn the_programs_exit_status_is_the_commands() {
     assert_eq!(run(&place, &["/no/such/program"]).code, Some(127));
     assert_eq!(run(&place, &[&place.directory().display().to_string()]).code, Some(126));
     let script = place.path("script");
-    std::fs::write(&script, "#!/no/such/interpreter\n").expect("write");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&script, b"#!/no/such/interpreter\n");
     let said = run(&place, &[&script.display().to_string()]);
     assert_eq!(said.code, Some(127));
     assert!(said.err.contains("its interpreter is missing"), "{said:?}");
@@ -108,8 +107,7 @@ fn the_programs_exit_status_is_the_commands() {
 fn a_script_without_an_interpreter_is_run_by_the_shell() {
     let place = Place::new();
     let script = place.path("script");
-    std::fs::write(&script, "echo \"$1\"\n").expect("write");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&script, b"echo \"$1\"\n");
     let said = run(&place, &[&script.display().to_string(), "a b"]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "a b\n"), "{said:?}");
 }
@@ -171,8 +169,7 @@ fn programs_out_of_reach_run_and_are_named() {
     assert_eq!((said.code, said.out.as_str()), (Some(3), "ran\n"), "{said:?}");
     assert_eq!(said.err, format!("ginnel: {name} is statically linked: it stays on TCP\n"));
     let script = place.path("script");
-    std::fs::write(&script, format!("#!{name}\n")).expect("write");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    executable(&script, format!("#!{name}\n").as_bytes());
     let said = run(&place, &[&script.display().to_string()]);
     assert_eq!(said.err, format!("ginnel: {name} is statically linked: it stays on TCP\n"), "the interpreter decides");
 }
