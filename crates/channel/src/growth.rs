@@ -1,4 +1,4 @@
-//! A larger ring, where the present one is full too often: the writer's part. (The reader moves into it once it has read the one before: `rx.rs`.)
+//! A larger ring, where the present one is full too often or much goes through it: the writer's part. (The reader moves into it once it has read the one before: `rx.rs`.)
 //!
 //! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
 //! written down in one word: whoever takes the lock over from the dead does it again from there.
@@ -6,19 +6,21 @@
 use crate::layout::Direction;
 use crate::ledger::{Send, Slot};
 use crate::settle::Endpoint;
-use ginnel_region::{Corrupt, Extent, Owner, PAGE, Use};
+use ginnel_region::{Extent, Owner, PAGE, Use};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
-/// Rings up to this size are anybody's. Larger ones pass through the third cache instead of from one core's second to the other's, which is up to three times as fast where the
-/// cores share it; many of them would only push each other out of it.
+/// Rings up to this size are anybody's. What goes round a larger one has left the writer's second cache for the third by the time that it is read, and comes from there up to three times as
+/// fast where the cores share it; many of them would only push each other out of it.
 const ORDINARY: u64 = 1 << 20;
-/// How many larger ones the programs of one ledger may have.
+/// How many larger ones the programs of one ledger may write to.
 const LARGE_RINGS: usize = 2;
-/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: what its pages cost is little beside that.
-const LARGE_AFTER: u64 = 128 << 20;
+/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: they lose about as much time in the smaller ring as the pages of the larger take.
+const LARGE_AFTER: u64 = 32 << 20;
+/// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is in it.
+const LONG: u64 = 1 << 10;
 
 /// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,39 +67,52 @@ pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
     tx.growing.store(0, SeqCst);
 }
 
+/// Has so much gone through the ring, to which `n` bytes are to be added, that a larger one is to be thought of, be it full or not?
+#[inline]
+pub(crate) fn is_busy(tx: &Send, n: u64) -> bool {
+    n >= LONG && is_due(tx)
+}
+
+#[inline]
+fn is_due(tx: &Send) -> bool {
+    tx.tail.load(Relaxed).wrapping_sub(tx.thought.load(Relaxed)) >= LARGE_AFTER
+}
+
 impl Endpoint<'_> {
-    /// Makes a larger ring, where the present one is full too often and the reader has moved into it. True if it did.
-    ///
-    /// # Errors
-    /// Where the other end writes nonsense.
+    /// The ring was found full: makes a larger one where that is so too often. True if it did.
     #[cold]
-    pub(crate) fn grow(self, direction: Direction<'_>) -> Result<bool, Corrupt> {
-        let (slot, segment, settings) = (self.slot(), &self.attachment.segment, &self.attachment.settings);
-        let tx = &slot.tx;
+    pub(crate) fn grow_as_full(self, direction: Direction<'_>) -> bool {
+        let tx = &self.slot().tx;
         Slot::count(&tx.full, 1);
-        let size = tx.ring_size.load(Relaxed);
-        let grown = tx.grown.load(Relaxed);
-        if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH || size >= settings.ring_max || direction.grown_ack().load(Acquire) != grown {
-            return Ok(false);
+        if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH {
+            return false;
         }
-        let most = if size < ORDINARY { settings.ring_max.min(ORDINARY) } else { settings.ring_max };
-        let larger = (size * 4).min(most);
-        let tail = tx.tail.load(Relaxed);
-        if larger > ORDINARY {
-            if tail.wrapping_sub(tx.thought.load(Relaxed)) < LARGE_AFTER {
-                return Ok(false);
-            }
-            tx.thought.store(tail, Relaxed);
-            if self.large_rings() >= LARGE_RINGS {
-                return Ok(false);
-            }
+        let (size, most) = (tx.ring_size.load(Relaxed), self.attachment.settings.ring_max.min(ORDINARY));
+        if size < most { self.grow(direction, (size * 4).min(most)) } else { is_due(tx) && self.grow_as_busy(direction) }
+    }
+
+    /// The ring [`is_busy`]: makes as large a one as may be, where few are. True if it did.
+    #[cold]
+    pub(crate) fn grow_as_busy(self, direction: Direction<'_>) -> bool {
+        let (tx, most) = (&self.slot().tx, self.attachment.settings.ring_max);
+        tx.thought.store(tx.tail.load(Relaxed), Relaxed);
+        most > tx.ring_size.load(Relaxed).max(ORDINARY) && self.large_rings() < LARGE_RINGS && self.grow(direction, most)
+    }
+
+    /// Makes a ring of `larger` bytes, where the reader has moved into the present one. True if it did.
+    fn grow(self, direction: Direction<'_>, larger: u64) -> bool {
+        let (slot, segment) = (self.slot(), &self.attachment.segment);
+        let tx = &slot.tx;
+        let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
+        if direction.grown_ack().load(Acquire) != grown {
+            return false;
         }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
         let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
         let Ok(extent) = segment.claim(pages, owner) else {
             tx.full.store(0, Relaxed);
-            return Ok(false);
+            return false;
         };
         // Nothing by themselves while there is no old ring.
         tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
@@ -106,13 +121,15 @@ impl Endpoint<'_> {
         // Sequentially consistent: from here on it is done, whoever does the rest.
         tx.growing.store(growth.word(), SeqCst);
         finish(tx, direction);
-        Ok(true)
+        true
     }
 
-    /// How many connections write to rings beyond [`ORDINARY`].
+    /// How many ends write to rings beyond [`ORDINARY`]; not all are counted where there are more than may be.
     fn large_rings(self) -> usize {
-        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY;
-        self.attachment.ledger.slots().filter(large).count()
+        let ledger = &self.attachment.ledger;
+        // Those of the dead are freed some seconds later.
+        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY && slot.is_held(ledger);
+        ledger.slots().filter(large).take(LARGE_RINGS).count()
     }
 
     /// Gives the ring before the last growth back, once the reader has left it.

@@ -1,10 +1,10 @@
 //! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
 //! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
 
-use crate::kernel;
 use crate::layout::GATE_HOLD;
 use crate::ledger::{Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
+use crate::{growth, kernel};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;
 use libc::{c_int, iovec};
@@ -72,7 +72,7 @@ impl Endpoint<'_> {
             && slot.stage() == Stage::Active;
         // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
         let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
-        if !quiet || used > size || (n as u64) > size - used {
+        if !quiet || used > size || (n as u64) > size - used || growth::is_busy(tx, n as u64) {
             return 0;
         }
         // SAFETY: the ring's place was checked when it was stored.

@@ -641,7 +641,7 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let total = iov.iter().map(|piece| piece.iov_len as u64).sum::<u64>();
         let mut room = self.room(direction, total)?;
-        if room < total && self.grow(direction)? {
+        if room < total && self.grow_as_full(direction) || growth::is_busy(&slot.tx, total) && self.grow_as_busy(direction) {
             room = self.room(direction, total)?;
         }
         if room == 0 && total != 0 {
