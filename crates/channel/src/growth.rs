@@ -15,12 +15,16 @@ const FULL_BEFORE_GROWTH: u64 = 2;
 /// Rings up to this size are anybody's. What goes round a larger one has left the writer's second cache for the third by the time that it is read, and comes from there up to three times as
 /// fast where the cores share it; many of them would only push each other out of it.
 const ORDINARY: u64 = 1 << 20;
-/// How many larger ones the programs of one ledger may write to.
-const LARGE_RINGS: usize = 2;
+/// As large as a ring gets because much goes through it: one that the third cache does not hold either is slower again. Only where it is found full it gets larger.
+const LARGE: u64 = 4 << 20;
 /// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: they lose about as much time in the smaller ring as the pages of the larger take.
 const LARGE_AFTER: u64 = 32 << 20;
+/// So many bytes more are written before the next thought where there can be no larger one.
+const IN_VAIN: u64 = 256 << 20;
 /// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is in it.
 const LONG: u64 = 1 << 10;
+/// A ring beyond [`ORDINARY`] is at most such a part of its segment.
+const PART: u64 = 32;
 
 /// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +79,8 @@ pub(crate) fn is_busy(tx: &Send, n: u64) -> bool {
 
 #[inline]
 fn is_due(tx: &Send) -> bool {
-    tx.tail.load(Relaxed).wrapping_sub(tx.thought.load(Relaxed)) >= LARGE_AFTER
+    // The thought may be ahead.
+    tx.tail.load(Relaxed).wrapping_sub(tx.thought.load(Relaxed)) as i64 >= LARGE_AFTER as i64
 }
 
 impl Endpoint<'_> {
@@ -87,26 +92,61 @@ impl Endpoint<'_> {
         if tx.full.load(Relaxed) < FULL_BEFORE_GROWTH {
             return false;
         }
-        let (size, most) = (tx.ring_size.load(Relaxed), self.attachment.settings.ring_max.min(ORDINARY));
-        if size < most { self.grow(direction, (size * 4).min(most)) } else { is_due(tx) && self.grow_as_busy(direction) }
+        let (size, most) = (tx.ring_size.load(Relaxed), self.attachment.settings.ring_max);
+        let larger = (size * 4).min(most);
+        if size < most.min(ORDINARY) {
+            self.has_moved(direction) && self.grow(direction, larger.min(ORDINARY))
+        } else {
+            is_due(tx) && self.grow_beyond(direction, larger)
+        }
     }
 
-    /// The ring [`is_busy`]: makes as large a one as may be, where few are. True if it did.
+    /// The ring [`is_busy`]: makes a large one, where few are. True if it did.
     #[cold]
     pub(crate) fn grow_as_busy(self, direction: Direction<'_>) -> bool {
-        let (tx, most) = (&self.slot().tx, self.attachment.settings.ring_max);
-        tx.thought.store(tx.tail.load(Relaxed), Relaxed);
-        most > tx.ring_size.load(Relaxed).max(ORDINARY) && self.large_rings() < LARGE_RINGS && self.grow(direction, most)
+        self.grow_beyond(direction, self.attachment.settings.ring_max.min(LARGE))
     }
 
-    /// Makes a ring of `larger` bytes, where the reader has moved into the present one. True if it did.
+    /// Makes a ring beyond [`ORDINARY`], where that may be. True if it did.
+    fn grow_beyond(self, direction: Direction<'_>, larger: u64) -> bool {
+        let (slot, ledger) = (self.slot(), &self.attachment.ledger);
+        let tx = &slot.tx;
+        let tail = tx.tail.load(Relaxed);
+        tx.thought.store(tail, Relaxed);
+        if !self.has_moved(direction) {
+            return false;
+        }
+        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.segment.len());
+        let grew = larger > size.max(ORDINARY)
+            && larger.saturating_mul(PART) <= segment
+            && ledger.permit_large(slot)
+            && self.leaves_half(larger)
+            && self.grow(direction, larger);
+        if !grew {
+            tx.thought.store(tail.wrapping_add(IN_VAIN), Relaxed);
+            if size <= ORDINARY {
+                ledger.give_large_back(slot);
+            }
+        }
+        grew
+    }
+
+    /// Would half of the segment's pages be free beside so many bytes? Connections to come need some.
+    fn leaves_half(self, bytes: u64) -> bool {
+        let (used, all) = self.attachment.segment.used_within_reach();
+        (u64::from(used) + bytes / PAGE) * 2 <= u64::from(all)
+    }
+
+    /// Has the reader moved into the present ring?
+    fn has_moved(self, direction: Direction<'_>) -> bool {
+        direction.grown_ack().load(Acquire) == self.slot().tx.grown.load(Relaxed)
+    }
+
+    /// Makes a ring of `larger` bytes, as the reader has moved into the present one. True if there was room.
     fn grow(self, direction: Direction<'_>, larger: u64) -> bool {
         let (slot, segment) = (self.slot(), &self.attachment.segment);
         let tx = &slot.tx;
         let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
-        if direction.grown_ack().load(Acquire) != grown {
-            return false;
-        }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
         let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
@@ -122,14 +162,6 @@ impl Endpoint<'_> {
         tx.growing.store(growth.word(), SeqCst);
         finish(tx, direction);
         true
-    }
-
-    /// How many ends write to rings beyond [`ORDINARY`]; not all are counted where there are more than may be.
-    fn large_rings(self) -> usize {
-        let ledger = &self.attachment.ledger;
-        // Those of the dead are freed some seconds later.
-        let large = |slot: &&Slot| slot.is_in_channel() && slot.tx.ring_size.load(Relaxed) > ORDINARY && slot.is_held(ledger);
-        ledger.slots().filter(large).take(LARGE_RINGS).count()
     }
 
     /// Gives the ring before the last growth back, once the reader has left it.

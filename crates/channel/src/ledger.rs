@@ -5,6 +5,7 @@
 
 mod doubt;
 mod elsewhere;
+mod large;
 mod left;
 mod lock;
 mod process;
@@ -18,6 +19,7 @@ pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag
 use crate::bits::Bits;
 use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
+use large::{PERMITS, Permit};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -54,7 +56,7 @@ struct Header {
     generation: AtomicU64,
     /// Monotonic milliseconds of the last look for the dead.
     reclaimed: AtomicU64,
-    _pad: [u64; 4],
+    large: [Permit; PERMITS],
     stripes: [Lock; STRIPES],
     /// (segment id, member + 1) pairs: as which member of a segment this ledger's processes appear.
     members: [(AtomicU64, AtomicU64); 64],

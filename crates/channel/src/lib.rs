@@ -15,7 +15,7 @@
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
-//! | [`growth`] | larger rings, for writers whose ring is full too often |
+//! | [`growth`] | larger rings, where a ring is full too often or much goes through it |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`quick`] | the usual send and receive of a small piece, and nothing else |

@@ -292,7 +292,7 @@ impl<'a> Endpoint<'a> {
         let mut reach = size;
         let mut end_of_ring = None;
         if grown != rx.grown.load(Relaxed) {
-            let (start, _, larger) = self.next_ring(direction, grown)?;
+            let (start, _, larger) = self.next_ring(direction, grown, head)?;
             reach += larger;
             end_of_ring = Some(start);
         }
@@ -358,8 +358,8 @@ impl<'a> Endpoint<'a> {
             || kernel::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }
 
-    /// Where the ring after the present one begins: (first position, offset, size), checked.
-    fn next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(u64, u64, u64), Corrupt> {
+    /// Where the ring after the present one begins, of which all up to `from` is behind the reader: (first position, offset, size), checked.
+    fn next_ring(self, direction: Direction<'_>, grown: u64, from: u64) -> Result<(u64, u64, u64), Corrupt> {
         let rx = &self.slot().rx;
         if grown != rx.grown.load(Relaxed) + 1 {
             return Err(Corrupt);
@@ -368,17 +368,16 @@ impl<'a> Endpoint<'a> {
         let segment = &self.attachment.segment;
         let size = size.power_of_two(PAGE, 1 << 26)?;
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
-        let head = rx.head.load(Relaxed);
         // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.
         let room = rx.ring_size.load(Relaxed);
-        let start = start.checked(|start| start.wrapping_sub(head) <= room || head.wrapping_sub(*start) < 1 << 40)?;
+        let start = start.checked(|start| start.wrapping_sub(from) <= room || from.wrapping_sub(*start) < 1 << 40)?;
         Ok((start, offset, size))
     }
 
     #[cold]
     fn move_to_next_ring(self, direction: Direction<'_>, grown: u64) -> Result<(), Corrupt> {
         let rx = &self.slot().rx;
-        let (start, offset, size) = self.next_ring(direction, grown)?;
+        let (start, offset, size) = self.next_ring(direction, grown, rx.head.load(Relaxed))?;
         rx.ring_start.store(start, Relaxed);
         rx.ring_offset.store(offset, Relaxed);
         rx.ring_size.store(size, Relaxed);
@@ -694,7 +693,7 @@ impl<'a> Endpoint<'a> {
         // A ring that was replaced before this phase began is taken up at its present place.
         let grown = direction.grown().load(Acquire);
         if grown != rx.grown.load(Relaxed) {
-            let (start, ..) = self.next_ring(direction, grown)?;
+            let (start, ..) = self.next_ring(direction, grown, rx.head.load(Relaxed))?;
             if record.ring.wrapping_sub(start) as i64 >= 0 {
                 self.move_to_next_ring(direction, grown)?;
             }
@@ -931,7 +930,7 @@ impl<'a> Endpoint<'a> {
         let mut next = None;
         let mut reach = size;
         if grown != rx.grown.load(Relaxed) {
-            let ring = self.next_ring(direction, grown)?;
+            let ring = self.next_ring(direction, grown, from)?;
             reach += ring.2;
             next = Some(ring);
         }
