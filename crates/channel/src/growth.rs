@@ -23,8 +23,10 @@ const LARGE_AFTER: u64 = 32 << 20;
 const IN_VAIN: u64 = 256 << 20;
 /// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is in it.
 const LONG: u64 = 1 << 10;
-/// A ring beyond [`ORDINARY`] is at most such a part of its segment.
+/// A ring beyond [`ORDINARY`] is at most such a part of its segment …
 const PART: u64 = 32;
+/// … and all those of one ledger's programs together are at most such a part: the rest is for connections to come.
+const PART_OF_ALL: u64 = 8;
 
 /// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,24 +119,15 @@ impl Endpoint<'_> {
             return false;
         }
         let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.segment.len());
-        let grew = larger > size.max(ORDINARY)
-            && larger.saturating_mul(PART) <= segment
-            && ledger.permit_large(slot)
-            && self.leaves_half(larger)
-            && self.grow(direction, larger);
+        let permitted = larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(slot);
+        let grew = permitted && ledger.large_bytes(ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
         if !grew {
             tx.thought.store(tail.wrapping_add(IN_VAIN), Relaxed);
-            if size <= ORDINARY {
-                ledger.give_large_back(slot);
-            }
+        }
+        if permitted && !grew {
+            ledger.give_large_back(slot);
         }
         grew
-    }
-
-    /// Would half of the segment's pages be free beside so many bytes? Connections to come need some.
-    fn leaves_half(self, bytes: u64) -> bool {
-        let (used, all) = self.attachment.segment.used_within_reach();
-        (u64::from(used) + bytes / PAGE) * 2 <= u64::from(all)
     }
 
     /// Has the reader moved into the present ring?

@@ -345,24 +345,13 @@ impl Segment {
         self.owner_words(self.reached()).filter(heads).filter_map(|(page, _)| self.head(page))
     }
 
-    /// (used, all) pages that can be claimed, as far as the peers say that they have claimed any: an estimate, which costs no look at pages that nobody ever had.
-    #[must_use]
-    pub fn used_within_reach(&self) -> (u32, u32) {
-        let (first, end) = self.page_range();
-        (self.used_before(self.reached()), end - first)
-    }
-
-    fn used_before(&self, end: u32) -> u32 {
-        let used = self.owner_words(end).filter(|(_, word)| word.load(Relaxed) & USED != 0).count();
-        u32::try_from(used).unwrap_or(u32::MAX)
-    }
-
     /// (free, all) pages that can be claimed.
     #[must_use]
     pub fn page_counts(&self) -> (u32, u32) {
         let (first, end) = self.page_range();
+        let used = self.owner_words(end).filter(|(_, word)| word.load(Relaxed) & USED != 0).count();
         let all = end - first;
-        (all.saturating_sub(self.used_before(end)), all)
+        (all - u32::try_from(used).unwrap_or(all), all)
     }
 }
 

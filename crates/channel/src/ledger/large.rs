@@ -1,90 +1,121 @@
 //! Who writes to a large ring: few ends at a time, as many would only push each other's bytes out of the processor's cache (`growth.rs`). Permits are words in the ledger's header: two ends
-//! that want the last one at the same time do not both get it, and nobody goes through the slots to count.
+//! that want the last one at the same time do not both get it, and nobody goes through the slots to find that there is none.
+//!
+//! An end that hardly writes any more loses its permit to one that does, and keeps its ring. So there may be more large rings than permits; [`Ledger::large_bytes`] bounds them.
 
 use super::{Ledger, Slot, Stage, flag};
 use ginnel_region::sys;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// How many ends have one at a time.
 pub(super) const PERMITS: usize = 2;
-/// Whoever has written less than this since somebody who wants its permit looked before, MiB, loses it …
-const LITTLE: u32 = 4;
-/// … where that look is as long ago, milliseconds. Its ring stays as large as it is.
-const A_WHILE: u32 = 100;
+/// Who has written less than so many MiB in each such time may lose its permit, milliseconds. No less than a thread may wait for a processor that others want, too.
+const A_WHILE: u32 = 1000;
+const LITTLE: u32 = 32;
 
 /// One permit.
 #[repr(C)]
 pub(super) struct Permit {
-    /// Whose it is: the slot's number in the ledger, and above it the slot's generation, by which one that was freed and taken again is another. 0: nobody's.
+    /// Whose it is: the slot's number in the ledger and one, and above it the slot's generation, by which one that was freed and taken again is another. 0: nobody's.
     holder: AtomicU64,
-    /// When the holder was last looked at, milliseconds, and below it how far it had written, MiB; both modulo 2^32. A hint: between a new holder and its first look it may be the one's before.
+    /// When somebody who wanted it last looked at the holder, and what was seen: as [`Look::word`].
     seen: AtomicU64,
 }
 
-/// A slot's number takes so many bits.
-const SLOT_BITS: u32 = 16;
+const NUMBER_BITS: u32 = 16;
+const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
-impl Permit {
-    /// Notes how far its holder has written by now, and when that is.
-    fn look(&self, holder: &Slot) {
-        let (now, written) = look_at(holder);
-        self.seen.store(u64::from(now) << 32 | u64::from(written), Ordering::Relaxed);
+/// How far an end had written at some time.
+#[derive(Clone, Copy)]
+struct Look {
+    /// Milliseconds, modulo 2^32.
+    at: u32,
+    /// Which end: its generation modulo 2^12.
+    of: u32,
+    /// MiB, modulo 2^20.
+    written: u32,
+}
+
+const WRITTEN_BITS: u32 = 20;
+const WRITTEN: u32 = (1 << WRITTEN_BITS) - 1;
+
+impl Look {
+    fn at(slot: &Slot, now: u32) -> Self {
+        Self {
+            at: now,
+            of: slot.generation.load(Relaxed) as u32 & 0xfff,
+            written: (slot.tx.tail.load(Relaxed) >> 20) as u32 & WRITTEN,
+        }
     }
 
-    /// Has its holder written little since a while ago? Looks at it, where that was so long ago.
-    fn is_idle(&self, holder: &Slot) -> bool {
-        let ((now, written), seen) = (look_at(holder), self.seen.load(Ordering::Relaxed));
-        if now.wrapping_sub((seen >> 32) as u32) < A_WHILE {
-            return false;
-        }
-        self.look(holder);
-        written.wrapping_sub(seen as u32) < LITTLE
+    fn word(self) -> u64 {
+        u64::from(self.at) << 32 | u64::from(self.of << WRITTEN_BITS | self.written)
+    }
+
+    fn of_word(word: u64) -> Self {
+        Self { at: (word >> 32) as u32, of: word as u32 >> WRITTEN_BITS, written: word as u32 & WRITTEN }
     }
 }
 
-/// Milliseconds, and MiB that `slot` has written to its rings.
-fn look_at(slot: &Slot) -> (u32, u32) {
-    ((sys::coarse_monotonic_ns() / 1_000_000) as u32, (slot.tx.tail.load(Ordering::Relaxed) >> 20) as u32)
+impl Permit {
+    /// Has its holder written little since it was looked at, and is that a while ago?
+    fn is_idle(&self, holder: &Slot, now: u32) -> bool {
+        let (look, before) = (Look::at(holder, now), Look::of_word(self.seen.load(Relaxed)));
+        let whiles = now.wrapping_sub(before.at) / A_WHILE;
+        if look.of == before.of && whiles == 0 {
+            return false;
+        }
+        self.seen.store(look.word(), Relaxed);
+        look.of == before.of && look.written.wrapping_sub(before.written) & WRITTEN < LITTLE.saturating_mul(whiles)
+    }
 }
 
 impl Ledger {
     /// Takes a permit for the end of `slot`, whose send lock the caller has. True if it has one.
     pub(crate) fn permit_large(&self, slot: &Slot) -> bool {
+        self.permit_large_at(slot, (sys::coarse_monotonic_ns() / 1_000_000) as u32)
+    }
+
+    fn permit_large_at(&self, slot: &Slot, now: u32) -> bool {
         let (permits, mine) = (&self.header().large, self.holder_word(slot));
-        if permits.iter().any(|permit| permit.holder.load(Ordering::SeqCst) == mine) {
+        let look = |permit: &Permit| permit.seen.store(Look::at(slot, now).word(), Relaxed);
+        if let Some(permit) = permits.iter().find(|permit| permit.holder.load(SeqCst) == mine) {
+            look(permit);
             return true;
         }
-        permits.iter().any(|permit| {
-            let holder = permit.holder.load(Ordering::SeqCst);
-            let free = !self.is_using(permit, holder);
-            let taken = free && permit.holder.compare_exchange(holder, mine, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-            if taken {
-                permit.look(slot);
-            }
-            taken
-        })
+        let taken = permits.iter().find(|permit| {
+            let holder = permit.holder.load(SeqCst);
+            !self.is_using(permit, holder, now) && permit.holder.compare_exchange(holder, mine, SeqCst, SeqCst).is_ok()
+        });
+        taken.map(look).is_some()
     }
 
     /// Gives the permit of `slot` back, where it has one.
     pub(crate) fn give_large_back(&self, slot: &Slot) {
         let mine = self.holder_word(slot);
         for permit in &self.header().large {
-            let _ = permit.holder.compare_exchange(mine, 0, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = permit.holder.compare_exchange(mine, 0, SeqCst, SeqCst);
         }
     }
 
+    /// Bytes of the rings of more than `ordinary` bytes that living processes write to.
+    pub(crate) fn large_bytes(&self, ordinary: u64) -> u64 {
+        let size = |slot: &Slot| slot.tx.ring_size.load(Relaxed);
+        self.slots().filter(|slot| slot.is_in_channel() && size(slot) > ordinary && slot.is_held(self)).map(size).sum()
+    }
+
     fn holder_word(&self, slot: &Slot) -> u64 {
-        slot.generation.load(Ordering::Relaxed) << SLOT_BITS | u64::from(self.index(slot) + 1)
+        slot.generation.load(Relaxed) << NUMBER_BITS | u64::from(self.index(slot) + 1)
     }
 
     /// Does the holder still write, or may do so?
-    fn is_using(&self, permit: &Permit, holder: u64) -> bool {
-        let Some(index) = ((holder & ((1 << SLOT_BITS) - 1)) as u32).checked_sub(1) else { return false };
+    fn is_using(&self, permit: &Permit, holder: u64, now: u32) -> bool {
+        let Some(index) = ((holder & NUMBER) as u32).checked_sub(1) else { return false };
         let slot = self.slot(index);
-        slot.generation.load(Ordering::Relaxed) << SLOT_BITS == holder & !((1 << SLOT_BITS) - 1)
+        self.holder_word(slot) == holder
             && slot.stage() == Stage::Active
             && !slot.has(flag::TX_SHUT | flag::HOLD)
-            && !permit.is_idle(slot)
+            && !permit.is_idle(slot, now)
             // The dead are freed some seconds later.
             && slot.is_held(self)
     }
@@ -93,15 +124,11 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
-    fn ledger() -> (Ledger, PathBuf) {
-        let path = std::env::temp_dir().join(format!("ginnel-large-{:x}", sys::random_u64()));
-        (Ledger::open_or_create(&path).expect("made"), path)
-    }
-
-    /// As many active ends of a process that lives.
-    fn ends(ledger: &Ledger, count: u64) -> Vec<&Slot> {
+    /// A ledger, and as many active ends of a process that lives.
+    fn with_ends(count: u64, test: impl FnOnce(&Ledger, &[&Slot])) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ledger = Ledger::open_or_create(&directory.path().join("sockets")).expect("made");
         let me = ledger.enter().expect("room");
         let end = |cookie| {
             let slot = ledger.find_or_claim(cookie, 0, |_| {}).expect("room").0;
@@ -109,66 +136,92 @@ mod tests {
             assert!(slot.hold(me));
             slot
         };
-        (1..=count).map(end).collect()
+        test(&ledger, &(1..=count).map(end).collect::<Vec<_>>());
+    }
+
+    fn write(end: &Slot, mebibytes: u32) {
+        end.tx.tail.fetch_add(u64::from(mebibytes) << 20, Relaxed);
     }
 
     #[test]
     fn who_ends_hands_over_or_shuts_down_makes_room() {
-        let (ledger, path) = ledger();
-        let ends = ends(&ledger, 6);
-        assert!(ledger.permit_large(ends[0]) && ledger.permit_large(ends[1]) && !ledger.permit_large(ends[2]));
-        assert!(ledger.permit_large(ends[0]), "it has one");
-        ledger.give_large_back(ends[2]);
-        assert!(!ledger.permit_large(ends[2]), "it had none");
-        ledger.give_large_back(ends[0]);
-        assert!(ledger.permit_large(ends[2]) && !ledger.permit_large(ends[0]));
-        ends[2].set(flag::TX_SHUT, true);
-        assert!(ledger.permit_large(ends[3]) && !ledger.permit_large(ends[0]));
-        ends[3].set_stage(Stage::Plain);
-        assert!(ledger.permit_large(ends[4]) && !ledger.permit_large(ends[0]));
-        ledger.free(ends[4]);
-        assert!(ledger.permit_large(ends[5]) && !ledger.permit_large(ends[0]));
-        ends[5].let_go(ends[5].holders[0].load(Ordering::Relaxed) - 1);
-        assert!(ledger.permit_large(ends[0]), "nobody holds the other");
-        std::fs::remove_file(path).expect("remove");
+        with_ends(6, |ledger, ends| {
+            let asks = |end: usize| ledger.permit_large_at(ends[end], 5);
+            assert!(asks(0) && asks(1) && !asks(2));
+            assert!(asks(0), "it has one");
+            ledger.give_large_back(ends[2]);
+            assert!(!asks(2), "it had none");
+            ledger.give_large_back(ends[0]);
+            assert!(asks(2) && !asks(0));
+            ends[2].set(flag::TX_SHUT, true);
+            assert!(asks(3) && !asks(0));
+            ends[3].set_stage(Stage::Plain);
+            assert!(asks(4) && !asks(0));
+            ledger.free(ends[4]);
+            assert!(asks(5) && !asks(0));
+            ends[5].let_go(ends[5].holders[0].load(Relaxed) - 1);
+            assert!(asks(0), "nobody holds the other");
+        });
     }
 
     #[test]
-    fn who_writes_little_makes_room_after_a_while() {
-        let (ledger, path) = ledger();
-        let ends = ends(&ledger, 3);
-        assert!(ledger.permit_large(ends[0]) && ledger.permit_large(ends[1]));
-        let a_while = || std::thread::sleep(std::time::Duration::from_millis(2 * u64::from(A_WHILE)));
-        let write = |end: &Slot, mebibytes: u32| end.tx.tail.fetch_add(u64::from(mebibytes) << 20, Ordering::Relaxed);
-        write(ends[0], LITTLE);
-        write(ends[1], LITTLE);
-        a_while();
-        assert!(!ledger.permit_large(ends[2]));
-        write(ends[0], LITTLE);
-        assert!(!ledger.permit_large(ends[2]), "looked at just now");
-        write(ends[1], LITTLE - 1);
-        a_while();
-        assert!(ledger.permit_large(ends[2]) && !ledger.permit_large(ends[1]) && ledger.permit_large(ends[0]));
-        std::fs::remove_file(path).expect("remove");
+    fn who_hardly_writes_makes_room_after_a_while() {
+        with_ends(4, |ledger, ends| {
+            // The clock goes round.
+            let asks = |end: usize, at: u32| ledger.permit_large_at(ends[end], at.wrapping_sub(1500));
+            assert!(asks(0, 0) && asks(1, 0) && !asks(2, 999), "it is not long ago");
+            write(ends[0], LITTLE);
+            write(ends[1], LITTLE);
+            assert!(!asks(2, 1000), "enough");
+            write(ends[0], 3 * LITTLE);
+            write(ends[1], 3 * LITTLE - 1);
+            assert!(asks(2, 4000) && !asks(1, 4000) && asks(0, 4000), "less than enough in three whiles");
+            assert!(!asks(3, 4999), "looked at by themselves");
+            write(ends[2], LITTLE);
+            assert!(asks(1, 5000) && !asks(0, 5000), "nothing since");
+        });
+    }
+
+    /// What was seen of the holder before says nothing about this one.
+    #[test]
+    fn a_new_holder_is_looked_at_first() {
+        with_ends(3, |ledger, ends| {
+            assert!(ledger.permit_large_at(ends[0], 0) && ledger.permit_large_at(ends[1], 0));
+            for permit in &ledger.header().large {
+                let mut look = Look::of_word(permit.seen.load(Relaxed));
+                look.of ^= 8;
+                permit.seen.store(look.word(), Relaxed);
+            }
+            assert!(!ledger.permit_large_at(ends[2], 9 * A_WHILE) && ledger.permit_large_at(ends[2], 10 * A_WHILE));
+        });
     }
 
     #[test]
     fn no_more_than_there_are_get_one_at_the_same_time() {
-        let (ledger, path) = ledger();
-        let ends = ends(&ledger, 8);
-        for _ in 0..200 {
-            let barrier = std::sync::Barrier::new(ends.len());
-            let got = std::thread::scope(|scope| {
-                let ask = |end| {
+        with_ends(8, |ledger, ends| {
+            for _ in 0..200 {
+                let barrier = std::sync::Barrier::new(ends.len());
+                let ask = |end: &Slot| {
                     barrier.wait();
-                    ledger.permit_large(end)
+                    ledger.permit_large_at(end, 5)
                 };
-                let asked: Vec<_> = ends.iter().map(|end| scope.spawn(move || ask(end))).collect();
-                asked.into_iter().map(|thread| thread.join().expect("it ends")).filter(|got| *got).count()
-            });
-            assert_eq!(got, PERMITS);
-            ends.iter().for_each(|end| ledger.give_large_back(end));
-        }
-        std::fs::remove_file(path).expect("remove");
+                let got = std::thread::scope(|scope| {
+                    let asked: Vec<_> = ends.iter().map(|end| scope.spawn(|| ask(end))).collect();
+                    asked.into_iter().map(|thread| thread.join().expect("it ends")).filter(|got| *got).count()
+                });
+                assert_eq!(got, PERMITS);
+                ends.iter().for_each(|end| ledger.give_large_back(end));
+            }
+        });
+    }
+
+    #[test]
+    fn large_rings_of_the_living_are_told() {
+        with_ends(4, |ledger, ends| {
+            let sizes = [4096, 4097, 8192, 1 << 20];
+            ends.iter().zip(sizes).for_each(|(end, size)| end.tx.ring_size.store(size, Relaxed));
+            ends[3].let_go(ends[3].holders[0].load(Relaxed) - 1);
+            assert_eq!(ledger.large_bytes(4096), 4097 + 8192);
+        });
     }
 }
