@@ -24,7 +24,7 @@ const IN_VAIN: u64 = 256 << 20;
 /// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is in it.
 const LONG: u64 = 1 << 10;
 /// A ring beyond [`ORDINARY`] is at most such a part of its segment …
-const PART: u64 = 32;
+const PART: u64 = 16;
 /// … and all those of one ledger's programs together are at most such a part: the rest is for connections to come.
 const PART_OF_ALL: u64 = 8;
 
