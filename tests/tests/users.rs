@@ -42,8 +42,7 @@ fn of_one_segment_wake_each_other() {
     assert!(create.status().expect("ginnel").success());
     // Where the other user may read it.
     let shim = place.dir().join("libginnel_shim.so");
-    fs::copy(build::shim(), &shim).expect("copied");
-    open_to_all(&shim, 0o755);
+    build::copy_program(&build::shim(), &shim);
     let limit = Duration::from_secs(60);
     let root = Stand::shimmed("root", &[("GINNEL_SEGMENT", shown)]).limit(limit);
     let readable = shim.to_str().expect("UTF-8");

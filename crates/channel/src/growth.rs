@@ -123,9 +123,9 @@ impl Endpoint<'_> {
         let grew = permitted && ledger.large_bytes(ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
         if !grew {
             tx.thought.store(tail.wrapping_add(IN_VAIN), Relaxed);
-        }
-        if permitted && !grew {
-            ledger.give_large_back(slot);
+            if permitted {
+                ledger.give_large_back(slot);
+            }
         }
         grew
     }

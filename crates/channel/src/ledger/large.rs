@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// How many ends have one at a time.
 pub(super) const PERMITS: usize = 2;
-/// Who has written less than so many MiB in each such time may lose its permit, milliseconds. No less than a thread may wait for a processor that others want, too.
+/// For so long at least nobody loses its permit, milliseconds: no less than a thread may wait for a processor that others want, too.
 const A_WHILE: u32 = 1000;
+/// Who has written less in each such time may lose it, MiB.
 const LITTLE: u32 = 32;
 
 /// One permit.
