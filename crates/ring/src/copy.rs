@@ -2,7 +2,8 @@
 //!
 //! The C library's memcpy takes one string instruction (`rep movsb`) for two kilobytes and more where the processor says that it is fast. For pieces that come from
 //! another core's cache it often is not (64 KiB writes on a Zen 4: 14 to 21 GB/s with it, 27 to 30 GB/s without), and an emulated processor does it byte by byte (0.27 and 2.3 GB/s).
-//! So larger pieces are copied in a loop of loads and stores, as wide as every processor with AVX, or else every x86-64, has them.
+//! So larger pieces are copied in a loop of loads and stores, as wide as every processor with AVX, or else every x86-64, has them, that asks for what it is going to read: a stream of 64 KiB
+//! writes through a ring that lies in the third cache is 3 to 9 % faster by it, and a message of 64 KiB 2 % sooner there (a Zen 4). To ask for what it is going to write gains nothing.
 
 /// Copies `len` bytes.
 ///
@@ -25,9 +26,13 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m128i, __m256i, _mm_loadu_si128, _mm_store_si128, _mm_storeu_si128, _mm256_loadu_si256, _mm256_store_si256,
-        _mm256_storeu_si256,
+        __m128i, __m256i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_store_si128, _mm_storeu_si128, _mm256_loadu_si256,
+        _mm256_store_si256, _mm256_storeu_si256,
     };
+
+    /// So far ahead of where it copies a copy asks for what it will read, bytes, but nothing beyond the end: what lies there the other end may be writing.
+    const AHEAD: usize = 512;
+    const LINE: usize = 64;
 
     /// # Safety
     /// As [`super::copy`]; `len` is at least 32.
@@ -51,6 +56,11 @@ mod x86 {
                     $store_any(to.cast(), $load(from.cast()));
                     let mut at = WIDE - (to as usize & (WIDE - 1));
                     while at + 4 * WIDE <= len {
+                        if at + AHEAD + 4 * WIDE <= len {
+                            for line in (0..4 * WIDE).step_by(LINE) {
+                                _mm_prefetch::<_MM_HINT_T0>(from.add(at + AHEAD + line).cast());
+                            }
+                        }
                         let (source, target): (*const $vector, *mut $vector) = (from.add(at).cast(), to.add(at).cast());
                         let (a, b, c, d) = ($load(source), $load(source.add(1)), $load(source.add(2)), $load(source.add(3)));
                         $store(target, a);
