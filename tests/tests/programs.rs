@@ -119,6 +119,7 @@ programs! {
     processes_share
     queue_sizes
     queued_in_two
+    queued_past_a_ring
     queued_while_it_moves
     receive_options
     receive_timeout

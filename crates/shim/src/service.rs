@@ -75,9 +75,9 @@ const ASKS_PAUSE: u64 = 20;
 /// How long a pause waits for the thread to be gone, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 
-/// The thread is doing something, or is not to.
+/// The thread is doing something.
 static WORKING: AtomicBool = AtomicBool::new(false);
-/// [`stand_still`] has it.
+/// It is to begin nothing more: [`stand_still`].
 static STILL: AtomicBool = AtomicBool::new(false);
 /// How long an exec waits for the thread to come to a place where it may be ended, nanoseconds.
 const HURRY: u64 = 100_000_000;
@@ -85,26 +85,34 @@ const HURRY: u64 = 100_000_000;
 /// From here on the thread does nothing: an exec is to end it, and in the middle of a receive it would leave counts half written, or a lock held by a process that lives on.
 pub fn stand_still() {
     let end = sys::monotonic_ns() + HURRY;
-    while WORKING.swap(true, Ordering::Acquire) {
-        if sys::monotonic_ns() > end {
-            return;
-        }
+    STILL.store(true, Ordering::SeqCst);
+    while WORKING.load(Ordering::SeqCst) && sys::monotonic_ns() < end {
         sys::yield_now();
     }
-    STILL.store(true, Ordering::Relaxed);
 }
 
 /// The exec failed.
 pub fn go_on() {
-    if STILL.swap(false, Ordering::Relaxed) {
-        WORKING.store(false, Ordering::Release);
+    STILL.store(false, Ordering::Release);
+}
+
+/// May the thread begin to work? If so, it has begun: one thread at a time.
+fn begin() -> bool {
+    if STILL.load(Ordering::SeqCst) || WORKING.swap(true, Ordering::SeqCst) {
+        return false;
     }
+    // Whoever wants it to stand still sees that it has begun, or is seen here.
+    let begun = !STILL.load(Ordering::SeqCst);
+    if !begun {
+        rest();
+    }
+    begun
 }
 
 /// The thread begins to work. An exec that has not ended it for a second has failed, without a word where it was an `execl`.
 fn work() {
     let end = sys::monotonic_ns() + 10 * HURRY;
-    while WORKING.swap(true, Ordering::Acquire) {
+    while !begin() {
         if sys::monotonic_ns() > end && STILL.load(Ordering::Relaxed) {
             crate::ops::process::not_executed();
         }
@@ -751,5 +759,43 @@ pub fn forget_parent(attachment: &Attachment) {
     WATCHED.unset_all();
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.disown(fd.swap(-1, Ordering::AcqRel));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// What the thread does, but for the work itself: in the midst of it nothing may end it.
+    #[test]
+    fn an_exec_waits_until_the_thread_is_between_two_pieces_of_work() {
+        static IN_THE_MIDST: AtomicBool = AtomicBool::new(false);
+        static PIECES: AtomicUsize = AtomicUsize::new(0);
+        static OVER: AtomicBool = AtomicBool::new(false);
+        let worker = thread::spawn(|| {
+            while !OVER.load(Ordering::Relaxed) {
+                work();
+                IN_THE_MIDST.store(true, Ordering::SeqCst);
+                let begin = sys::monotonic_ns();
+                while sys::monotonic_ns() - begin < HURRY / 1000 {}
+                IN_THE_MIDST.store(false, Ordering::SeqCst);
+                PIECES.fetch_add(1, Ordering::Relaxed);
+                rest();
+            }
+        });
+        for _ in 0..100 {
+            let before = PIECES.load(Ordering::Relaxed);
+            while PIECES.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
+            stand_still();
+            for _ in 0..1000 {
+                assert!(!IN_THE_MIDST.load(Ordering::SeqCst), "the exec would end it here");
+            }
+            go_on();
+        }
+        OVER.store(true, Ordering::Relaxed);
+        worker.join().expect("no panic");
     }
 }
