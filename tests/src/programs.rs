@@ -8,19 +8,21 @@ use crate::{Done, Stand, build};
 pub type Way = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The ways in which each program is run under the shim. See [`ways`].
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     ("fifo", &[]),
     ("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
     (TINY, &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]),
     (CHAOS, &[("GINNEL_CHAOS", "7:8")]),
     (EVERY_CALL, &[("GINNEL_CHAOS", "7:1")]),
     (DEAF, &[("GINNEL_DEAF", "1")]),
+    (SMALL, &[("GINNEL_SIZE", "16777216")]),
 ];
 
 const TINY: &str = "tiny";
 const CHAOS: &str = "chaos";
 const EVERY_CALL: &str = "every-call";
 const DEAF: &str = "deaf";
+const SMALL: &str = "small-segment";
 
 /// Those in which an end of file, a death, a jump or a count falls together with switches; the others run with random switches where `GINNEL_TEST_CHAOS` is set.
 const WITHIN_SWITCHES: [&str; 4] = ["killed_peer", "pass_to_unshimmed", "queued_while_it_moves", "transfers_left"];
@@ -54,6 +56,7 @@ pub fn ways(name: &str) -> impl Iterator<Item = &'static Way> {
         TINY => NEED_NO_ROOM.contains(&name),
         EVERY_CALL => name == "queued_while_it_moves",
         DEAF => name == "signals_while_full",
+        SMALL => name == "large_rings",
         CHAOS => WITHIN_SWITCHES.contains(&name) || std::env::var_os("GINNEL_TEST_CHAOS").is_some(),
         _ => true,
     };
