@@ -233,7 +233,8 @@ pub fn executing(program: Program) {
     if !program.keeps_shim() {
         hand_over_inherited();
     }
-    service::stand_still();
+    // Whatever it is in the middle of by then.
+    let _ = service::stand_still();
 }
 
 /// The exec did not happen.
