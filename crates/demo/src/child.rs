@@ -69,6 +69,11 @@ impl Child {
         self.pid
     }
 
+    /// Sends a signal to the child and all that it started. Its group is its own until the child is dropped.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process_group(self.pid, signal).with_context(|| format!("cannot signal {}", self.name))
+    }
+
     /// Fails, with its last words, if the child has ended.
     pub fn check_alive(&self) -> Result<()> {
         if ended(self.pid)?.is_some() {
@@ -106,6 +111,8 @@ pub fn stop_group(leader: Pid) {
             break;
         }
         let _ = kill_process_group(leader, signal);
+        // One that is stopped hears of it only when it goes on.
+        let _ = kill_process_group(leader, Signal::CONT);
         let end = Instant::now() + patience;
         while !members(leader).is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,6 @@
 //! Pairs on this kernel: child processes, in the namespaces of [`crate::place`] or over loopback.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -24,18 +25,16 @@ pub struct Local<'a> {
 }
 
 /// A server that listens.
-struct Listening<'a> {
+pub struct Listening<'a> {
     local: &'a Local<'a>,
-    child: Child,
+    /// The server.
+    pub child: Child,
     port: u16,
 }
 
-impl Ground for Local<'_> {
-    fn word(&self) -> &'static str {
-        self.place.word()
-    }
-
-    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>> {
+impl Local<'_> {
+    /// Starts a server, and returns once it listens.
+    pub fn listen(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Listening<'_>> {
         let name = found.name(carrier, "server");
         let port = ports::free()?;
         let dir = bench.workdir.subdir(&format!("{}-{}", found.program.name(), carrier.word()))?;
@@ -52,35 +51,68 @@ impl Ground for Local<'_> {
             diagnose::print(bench.ginnel, &[&child]);
             return Err(anyhow!("{name} did not listen within {START:?}: {}", child.last_words()));
         }
-        Ok(Box::new(Listening { local: self, child, port }))
+        Ok(Listening { local: self, child, port })
+    }
+}
+
+impl Ground for Local<'_> {
+    fn word(&self) -> &'static str {
+        self.place.word()
+    }
+
+    fn start(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Box<dyn Server + '_>> {
+        Ok(Box::new(self.listen(bench, found, carrier)?))
+    }
+}
+
+/// How a load is begun.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// Which server it is put on: for its name.
+    pub on: Carrier,
+    /// How the load itself runs: plainly, or under `ginnel run`, with this file for its report.
+    pub through: Option<&'a Path>,
+    /// How long it should last.
+    pub seconds: u32,
+    /// The figure that the same load reached before.
+    pub before: Option<f64>,
+}
+
+impl Listening<'_> {
+    /// Begins a load.
+    pub fn begin(&self, bench: &Bench, found: &Found, setting: &'static Setting, begin: Begin) -> Result<Child> {
+        self.child.check_alive()?;
+        let dir = bench.workdir.subdir("client")?;
+        let Begin { on, through: report, seconds, before } = begin;
+        let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
+        let carrier = report.map_or(Carrier::Plain, |_| Carrier::Ginnel);
+        let mut command = [self.local.place.enter(Side::Client), self.local.cpus.client(), through(bench, carrier)].concat();
+        command.push(found.client.clone());
+        command.extend(found.program.client(&load)?);
+        let env: Vec<_> = report.map(|report| (share::REPORT_VARIABLE, report.display().to_string())).into_iter().collect();
+        Child::spawn(&found.name(on, "client"), &command, &env, bench.workdir)
     }
 }
 
 impl Server for Listening<'_> {
     fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64> {
-        self.child.check_alive()?;
-        let dir = bench.workdir.subdir("client")?;
-        let seconds = bench.args.seconds();
-        let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
-        let carrier = if bench.args.server_only { Carrier::Plain } else { track.carrier };
-        let mut command = [self.local.place.enter(Side::Client), self.local.cpus.client(), through(bench, carrier)].concat();
-        command.push(found.client.clone());
-        command.extend(found.program.client(&load)?);
-        let env = match carrier {
-            Carrier::Plain => Vec::new(),
-            Carrier::Ginnel => vec![(share::REPORT_VARIABLE, track.report.display().to_string())],
-        };
-        let name = found.name(track.carrier, "client");
-        let client = Child::spawn(&name, &command, &env, bench.workdir)?;
-        let limit = Track::limit(seconds);
-        match client.wait(limit)? {
-            End::Done(printed) => found.program.read(&printed),
-            End::Failed(words) => Err(anyhow!("{name} failed: {words}")),
-            End::Late => {
-                bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
-                diagnose::print(bench.ginnel, &[&client, &self.child]);
-                Err(anyhow!("{name} did not end within {limit:?}"))
-            }
+        let through = (track.carrier == Carrier::Ginnel).then_some(track.report.as_path());
+        let begin = Begin { on: track.carrier, through, seconds: bench.args.seconds(), before };
+        let client = self.begin(bench, found, setting, begin)?;
+        found.program.read(&finish(bench, &client, begin.seconds, &[&self.child])?)
+    }
+}
+
+/// What a load of so many seconds has printed, once it has ended well. `others`: who else is looked at where it does not end.
+pub fn finish(bench: &Bench, load: &Child, seconds: u32, others: &[&Child]) -> Result<String> {
+    let (name, limit) = (&load.name, Track::limit(seconds));
+    match load.wait(limit)? {
+        End::Done(printed) => Ok(printed),
+        End::Failed(words) => Err(anyhow!("{name} failed: {words}")),
+        End::Late => {
+            bench.progress.note(&format!("{name} did not end within {limit:?}; what follows shows where it stands"));
+            diagnose::print(bench.ginnel, &[&[load], others].concat());
+            Err(anyhow!("{name} did not end within {limit:?}"))
         }
     }
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The way through the files: [`args`] → [`place`] (where things run) → [`programs`] (what runs) → [`pair`] (the
-//! rounds, in [`local`] over [`child`], or in [`guests`]) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
+//! rounds, in [`local`] over [`child`], or in [`guests`]; [`turns`] where only servers run under Ginnel) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
 //! the end, at Ctrl-C, at SIGTERM and in a panic.
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod place;
 mod progress;
 mod report;
 mod share;
+mod turns;
 mod undo;
 mod workdir;
 
@@ -95,7 +96,9 @@ fn demo(args: &Args) -> Result<bool> {
 
     let mut rows: Vec<Row> = Vec::new();
     for program in &programs {
-        rows.extend(pair::run(&bench, program.as_ref())?);
+        let measured =
+            if args.server_only { turns::run(&bench, &local, program.as_ref()) } else { pair::run(&bench, program.as_ref()) };
+        rows.extend(measured?);
     }
     let mut about_guests = None;
     if args.guests() {

@@ -91,13 +91,24 @@ impl Found<'_> {
 pub struct Track {
     /// Which.
     pub carrier: Carrier,
-    values: Vec<f64>,
+    /// The program and its setting.
+    pub label: String,
+    /// The rounds' figures.
+    pub values: Vec<f64>,
     failure: Option<String>,
     /// The file with the loads' reports.
     pub report: PathBuf,
 }
 
 impl Track {
+    /// Nothing is measured yet.
+    pub fn new(bench: &Bench, found: &Found, setting: &Setting, carrier: Carrier) -> Self {
+        let label = label(found.program, setting);
+        let file = label.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let report = bench.workdir.file(&format!("report-{}-{file}", bench.ground.word()));
+        Self { carrier, label, values: Vec::new(), failure: None, report }
+    }
+
     /// How long a load may take. Generous: the machine may be busy, and a number of requests is only an estimate of a time.
     pub fn limit(seconds: u32) -> Duration {
         Duration::from_secs(u64::from(seconds) * 5 + 15)
@@ -106,19 +117,31 @@ impl Track {
 
 /// Measures all settings of a program. What goes wrong stands in the rows; an error means that it is time to go home.
 pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
+    let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
+    each_setting(bench, program, |found, setting| measure(bench, found, setting, &mut servers))
+}
+
+/// Finds a program and its load, and has each setting measured; where they cannot be found, the rows say so.
+pub fn each_setting(
+    bench: &Bench,
+    program: &dyn Program,
+    measure: impl FnMut(&Found, &'static Setting) -> Result<Row>,
+) -> Result<Vec<Row>> {
+    let mut measure = measure;
+    let settings = || program.settings_of(bench.args.server_only);
     let tools = program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
-    let (server, client) = match tools {
-        Ok(tools) => tools,
+    match tools {
+        Ok((server, client)) => {
+            let found = Found { program, server, client };
+            settings().map(|setting| measure(&found, setting)).collect()
+        }
         Err(error) => {
             bench.progress.note(&format!("{}: {error:#}", program.name()));
-            bench.progress.skip(program.settings_of(bench.args.server_only).count() * bench.args.rounds() * bench.carriers.len());
+            bench.progress.skip(settings().count() * bench.args.rounds() * bench.carriers.len());
             let failed = |setting| row(bench, program, setting, &[], Some(format!("{error:#}")));
-            return Ok(program.settings_of(bench.args.server_only).map(failed).collect());
+            Ok(settings().map(failed).collect())
         }
-    };
-    let found = Found { program, server, client };
-    let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
-    program.settings_of(bench.args.server_only).map(|setting| measure(bench, &found, setting, &mut servers)).collect()
+    }
 }
 
 /// Measures one setting: every carrier in every round, in changing order.
@@ -128,22 +151,16 @@ fn measure<'a>(
     setting: &'static Setting,
     servers: &mut [Option<Box<dyn Server + 'a>>],
 ) -> Result<Row> {
-    let label = label(found.program, setting);
     let mut tracks: Vec<Track> = Vec::new();
     for (carrier, server) in bench.carriers.iter().zip(servers.iter_mut()) {
-        let report = bench.workdir.file(&format!(
-            "report-{}-{}",
-            bench.ground.word(),
-            label.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
-        ));
-        let mut track = Track { carrier: *carrier, values: Vec::new(), failure: None, report };
-        bench.progress.now(&format!("{label}, {}: starting", carrier.word()));
+        let mut track = Track::new(bench, found, setting, *carrier);
+        bench.progress.now(&format!("{}, {}: starting", track.label, carrier.word()));
         if server.is_none() {
-            *server = track.note(bench, &label, bench.ground.start(bench, found, *carrier))?;
+            *server = track.note(bench, bench.ground.start(bench, found, *carrier))?;
         }
         if let Some(running) = server.as_ref().filter(|_| found.program.counts_requests()) {
             let first = running.load(bench, found, setting, &track, None);
-            if let Some(rate) = track.note(bench, &label, first)? {
+            if let Some(rate) = track.note(bench, first)? {
                 track.values.push(rate);
             }
         }
@@ -152,14 +169,6 @@ fn measure<'a>(
     // The first figure served to size the load; it is none of the measurements.
     let mut before: Vec<Option<f64>> = tracks.iter_mut().map(|track| track.values.pop()).collect();
     for round in 0..bench.args.rounds() {
-        // A server is up to two percent faster or slower than the same one started again: where so little matters, each round has its own.
-        if bench.args.server_only && round > 0 {
-            for (track, server) in tracks.iter_mut().zip(servers.iter_mut()).filter(|(track, _)| track.failure.is_none()) {
-                // The one before ends first.
-                *server = None;
-                *server = track.note(bench, &label, bench.ground.start(bench, found, track.carrier))?;
-            }
-        }
         let mut order: Vec<usize> = (0..tracks.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -170,10 +179,10 @@ fn measure<'a>(
                 bench.progress.skip(1);
                 continue;
             };
-            let what = format!("{label}, {}, round {}", track.carrier.word(), round + 1);
+            let what = format!("{}, {}, round {}", track.label, track.carrier.word(), round + 1);
             bench.progress.now(&what);
             let result = server.load(bench, found, setting, track, before[index]);
-            match track.note(bench, &label, result)? {
+            match track.note(bench, result)? {
                 Some(value) => {
                     bench.progress.step(&format!("{what}: {value:.1} {}", found.program.unit()));
                     before[index] = Some(value);
@@ -194,13 +203,13 @@ fn measure<'a>(
 
 impl Track {
     /// Keeps a failure for the row, and says it at once; only an interruption goes on up.
-    fn note<T>(&mut self, bench: &Bench, label: &str, result: Result<T>) -> Result<Option<T>> {
+    fn note<T>(&mut self, bench: &Bench, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
                 interrupt::check()?;
                 let failure = format!("{}: {error:#}", self.carrier.word());
-                bench.progress.note(&format!("{label}, {failure}"));
+                bench.progress.note(&format!("{}, {failure}", self.label));
                 self.failure = Some(failure);
                 Ok(None)
             }
@@ -212,7 +221,8 @@ fn label(program: &dyn Program, setting: &Setting) -> String {
     format!("{}, {}", program.name(), setting.label)
 }
 
-fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
+/// A setting's row, of what its tracks hold.
+pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
     let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
     let rounds_of = |carrier| of(carrier).map_or_else(Vec::new, |track| track.values.clone());
     let (plain, ginnel) = (rounds_of(Carrier::Plain), rounds_of(Carrier::Ginnel));
