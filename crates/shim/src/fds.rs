@@ -3,7 +3,7 @@
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
 use crate::{thread, uncounted};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
@@ -169,6 +169,29 @@ pub fn cancels() -> &'static AtomicBool {
     &TABLE.cancels
 }
 
+/// Has the process one thread, by glibc's own account, and has the program never cancelled any (itself, for example)? Then glibc's functions are no cancellation points.
+#[must_use]
+#[inline]
+pub fn is_single_threaded() -> bool {
+    // SAFETY: a byte of glibc's or ours, which stays.
+    unsafe { (*TABLE.single_threaded.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 && !cancels().load(Ordering::Relaxed) }
+}
+
+/// At the start: finds glibc's `__libc_single_threaded` (`sys/single_threaded.h`, glibc 2.32).
+pub fn find_single_threaded() {
+    // SAFETY: a terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    if found.is_null() {
+        // SAFETY: takes the failure out of the hands of the program's dlerror.
+        unsafe { libc::dlerror() };
+    } else {
+        TABLE.single_threaded.store(found.cast(), Ordering::Relaxed);
+    }
+}
+
+/// What stands for `__libc_single_threaded` where there is none.
+static NOT_KNOWN: AtomicU8 = AtomicU8::new(0);
+
 /// The table, in one cache line, since every hook asks for it.
 #[repr(align(64))]
 struct Table {
@@ -181,6 +204,8 @@ struct Table {
     strangers: AtomicU32,
     /// See [`cancels`].
     cancels: AtomicBool,
+    /// See [`is_single_threaded`].
+    single_threaded: AtomicPtr<AtomicU8>,
 }
 
 static TABLE: Table = Table {
@@ -189,6 +214,7 @@ static TABLE: Table = Table {
     highest: AtomicU32::new(0),
     strangers: AtomicU32::new(NOT_STARTED),
     cancels: AtomicBool::new(false),
+    single_threaded: AtomicPtr::new((&raw const NOT_KNOWN).cast_mut()),
 };
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.

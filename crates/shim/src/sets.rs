@@ -14,6 +14,7 @@ mod late;
 mod news;
 mod process;
 mod shared;
+mod still;
 mod told;
 mod wait;
 
@@ -23,6 +24,7 @@ pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
+pub use still::wait_still;
 pub use wait::{wait, waits_for_room};
 
 use crate::fds::{self, Entry};
@@ -321,6 +323,8 @@ pub struct Set {
     cold: AtomicBool,
     /// How long the last question to the kernel took, ticks.
     question: AtomicU64,
+    /// The kernel knows everything of it: see [`still`].
+    still: AtomicBool,
 }
 
 fn set_at(index: u32) -> Option<&'static Set> {
@@ -377,6 +381,7 @@ pub fn created(fd: c_int) {
                 lively: AtomicBool::new(false),
                 cold: AtomicBool::new(false),
                 question: AtomicU64::new(0),
+                still: AtomicBool::new(false),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => set = fresh,
@@ -417,15 +422,14 @@ pub fn closed(fd: c_int, index: u32) {
         return;
     }
     let slot = |inner: &Inner, place: u32| inner.registrations.get(place as usize).and_then(|entry| entry.slot);
-    let members: Vec<_> =
-        set.inner.with(|inner| inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect());
+    let members: Vec<_> = set.with(|inner| inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect());
     for (member, slot) in members {
         unlink(member, index);
         if let Some(slot) = slot {
             unregistered(member, slot);
         }
     }
-    set.inner.with(|inner| {
+    set.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
             waiter.retire(attachment);
         }
@@ -440,7 +444,7 @@ pub fn closed(fd: c_int, index: u32) {
 fn forget_child(fd: c_int) {
     for set in all_sets() {
         if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
-            set.inner.with(|inner| {
+            set.with(|inner| {
                 let before = inner.children.len();
                 inner.children.retain(|(child, ..)| *child != fd);
                 set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
@@ -455,7 +459,7 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let Some(places) = places else { return };
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
-        set.inner.with(|inner| {
+        set.with(|inner| {
             late::tell_of(set, inner, registration);
             inner.by_fd.remove(&fd);
             let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd;
@@ -506,7 +510,7 @@ pub fn returned(fd: c_int, slot: u32) {
         return;
     }
     for set in all_sets().filter(|set| set.size.load(Ordering::Acquire) != 0) {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
             let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
             if inner.by_fd.insert(fd, place).is_none() {
@@ -522,7 +526,7 @@ pub fn disconnecting(fd: c_int, slot: u32) {
     let places = places_of(fd);
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
-        set.inner.with(|inner| {
+        set.with(|inner| {
             inner.hot.retain(|hot| *hot != registration);
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return };
             if entry.masked {
@@ -666,7 +670,7 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
     }
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
-        set.inner.soon(|inner| {
+        set.soon(|inner| {
             let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot);
             let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
             if entry.slot != Some(slot) {

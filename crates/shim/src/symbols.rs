@@ -26,6 +26,19 @@ pub fn next(name: &CStr) -> *mut c_void {
     search.found.unwrap_or(ptr::null_mut())
 }
 
+/// Is there a function of glibc's at this address, and not one of a library that stands before it?
+#[must_use]
+pub fn is_glibcs(address: *const c_void) -> bool {
+    let known = next(c"gnu_get_libc_version");
+    let object = |address: *const c_void| {
+        // SAFETY: plain data.
+        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
+        // SAFETY: the loader writes there what it knows of the address.
+        (unsafe { libc::dladdr(address, &raw mut found) } != 0).then_some(found.dli_fbase)
+    };
+    !known.is_null() && object(known).is_some_and(|base| object(address) == Some(base))
+}
+
 /// The GNU hash of a symbol's name.
 fn hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
@@ -193,6 +206,13 @@ mod tests {
             assert!(!expected.is_null(), "{name:?}");
             assert_eq!(next(name), expected, "{name:?}");
         }
+    }
+
+    #[test]
+    fn glibcs_functions_are_known() {
+        assert!(is_glibcs(next(c"recv")));
+        assert!(!is_glibcs((is_glibcs as fn(_) -> _ as *const ()).cast()));
+        assert!(!is_glibcs(ptr::null()));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::fds::{self, Entry};
 use crate::sets::GOLDEN;
-use crate::{runtime, thread};
+use crate::{next, runtime, symbols, thread};
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
@@ -223,19 +223,25 @@ pub struct Direct {
     libc: AtomicPtr<c_void>,
     /// What stands in for it.
     pub otherwise: Function,
+    /// The system call that it makes, with the same arguments.
+    number: Sysno,
+    /// It is glibc's own: in a process of one thread it does nothing else. (Another library's that stands before glibc's may do anything.)
+    bare: AtomicBool,
     bytes: Bytes,
 }
 
 impl Direct {
     /// Not found yet.
     #[must_use]
-    pub const fn new(otherwise: Function, bytes: Bytes) -> Self {
-        Self { libc: AtomicPtr::new(otherwise as *mut c_void), otherwise, bytes }
+    pub const fn new(otherwise: Function, number: Sysno, bytes: Bytes) -> Self {
+        let libc = AtomicPtr::new(otherwise as *mut c_void);
+        Self { libc, otherwise, number, bare: AtomicBool::new(false), bytes }
     }
 
     /// The C library's function is there.
     pub fn found(&self, address: Option<*mut c_void>) {
         if let Some(address) = address {
+            self.bare.store(symbols::is_glibcs(address), Relaxed);
             self.libc.store(address, Release);
         }
     }
@@ -244,22 +250,85 @@ impl Direct {
 /// Calls the C library's function as the program made the call, if that need not be counted; else what stands in for it.
 ///
 /// After each system call the processor's caches are full of the kernel's code, and what a hook costs is above all how much of its own has to be fetched anew: so all of these calls come through
-/// here, and what is rare is elsewhere.
+/// here, and what is rare is elsewhere. For the same reason a process of one thread makes the system call here, where glibc's function would do no more.
 ///
 /// # Safety
 /// The arguments are the program's own, for the function of `direct`.
 #[inline(never)]
 pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct: &Direct) -> isize {
-    if quiet(fd).is_some_and(|quiet| quiet.slot.load(Relaxed) != 0) {
+    let Some((quiet, slot)) = quiet(fd).map(|quiet| (quiet, quiet.slot.load(Acquire))).filter(|(_, slot)| *slot != 0) else {
+        // SAFETY: the caller's promise.
+        return unsafe { (direct.otherwise)(fd, a, b, c, d) };
+    };
+    let (note, left) = (&NOTEBOOK.first, quiet.left.load(Relaxed));
+    let alone = direct.bare.load(Relaxed) && fds::is_single_threaded() && note.thread.load(Relaxed) == thread::me();
+    if !alone || !is_free(note) || !is_good(left, slot) {
         // SAFETY: the caller's promise; it is such a number.
-        unsafe { noted(fd, a, b, c, d, direct) }
-    } else {
+        return unsafe { noted(fd, a, b, c, d, direct) };
+    }
+    if !begins(note, quiet, slot, left) {
         // SAFETY: as above.
-        unsafe { (direct.otherwise)(fd, a, b, c, d) }
+        return unsafe { (direct.otherwise)(fd, a, b, c, d) };
+    }
+    // SAFETY: the caller's promise. The kernel looks at no more arguments than the call has; of `recvfrom` and `sendto` the last two are none.
+    let result = unsafe { sys::raw(direct.number, [fd as usize, a.addr(), b.addr(), c.addr(), d.addr(), 0]) };
+    match result {
+        Ok(moved) => {
+            ends(note, quiet, direct, moved);
+            moved as isize
+        }
+        Err(errno) => {
+            ends(note, quiet, direct, 0);
+            failed(errno)
+        }
     }
 }
 
-/// [`call`] where it may be one that goes uncounted. Not inlined: other calls do without the registers that this one saves.
+/// As glibc's functions fail.
+#[inline(never)]
+extern "C" fn failed(errno: i32) -> isize {
+    next::set_errno(errno);
+    -1
+}
+
+/// May a call on this slot's number go uncounted, by what is left of such calls?
+#[inline]
+fn is_good(left: u32, slot: u32) -> bool {
+    left.wrapping_sub(slot * (CALLS + 1)).wrapping_sub(1) < CALLS
+}
+
+/// May this thread make an uncounted call? Not in a handler that interrupted such a call, and not a child's that has this memory and other descriptors.
+#[inline]
+fn is_free(note: &Note) -> bool {
+    note.slot.load(Relaxed) == 0 && fds::strangers().load(Relaxed) == 0
+}
+
+/// An uncounted call begins, unless the number's are counted by now.
+#[inline]
+fn begins(note: &Note, quiet: &Quiet, slot: u32, left: u32) -> bool {
+    note.slot.store(slot, Relaxed);
+    // For the processor `end` does it.
+    compiler_fence(SeqCst);
+    let begins = quiet.slot.load(Acquire) == slot;
+    if begins {
+        quiet.left.store(left - 1, Relaxed);
+    } else {
+        note.slot.store(0, Relaxed);
+    }
+    begins
+}
+
+/// The call is over.
+#[inline]
+fn ends(note: &Note, quiet: &Quiet, direct: &Direct, moved: usize) {
+    // SAFETY: there are three kinds.
+    let returned = unsafe { quiet.returned.get_unchecked(direct.bytes as usize) };
+    // Need not be exact where several threads do it.
+    Slot::count(returned, moved as u64);
+    note.slot.store(0, Release);
+}
+
+/// [`call`] where it may be one that goes uncounted, in a process of several threads. Not inlined: other calls do without the registers that this one saves.
 ///
 /// # Safety
 /// As for [`call`]; `fd` is below [`NUMBERS`].
@@ -268,29 +337,16 @@ unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct
     // SAFETY: the caller's promise.
     let quiet = unsafe { NOTEBOOK.quiet.get_unchecked(fd as usize) };
     let (me, slot) = (thread::me(), quiet.slot.load(Acquire));
-    let left = quiet.left.load(Relaxed);
-    let note = note(me);
-    // Not in a handler that interrupted such a call, and not a child's that has this memory and other descriptors.
-    let free = note.thread.load(Relaxed) == me && note.slot.load(Relaxed) == 0 && fds::strangers().load(Relaxed) == 0;
-    if free && left & CALLS != 0 && left / (CALLS + 1) == slot && slot != 0 {
-        note.slot.store(slot, Relaxed);
-        // For the processor `end` does it.
-        compiler_fence(SeqCst);
-        if quiet.slot.load(Acquire) == slot {
-            quiet.left.store(left - 1, Relaxed);
-            // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no more
-            // than it takes.
-            let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
-            // SAFETY: the caller's promise.
-            let result = unsafe { libc(fd, a, b, c, d) };
-            // SAFETY: there are three kinds.
-            let returned = unsafe { quiet.returned.get_unchecked(direct.bytes as usize) };
-            // Need not be exact where several threads do it.
-            Slot::count(returned, result.max(0).unsigned_abs() as u64);
-            note.slot.store(0, Release);
-            return result;
-        }
-        note.slot.store(0, Relaxed);
+    let (note, left) = (note(me), quiet.left.load(Relaxed));
+    let may = slot != 0 && note.thread.load(Relaxed) == me && is_free(note) && is_good(left, slot);
+    if may && begins(note, quiet, slot, left) {
+        // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no more
+        // than it takes.
+        let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
+        // SAFETY: the caller's promise.
+        let result = unsafe { libc(fd, a, b, c, d) };
+        ends(note, quiet, direct, result.max(0).unsigned_abs());
+        return result;
     }
     // SAFETY: the caller's promise.
     unsafe { (direct.otherwise)(fd, a, b, c, d) }

@@ -7,16 +7,17 @@ use crate::next::address;
 use crate::uncounted::{self, Bytes, Direct, Word};
 use core::ptr::{null_mut, without_provenance_mut};
 use libc::c_int;
+use syscalls::Sysno;
 
 macro_rules! directs {
-    ($($name:ident = $module:ident::$here:ident, $bytes:ident;)*) => {
+    ($($name:ident = $module:ident::$here:ident, $call:ident, $bytes:ident;)*) => {
         /// One entry for each function.
         #[repr(C, align(64))]
         pub(super) struct Directs {
             $(pub(super) $name: Direct,)*
         }
 
-        pub(super) static DIRECT: Directs = Directs { $($name: Direct::new($module::$here, Bytes::$bytes),)* };
+        pub(super) static DIRECT: Directs = Directs { $($name: Direct::new($module::$here, Sysno::$call, Bytes::$bytes),)* };
 
         /// Finds the C library's functions. Until then all calls are made here.
         pub(super) fn resolve() {
@@ -27,16 +28,16 @@ macro_rules! directs {
 
 // Those first that a web server calls for each request.
 directs! {
-    recv = io::recv_here, In;
-    writev = io::writev_here, Out;
-    sendfile = io::sendfile_here, Out;
-    setsockopt = sock::setsockopt_here, None;
-    send = io::send_here, Out;
-    read = io::read_here, In;
-    write = io::write_here, Out;
-    readv = io::readv_here, In;
-    recvmsg = message::recvmsg_here, In;
-    sendmsg = message::sendmsg_here, Out;
+    recv = io::recv_here, recvfrom, In;
+    writev = io::writev_here, writev, Out;
+    sendfile = io::sendfile_here, sendfile, Out;
+    setsockopt = sock::setsockopt_here, setsockopt, None;
+    send = io::send_here, sendto, Out;
+    read = io::read_here, read, In;
+    write = io::write_here, write, Out;
+    readv = io::readv_here, readv, In;
+    recvmsg = message::recvmsg_here, recvmsg, In;
+    sendmsg = message::sendmsg_here, sendmsg, Out;
 }
 
 /// A number as an argument.

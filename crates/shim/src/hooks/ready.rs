@@ -1,7 +1,7 @@
 //! Readiness: poll, select and epoll.
 use super::message::{now, remaining};
 use super::{Outcome, bypass, cancel, keeping_errno};
-use crate::{next, ops};
+use crate::{next, ops, sets};
 use core::ptr;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
@@ -187,10 +187,35 @@ unsafe fn wait_for(
     unsafe { ops::ready::epoll_wait(epfd, events, max, timeout, mask) }
 }
 
+/// A wait on a set of which the kernel knows everything. `None`: it is no such set.
+///
+/// # Safety
+/// As for `epoll_pwait2(2)`; `ask` is that call.
+#[inline]
+unsafe fn still(
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    limit: impl FnOnce() -> Option<timespec>,
+    mask: *const sigset_t,
+    ask: impl FnOnce() -> c_int,
+) -> Option<Outcome<c_int>> {
+    cancel::point();
+    // SAFETY: the caller's promise.
+    (!bypass()).then(|| unsafe { sets::wait_still(epfd, events, max, limit, mask, ask) }).flatten()
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { wait_for(epfd, events, max, milliseconds(timeout), ptr::null()) };
+    let ask = || unsafe { next::epoll_wait(epfd, events, max, timeout) };
+    let limit = || milliseconds(timeout);
+    // SAFETY: the program's own arguments.
+    if let Some(outcome) = unsafe { still(epfd, events, max, limit, ptr::null(), ask) } {
+        return outcome.or(ask);
+    }
+    // SAFETY: the program's own arguments.
+    let outcome = unsafe { wait_for(epfd, events, max, limit(), ptr::null()) };
     // SAFETY: the program's own arguments.
     outcome.or(|| unsafe { next::epoll_wait(epfd, events, max, timeout) })
 }

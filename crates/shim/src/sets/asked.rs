@@ -17,7 +17,7 @@ pub(super) fn ready_inside(fd: c_int) -> bool {
 fn ready(set: &Set) -> bool {
     shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
-    set.inner.with(|inner| {
+    set.with(|inner| {
         if let Some(attachment) = runtime::attachment() {
             // A channel that was armed in a wait, and told of bytes since.
             rang(inner, attachment);
@@ -30,11 +30,11 @@ fn ready(set: &Set) -> bool {
 /// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False: there is something to report.
 pub fn arm_for_kernel(index: u32) -> bool {
     let Some(set) = set_at(index) else { return true };
-    let children = set.inner.with(|inner| {
+    let children = set.with(|inner| {
         nest(inner);
         inner.children.clone()
     });
-    let all = set.inner.with(|inner| arm_hot(set, inner));
+    let all = set.with(|inner| arm_hot(set, inner));
     all && children.iter().all(|(child, ..)| match fds::get(*child) {
         Entry::Epoll(child) => arm_for_kernel(child),
         _ => true,

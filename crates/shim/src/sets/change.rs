@@ -22,10 +22,10 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     if let Some(done) = late::control(set, operation, fd, wanted) {
         return done;
     }
-    let known = set.inner.with(|inner| inner.by_fd.get(&fd).copied());
+    let known = set.with(|inner| inner.by_fd.get(&fd).copied());
     match (operation, wanted, known) {
         (libc::EPOLL_CTL_ADD, Some((events, data)), _) => add(set, index, epfd, fd, events, data),
-        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.inner.with(|inner| {
+        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(registration)) => set.with(|inner| {
             if !is_still(set, inner, fd, registration) {
                 return Outcome::Libc;
             }
@@ -56,7 +56,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             stir(set, inner);
             Outcome::Done(0)
         }),
-        (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.inner.with(|inner| {
+        (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.with(|inner| {
             if !is_still(set, inner, fd, registration) {
                 return Outcome::Libc;
             }
@@ -78,7 +78,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
         }),
         (libc::EPOLL_CTL_DEL, ..) => {
-            set.inner.with(|inner| {
+            set.with(|inner| {
                 let before = inner.children.len();
                 inner.children.retain(|(child, ..)| *child != fd);
                 set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
@@ -86,7 +86,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             Outcome::Libc
         }
         (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {
-            set.inner.with(|inner| {
+            set.with(|inner| {
                 for child in inner.children.iter_mut().filter(|(child, ..)| *child == fd) {
                     (child.1, child.2) = (events, data);
                 }
@@ -114,13 +114,13 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         if let Some(child) = set_at(inner_set) {
             // Whoever sleeps on it is to arm anew, with tokens.
-            child.inner.with(|inner| {
+            child.with(|inner| {
                 nest(inner);
                 stir(child, inner);
             });
         }
         set.size.fetch_add(1, Ordering::AcqRel);
-        set.inner.with(|inner| {
+        set.with(|inner| {
             inner.children.push((fd, events, data));
             stir(set, inner);
         });
@@ -134,7 +134,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
         _ => None,
     };
-    let outcome = set.inner.with(|inner| {
+    let outcome = set.with(|inner| {
         let place = inner.free.pop().unwrap_or_else(|| {
             inner.registrations.push(Registration::default());
             // It is made hot where nothing may be taken from an allocator.

@@ -36,7 +36,7 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(wanted)) => Some(wanted),
         _ => return None,
     };
-    set.inner.with(|inner| {
+    set.with(|inner| {
         let place = *inner.by_fd.get(&fd)?;
         let quiet = EXECUTING.load(Ordering::SeqCst) == 0
             && !inner.nested
@@ -130,7 +130,7 @@ pub fn tell_of_descriptor(fd: c_int) {
     let places = places_of(fd);
     for (index, place) in places {
         if let Some(set) = set_at(index) {
-            set.inner.with(|inner| tell_of(set, inner, place));
+            set.with(|inner| tell_of(set, inner, place));
         }
     }
 }
@@ -138,14 +138,14 @@ pub fn tell_of_descriptor(fd: c_int) {
 /// Set `index` is looked at by other means than a wait.
 pub fn tell_set(index: u32) {
     if let Some(set) = set_at(index) {
-        set.inner.with(|inner| tell(set, inner));
+        set.with(|inner| tell(set, inner));
     }
 }
 
 /// `fd`, where it is a set, is given to another process.
 pub fn lend(fd: c_int) {
     if let Some(set) = super::number_of(fd).and_then(set_at) {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             tell(set, inner);
             set.shared.store(true, Ordering::Relaxed);
         });
@@ -203,6 +203,6 @@ pub fn not_executed() {
 /// Tells the kernel everything.
 pub fn tell_all() {
     for set in all_sets() {
-        set.inner.with(|inner| tell(set, inner));
+        set.with(|inner| tell(set, inner));
     }
 }

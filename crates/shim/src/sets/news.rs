@@ -102,7 +102,7 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
         // SAFETY: sets are never freed.
         let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
         if set.size.load(Ordering::Acquire) != 0 {
-            set.inner.soon(|inner| {
+            set.soon(|inner| {
                 let of_slot = |entry: &Registration| {
                     entry.used
                         && (entry.slot == Some(slot)
@@ -121,7 +121,7 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
 fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     for (index, registration) in places_of_slot(endpoint, slot)? {
         if let Some(set) = set_at(index) {
-            set.inner.soon(|inner| {
+            set.soon(|inner| {
                 make_hot(inner, registration);
                 stir(set, inner);
             })?;
@@ -157,7 +157,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     }
     for (index, registration) in places_of_slot(endpoint, slot)? {
         let Some(set) = set_at(index) else { continue };
-        set.inner.soon(|inner| {
+        set.soon(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize)
                 && entry.used

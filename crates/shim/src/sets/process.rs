@@ -19,6 +19,7 @@ pub fn lock_all() {
             let told = || all_sets().all(|set| unsafe { &*set.inner.value.get() }.late.is_empty());
             if taken == all_sets().count() && told() {
                 for set in all_sets() {
+                    set.disturb();
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
                 late::may_fork();
@@ -49,7 +50,7 @@ pub fn forget_parent() {
     let Some(attachment) = runtime::attachment() else { return };
     for set in all_sets() {
         set.sleepers.store(0, Ordering::Relaxed);
-        set.inner.with(|inner| {
+        set.with(|inner| {
             if let Some(waiter) = inner.waiter.take() {
                 attachment.disown(waiter.fifo());
             }
@@ -65,7 +66,7 @@ pub fn forget_parent() {
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
 pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
     for set in all_sets() {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             late::tell(set, inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
@@ -79,7 +80,7 @@ pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
 /// The process has joined a segment again: sets that had a waiter may have one there.
 pub fn rejoined() {
     for set in all_sets() {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             if core::mem::take(&mut inner.waiter_lost) {
                 inner.waiter_tried = false;
             }
@@ -110,7 +111,7 @@ pub fn tag_again() {
 fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
-        set.inner.with(|inner| {
+        set.with(|inner| {
             for (index, entry) in inner.registrations.iter_mut().enumerate() {
                 if entry.used
                     && entry.in_kernel

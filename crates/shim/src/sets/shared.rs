@@ -81,7 +81,7 @@ pub fn look(set: &Set, epfd: c_int) {
         let slot = entry.slot.filter(|_| entry.used && !entry.plain)?;
         Some(attachment.ledger.slot(slot).registered.load(Ordering::Acquire)).filter(|&now| now != entry.changes)
     };
-    set.inner.with(|inner| {
+    set.with(|inner| {
         // Counted before the kernel is asked: what changes meanwhile is found by the next look.
         let changes: Vec<_> =
             (0u32..).zip(&inner.registrations).filter_map(|(place, entry)| Some((place, changed(entry)?))).collect();
@@ -186,9 +186,9 @@ pub fn recover(fd: c_int) {
         let entry = runtime::classify(target);
         if let Entry::Epoll(child) = entry {
             if let Some(child) = set_at(child) {
-                child.inner.with(nest);
+                child.with(nest);
             }
-            set.inner.with(|inner| inner.children.push((target, events, data)));
+            set.with(|inner| inner.children.push((target, events, data)));
             set.size.fetch_add(1, Ordering::AcqRel);
         } else if entry.is_tcp() {
             let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);

@@ -22,7 +22,7 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usiz
 
 /// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
 pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
-    set.inner.with(|inner| {
+    set.with(|inner| {
         inner.looked = ticks();
         late::tell(set, inner);
     });
@@ -44,7 +44,7 @@ pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<us
 /// The set's waiter may have been rung meanwhile: registrations whose channels rang become hot.
 pub(super) fn heed_bells(set: &Set) {
     if let Some(attachment) = runtime::attachment() {
-        set.inner.with(|inner| rang(inner, attachment));
+        set.with(|inner| rang(inner, attachment));
     }
 }
 
@@ -181,7 +181,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
     if let Some(fd) = unknown.filter(|&fd| !fds::get(fd).is_apart()) {
         let _ = runtime::find(fd);
     }
-    let endpoint = set.inner.with(|inner| {
+    let endpoint = set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize)?;
         if !entry.used {
             return None;
@@ -205,7 +205,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         }
     }
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
-    set.inner.with(|inner| {
+    set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {
             return None;

@@ -70,7 +70,7 @@ pub unsafe fn wait(
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-unsafe fn until_ready(
+pub(super) unsafe fn until_ready(
     set: &Set,
     attachment: &'static Attachment,
     epfd: c_int,
@@ -158,6 +158,9 @@ unsafe fn wait_in_kernel(
         rang(inner, attachment);
         let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
         quiet.then(|| {
+            if inner.waiter.is_none() && !inner.waiter_tried {
+                set.leave_to_kernel();
+            }
             // From here on whoever changes something wakes this thread.
             set.sleepers.fetch_add(1, Ordering::AcqRel);
             let waiter = inner.waiter.inspect(|waiter| waiter.sleeping(&attachment.segment));
@@ -181,17 +184,30 @@ unsafe fn wait_in_kernel(
         // The time is up.
         Ok(0) if asked => Ok(Ok(0)),
         Ok(0) => Err(end),
-        Ok(got) => {
-            shared::look(set, epfd);
-            let n = rest(set, epfd, room, 0, told, got);
-            set.lively.store(n > 0, Ordering::Relaxed);
-            if n > 0 { Ok(Ok(n)) } else { Err(end) }
-        }
+        Ok(got) => match hand_on(set, epfd, room, told, got) {
+            0 => Err(end),
+            n => Ok(Ok(n)),
+        },
     }
 }
 
+/// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that [`usual`] saw to are done. Returns how many there are for the program.
+pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (usize, usize), got: usize) -> usize {
+    shared::look(set, epfd);
+    let n = rest(set, epfd, room, 0, told, got);
+    set.lively.store(n > 0, Ordering::Relaxed);
+    n
+}
+
 /// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to. Under the lock.
-fn awake(set: &Set, inner: &mut Inner, attachment: &Attachment, room: &[epoll_event], asked: bool, got: Result<usize, i32>) {
+pub(super) fn awake(
+    set: &Set,
+    inner: &mut Inner,
+    attachment: &Attachment,
+    room: &[epoll_event],
+    asked: bool,
+    got: Result<usize, i32>,
+) {
     let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
     if inner.waiter_tried && asked && got.is_ok_and(|n| n < room.len()) {
         inner.looked = ticks();
@@ -217,7 +233,7 @@ fn left_asleep(waiter: Waiter, attachment: &Attachment) {
 /// it cannot be, since there is more to tell, one of them is woken, as the kernel wakes the next.
 pub(super) fn leave(set: &Set) {
     if set.sleepers.load(Ordering::Acquire) != 0 {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             if let Some(attachment) = runtime::attachment().filter(|_| !inner.hot.is_empty()) {
                 make_waiter(attachment, set.fd.load(Ordering::Relaxed), inner);
             }
@@ -254,7 +270,7 @@ struct Pass {
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
 fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
     let now = ticks();
-    set.inner.with(|inner| {
+    set.with(|inner| {
         rang(inner, attachment);
         collect_hot(set, inner, attachment, epfd, room, now, asked)
     })
@@ -262,7 +278,7 @@ fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [
 
 /// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
 fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
-    set.inner.with(|inner| {
+    set.with(|inner| {
         let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
         let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
         if !inner.children.is_empty() {
@@ -544,15 +560,15 @@ pub(super) fn hot_has_news(inner: &Inner) -> bool {
 /// Spins until a hot ring has something to report.
 fn spin(set: &Set, attachment: &Attachment) -> bool {
     let together = || {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             let mut hot = watched(inner).peekable();
             hot.peek().is_some() && hot.all(|watched| wait::together(watched.endpoint))
         })
     };
-    let (waiter, few) = set.inner.with(|inner| (inner.waiter, Few::of(inner)));
+    let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
     let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
-    let found = || rang() || few.as_ref().map_or_else(|| set.inner.with(|inner| hot_has_news(inner)), Few::has_news);
+    let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
     wait::spin_on(attachment, &set.habit, found, together)
 }
 
@@ -587,8 +603,7 @@ pub fn waits_for_room(index: u32) -> bool {
 
 fn waiting_for_room(set: &Set) -> bool {
     let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
-    set.masked.load(Ordering::Acquire) != 0
-        || set.inner.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
+    set.masked.load(Ordering::Acquire) != 0 || set.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
 }
 
 /// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
@@ -596,7 +611,7 @@ fn waiting_for_room(set: &Set) -> bool {
 pub(super) fn heat_masked(set: &Set) {
     const EVERY: u64 = 2_000_000;
     if set.masked.load(Ordering::Relaxed) != 0 {
-        set.inner.with(|inner| {
+        set.with(|inner| {
             if ticks().wrapping_sub(inner.searched) > EVERY {
                 inner.searched = ticks();
                 for index in 0..inner.registrations.len() {
@@ -661,7 +676,7 @@ unsafe fn sleep(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Option<usize>, i32> {
-    let (waiter, armed, children) = set.inner.with(|inner| {
+    let (waiter, armed, children) = set.with(|inner| {
         if !inner.hot.is_empty() {
             make_waiter(attachment, epfd, inner);
         }
@@ -682,8 +697,7 @@ unsafe fn sleep(
         Entry::Epoll(child) => arm_for_kernel(child),
         _ => true,
     });
-    let quiet =
-        inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.inner.with(|inner| inner.hot.is_empty());
+    let quiet = inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.segment)) && set.with(|inner| inner.hot.is_empty());
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = wait::remaining(end);
@@ -695,7 +709,7 @@ unsafe fn sleep(
         set.lively.store(true, Ordering::Relaxed);
         Ok(0)
     };
-    set.inner.with(|inner| awake(set, inner, attachment, room, quiet, got));
+    set.with(|inner| awake(set, inner, attachment, room, quiet, got));
     match got? {
         0 if quiet && wait::is_over(end) => Ok(Some(collect(set, attachment, epfd, room, true).n)),
         0 => Ok(None),
