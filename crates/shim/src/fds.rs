@@ -2,7 +2,7 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
-use crate::{thread, uncounted};
+use crate::{symbols, thread, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
@@ -179,12 +179,8 @@ pub fn is_single_threaded() -> bool {
 
 /// At the start: finds glibc's `__libc_single_threaded` (`sys/single_threaded.h`, glibc 2.32).
 pub fn find_single_threaded() {
-    // SAFETY: a terminated name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-    if found.is_null() {
-        // SAFETY: takes the failure out of the hands of the program's dlerror.
-        unsafe { libc::dlerror() };
-    } else {
+    let found = symbols::variable(c"__libc_single_threaded");
+    if !found.is_null() {
         TABLE.single_threaded.store(found.cast(), Ordering::Relaxed);
     }
 }

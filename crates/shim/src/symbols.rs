@@ -5,38 +5,62 @@
 //! held, and would wait for itself for ever. Here nothing is allocated, and no lock is taken but the loader's.
 use core::ffi::CStr;
 use core::mem::size_of;
+use core::ops::Range;
 use core::ptr;
 use libc::{Elf64_Phdr, Elf64_Sym, c_int, c_void, dl_phdr_info};
 
-/// A search through the libraries that come after this one.
+/// `st_info`: what a symbol stands for.
+const STT_OBJECT: u8 = 1;
+const STT_FUNC: u8 = 2;
+
+/// A search through the libraries that come after this one, or through all and the program.
 struct Search<'a> {
     name: &'a CStr,
     hash: u32,
+    kind: u8,
+    /// This library came by, or need not.
     passed: bool,
     /// `None`: go on looking.
     found: Option<*mut c_void>,
+    /// The object that was looked at last: its addresses.
+    within: Range<usize>,
 }
 
 /// What `dlsym(RTLD_NEXT, name)` finds, called from this library. Null: nothing, or nothing that can be said without the loader (indirect functions).
 #[must_use]
 pub fn next(name: &CStr) -> *mut c_void {
-    let mut search = Search { name, hash: hash(name), passed: false, found: None };
-    // SAFETY: the callback takes what it is given as `dl_iterate_phdr` promises it, and the search outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search(name, STT_FUNC, false)
+}
+
+/// Where the variable is that everybody means by this name: a program may have it in place of the library that defines it. Null: there is none.
+#[must_use]
+pub fn variable(name: &CStr) -> *mut c_void {
+    search(name, STT_OBJECT, true)
+}
+
+fn search(name: &CStr, kind: u8, passed: bool) -> *mut c_void {
+    let mut search = Search::new(name, kind, passed);
+    search.run();
     search.found.unwrap_or(ptr::null_mut())
 }
 
-/// Is there a function of glibc's at this address, and not one of a library that stands before it?
+impl<'a> Search<'a> {
+    fn new(name: &'a CStr, kind: u8, passed: bool) -> Self {
+        Self { name, hash: hash(name), kind, passed, found: None, within: 0..0 }
+    }
+
+    fn run(&mut self) {
+        // SAFETY: the callback takes what it is given as `dl_iterate_phdr` promises it, and the search outlives the call.
+        unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(self).cast()) };
+    }
+}
+
+/// The addresses of glibc; none where the C library is another. A function outside is of a library that stands before it.
 #[must_use]
-pub fn is_glibcs(address: *const c_void) -> bool {
-    let known = next(c"gnu_get_libc_version");
-    let object = |address: *const c_void| {
-        // SAFETY: plain data.
-        let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-        // SAFETY: the loader writes there what it knows of the address.
-        (unsafe { libc::dladdr(address, &raw mut found) } != 0).then_some(found.dli_fbase)
-    };
-    !known.is_null() && object(known).is_some_and(|base| object(address) == Some(base))
+pub fn glibc() -> Range<usize> {
+    let mut search = Search::new(c"gnu_get_libc_version", STT_FUNC, false);
+    search.run();
+    if search.found.is_some_and(|found| !found.is_null()) { search.within } else { 0..0 }
 }
 
 /// The GNU hash of a symbol's name.
@@ -45,24 +69,26 @@ fn hash(name: &CStr) -> u32 {
 }
 
 unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: as `next` calls it.
+    // SAFETY: as `search` calls it.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<'_>>()) };
     // SAFETY: the loader's own table of this object.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let base = info.dlpi_addr as usize;
+    let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let span = |header: &Elf64_Phdr| {
+        let start = base.wrapping_add(header.p_vaddr as usize);
+        start..start.wrapping_add(header.p_memsz as usize)
+    };
     if !search.passed {
         let here = (look as *const ()).addr();
-        let holds = |header: &Elf64_Phdr| {
-            let start = base.wrapping_add(header.p_vaddr as usize);
-            header.p_type == libc::PT_LOAD && (start..start.wrapping_add(header.p_memsz as usize)).contains(&here)
-        };
-        search.passed = headers.iter().any(holds);
+        search.passed = loaded().any(|header| span(header).contains(&here));
         return 0;
     }
+    search.within = loaded().map(span).reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..0);
     let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
     let dynamic = base.wrapping_add(dynamic.p_vaddr as usize);
     // SAFETY: a loaded object's dynamic section, where its header says that it is.
-    search.found = unsafe { Tables::of(base, dynamic).and_then(|tables| tables.find(search.name, search.hash)) };
+    search.found = unsafe { Tables::of(base, dynamic).and_then(|tables| tables.find(search)) };
     c_int::from(search.found.is_some())
 }
 
@@ -112,11 +138,12 @@ impl Tables {
         })
     }
 
-    /// The address of the function `name`, of its default version; `None` where it is not here, and null where only the loader can say.
+    /// The address of what is searched for, of its default version; `None` where it is not here, and null where only the loader can say.
     ///
     /// # Safety
     /// The tables are those of a loaded object.
-    unsafe fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
+    unsafe fn find(&self, search: &Search<'_>) -> Option<*mut c_void> {
+        let (name, hash) = (search.name, search.hash);
         if self.hashes.is_null() {
             // An older kind of table.
             return Some(ptr::null_mut());
@@ -136,7 +163,7 @@ impl Tables {
             loop {
                 let other = chains.add((buckets + index - first) as usize).read();
                 if other | 1 == hash | 1 && self.is(index, name) {
-                    return Some(self.address(index));
+                    return Some(self.address(index, search.kind));
                 }
                 if other & 1 == 1 {
                     return None;
@@ -165,15 +192,14 @@ impl Tables {
         }
     }
 
-    /// The address of symbol `index`; null for an indirect function, whose address its resolver knows.
+    /// The address of symbol `index`; null where it is of another kind, as an indirect function, whose address its resolver knows.
     ///
     /// # Safety
     /// There is a symbol of that number.
-    unsafe fn address(&self, index: u32) -> *mut c_void {
-        const STT_FUNC: u8 = 2;
+    unsafe fn address(&self, index: u32, kind: u8) -> *mut c_void {
         // SAFETY: the caller's promise.
         let symbol = unsafe { &*self.symbols.add(index as usize) };
-        if symbol.st_info & 0xf == STT_FUNC {
+        if symbol.st_info & 0xf == kind {
             ptr::with_exposed_provenance_mut(self.base.wrapping_add(symbol.st_value as usize))
         } else {
             ptr::null_mut()
@@ -209,10 +235,20 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_found() {
+        // SAFETY: a terminated name.
+        let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"environ".as_ptr()) };
+        assert!(!expected.is_null());
+        assert_eq!(variable(c"environ"), expected);
+        assert!(variable(c"recv").is_null());
+        assert!(variable(c"ginnel_no_such_variable").is_null());
+    }
+
+    #[test]
     fn glibcs_functions_are_known() {
-        assert!(is_glibcs(next(c"recv")));
-        assert!(!is_glibcs((is_glibcs as fn(_) -> _ as *const ()).cast()));
-        assert!(!is_glibcs(ptr::null()));
+        let glibc = glibc();
+        assert!(glibc.contains(&next(c"recv").addr()));
+        assert!(!glibc.contains(&(glibcs_functions_are_known as *const ()).addr()));
     }
 
     #[test]

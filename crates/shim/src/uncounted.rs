@@ -6,7 +6,8 @@
 
 use crate::fds::{self, Entry};
 use crate::sets::GOLDEN;
-use crate::{next, runtime, symbols, thread};
+use crate::{next, runtime, thread};
+use core::ops::Range;
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
@@ -238,10 +239,10 @@ impl Direct {
         Self { libc, otherwise, number, bare: AtomicBool::new(false), bytes }
     }
 
-    /// The C library's function is there.
-    pub fn found(&self, address: Option<*mut c_void>) {
+    /// The C library's function is there; glibc's functions are within these addresses.
+    pub fn found(&self, address: Option<*mut c_void>, glibc: &Range<usize>) {
         if let Some(address) = address {
-            self.bare.store(symbols::is_glibcs(address), Relaxed);
+            self.bare.store(glibc.contains(&address.addr()), Relaxed);
             self.libc.store(address, Release);
         }
     }

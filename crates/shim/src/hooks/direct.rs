@@ -4,6 +4,7 @@
 
 use super::{io, message, sock};
 use crate::next::address;
+use crate::symbols;
 use crate::uncounted::{self, Bytes, Direct, Word};
 use core::ptr::{null_mut, without_provenance_mut};
 use libc::c_int;
@@ -21,7 +22,8 @@ macro_rules! directs {
 
         /// Finds the C library's functions. Until then all calls are made here.
         pub(super) fn resolve() {
-            $(DIRECT.$name.found(address::$name());)*
+            let glibc = symbols::glibc();
+            $(DIRECT.$name.found(address::$name(), &glibc);)*
         }
     };
 }
