@@ -63,6 +63,37 @@ fn functions_are_found_without_dlsym() {
     }
 }
 
+/// A library that stands between this one and the C library goes on seeing every call, also on a connection that nobody carries, where this one makes the system calls itself.
+#[test]
+fn a_library_behind_it_sees_every_call() {
+    let stand = Stand::shimmed("behind", &[]);
+    let (source, library) = (stand.dir().join("counts.c"), stand.dir().join("counts.so"));
+    let counts = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <sys/types.h>\nstatic long calls;\n\
+        ssize_t recv(int fd, void *to, size_t n, int flags) {\n\
+            static ssize_t (*next)(int, void *, size_t, int);\n\
+            if (!next) next = (ssize_t (*)(int, void *, size_t, int))dlsym(RTLD_NEXT, \"recv\");\n\
+            calls++;\n\
+            return next(fd, to, n, flags);\n\
+        }\n\
+        __attribute__((destructor)) static void counted(void) { dprintf(1, \"%ld calls\\n\", calls); }\n";
+    std::fs::write(&source, counts).expect("source");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output().expect("cc runs");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let calls = |stand: &Stand, preload: String| {
+        let done = stand.run(stand.command(build::program("cancels_itself")).env("LD_PRELOAD", preload));
+        assert!(done.success(), "{done}");
+        let count = done.stdout.lines().find_map(|line| line.strip_suffix(" calls")?.parse::<u64>().ok());
+        count.unwrap_or_else(|| panic!("{done}"))
+    };
+    let library = library.display();
+    // As many messages it receives on that connection; on its other one, rings carry some.
+    const RECEIVES: u64 = 5000;
+    let expected = calls(&Stand::plain("expected"), library.to_string());
+    assert!(expected >= RECEIVES, "{expected}");
+    let seen = calls(&stand, format!("{}:{library}", build::shim().display()));
+    assert!(seen >= RECEIVES, "{seen} of {expected}");
+}
+
 /// A program of an address sanitizer's refuses to start where another library comes before the sanitizer's own, unless it is told.
 #[test]
 fn address_sanitizer() {

@@ -52,19 +52,20 @@ programs! {
     both_ways
     broken_pipe
     cancelled_at_once
+    cancels_itself
     child_carries
     chroot_child
     chroot_other_user
+    clone_closes
     close_cancelled
     close_while_polling
-    clone_closes
-    comes_late
-    comes_late_after_exec
-    confines_itself
     closed_is_quiet
     closed_under_a_receive
     closed_while_taken_up
     closes_everything
+    comes_late
+    comes_late_after_exec
+    confines_itself
     cork
     cork_of_listener
     daemonizes
@@ -81,11 +82,12 @@ programs! {
     exit_without_close
     fifos_removed
     first_use_anywhere
-    fork_fails
     foreign_children
+    fork_fails
     forks_beside_busy_sets
     full_connection
     half_close
+    handler_forks_in_wait
     handlers_close
     idle_connections
     killed_peer
@@ -96,6 +98,7 @@ programs! {
     locks_memory
     looks_beside_a_set
     low_water
+    main_thread_leaves
     message_calls
     mixed_descriptors
     mixed_handlers
@@ -148,6 +151,7 @@ programs! {
     splice_then_pass
     splice_through
     stdio
+    still_sets
     threads_on_one_set
     threads_share
     transfers_left

@@ -1,7 +1,7 @@
 //! The service thread: what cannot wait for the program's next call. It watches the kernel's side of every carried socket, answers the wishes
 //! of peers, pays owed tokens, moves settling along, and frees what the dead held.
 
-use crate::{fds, membership, runtime};
+use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::attach::Standing;
 use ginnel_channel::bits::Bits;
@@ -237,6 +237,13 @@ fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
 
 fn ring() {
     let _ = sys::write(BELL.load(Ordering::Relaxed), &1u64.to_ne_bytes());
+}
+
+/// Has the thread look around, where it runs.
+pub fn look_around() {
+    if RUNNING.load(Ordering::Acquire) {
+        ring();
+    }
 }
 
 /// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to TCP, and waits for it. Bounded, and nothing is done where no thread runs.
@@ -493,6 +500,12 @@ fn run(generation: usize) {
         let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
         let left = if passing { left.min(SETTLING_TICK) } else { left };
+        let left = if leader::is_gone() {
+            leader::end_if_last();
+            left.min(leader::TICK)
+        } else {
+            left
+        };
         woken = sleep(attachment, c_int::try_from(left).unwrap_or(c_int::MAX));
         if GENERATION.load(Ordering::Acquire) != generation {
             return rest();

@@ -396,6 +396,8 @@ pub fn created(fd: c_int) {
         let set = unsafe { &*set };
         if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             set.fd.store(fd, Ordering::Relaxed);
+            // A wait that was under way when the one before was closed may have said so.
+            set.still.store(false, Ordering::SeqCst);
             return fds::set(fd, Entry::Epoll(set.number));
         }
     }

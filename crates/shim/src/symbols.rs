@@ -84,6 +84,11 @@ unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_
         search.passed = loaded().any(|header| span(header).contains(&here));
         return 0;
     }
+    // SAFETY: takes a number only.
+    if base as u64 == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } {
+        // The kernel's own, which may have another kind of table, and nothing that is searched for here.
+        return 0;
+    }
     search.within = loaded().map(span).reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..0);
     let Some(dynamic) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) else { return 0 };
     let dynamic = base.wrapping_add(dynamic.p_vaddr as usize);

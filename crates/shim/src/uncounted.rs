@@ -272,7 +272,7 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
         return unsafe { (direct.otherwise)(fd, a, b, c, d) };
     }
     // SAFETY: the caller's promise. The kernel looks at no more arguments than the call has; of `recvfrom` and `sendto` the last two are none.
-    let result = unsafe { sys::raw(direct.number, [fd as usize, a.addr(), b.addr(), c.addr(), d.addr(), 0]) };
+    let result = unsafe { sys::raw(direct.number, [fd as usize, a as usize, b as usize, c as usize, d as usize, 0]) };
     match result {
         Ok(moved) => {
             ends(note, quiet, direct, moved);

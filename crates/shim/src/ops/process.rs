@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
-use crate::{membership, next, own, pool, report, runtime, service, sets};
+use crate::{leader, membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_channel::program::{self, Preload, Unreachable};
@@ -14,6 +14,7 @@ use syscalls::Sysno;
 /// The library was loaded (constructor), or a hook ran before that.
 pub fn started() {
     runtime::start();
+    leader::begin();
     if let Some(attachment) = runtime::attachment() {
         extern "C" fn at_end() {
             report::write();
@@ -134,6 +135,7 @@ pub fn fork_child() {
         return runtime::stop();
     }
     report::forget();
+    leader::begin();
     crate::uncounted::start();
     fds::forget_parent();
     service::forget_parent(attachment);

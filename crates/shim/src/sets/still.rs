@@ -41,6 +41,12 @@ impl Set {
         }
     }
 
+    /// A sleeper has woken. How many there were with it; 0 where it slept in the parent, whose signal handler forked.
+    pub(super) fn wakes(&self) -> u32 {
+        let less = |sleepers: u32| sleepers.checked_sub(1);
+        self.sleepers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).unwrap_or(0)
+    }
+
     /// Under the lock, by a wait for which there was nothing but the kernel.
     pub(super) fn leave_to_kernel(&self) {
         self.still.store(true, Ordering::Relaxed);
@@ -67,7 +73,7 @@ pub unsafe fn wait_still(
     late::give_way();
     set.sleepers.fetch_add(1, Ordering::SeqCst);
     if !set.still.load(Ordering::SeqCst) {
-        set.sleepers.fetch_sub(1, Ordering::AcqRel);
+        set.wakes();
         return None;
     }
     let limit = limit();
@@ -80,11 +86,11 @@ pub unsafe fn wait_still(
     let (still, told) = set.inner.with(|inner| {
         let still = set.still.load(Ordering::Relaxed);
         if still {
-            set.sleepers.fetch_sub(1, Ordering::AcqRel);
+            set.wakes();
         } else {
             awake(set, inner, attachment, room, true, got);
         }
-        let alone = still || !set.shared.load(Ordering::Relaxed);
+        let alone = !set.shared.load(Ordering::Relaxed);
         (still, got.ok().filter(|_| alone).map_or((0, 0), |got| usual(inner, room, (0, 0), got)))
     });
     if still

@@ -158,7 +158,9 @@ unsafe fn wait_in_kernel(
         rang(inner, attachment);
         let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
         quiet.then(|| {
-            if inner.waiter.is_none() && !inner.waiter_tried {
+            // Looked at once more, under the lock: a fork may have come between.
+            let alone = !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
+            if alone && inner.waiter.is_none() && !inner.waiter_tried {
                 set.leave_to_kernel();
             }
             // From here on whoever changes something wakes this thread.
@@ -208,7 +210,7 @@ pub(super) fn awake(
     asked: bool,
     got: Result<usize, i32>,
 ) {
-    let others = set.sleepers.fetch_sub(1, Ordering::AcqRel) > 1;
+    let others = set.wakes() > 1;
     if inner.waiter_tried && asked && got.is_ok_and(|n| n < room.len()) {
         inner.looked = ticks();
     }
