@@ -1,4 +1,5 @@
-// The thread that the program began with leaves (pthread_exit), and another goes on with a connection. The process ends with that one, and as by exit(0).
+// The thread that the program began with leaves (pthread_exit), and another goes on with a connection. The process ends with that one, and as by exit(0). Where there is no other it ends
+// with the first, but not before what that does at its end.
 #include "check.h"
 
 static int listener;
@@ -10,27 +11,49 @@ static void *works(void *none) {
     int fd = accept_from(listener);
     warm_up(fd, false);
     sleep_ms(100);
-    say("the other thread is through");
+    say("the work is done");
     return none;
 }
 
-int main(void) {
+static void takes_long(void *value) {
+    (void)value;
+    sleep_ms(300);
+    say("a slow destructor is through");
+}
+
+static void leaves(bool alone) {
+    IS(atexit(by_exit), 0);
+    pthread_t thread;
+    pthread_key_t key;
+    if (alone) {
+        works(NULL);
+        IS(pthread_key_create(&key, takes_long), 0);
+        IS(pthread_setspecific(key, &listener), 0);
+    } else {
+        IS(pthread_create(&thread, NULL, works, NULL), 0);
+    }
+    pthread_exit(NULL);
+}
+
+static void in_a_child(bool alone) {
     struct sockaddr_in at;
     listener = listen_on(&at);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0) {
-        IS(atexit(by_exit), 0);
-        pthread_t other;
-        IS(pthread_create(&other, NULL, works, NULL), 0);
-        pthread_exit(NULL);
-    }
+    if (child == 0) leaves(alone);
     int fd = connect_to(&at), status;
     warm_up(fd, true);
     IS(waitpid(child, &status, 0), child);
     IS(status, 0);
     char byte;
     IS(recv(fd, &byte, 1, 0), 0);
+    IS(close(fd), 0);
+    IS(close(listener), 0);
     say("its connection has ended, too");
+}
+
+int main(void) {
+    in_a_child(false);
+    in_a_child(true);
 }

@@ -45,10 +45,11 @@ pub fn is_gone() -> bool {
 /// By the service thread, once the first is gone: ends the process where there is no other.
 pub fn end_if_last() {
     let text = sys::read_file(c"/proc/self/stat");
-    // The name may hold anything; after it `num_threads` is the eighteenth (proc(5)). The first thread is counted until all have ended.
+    // The name may hold anything (proc(5)). What follows is the first thread's state, by which it is through with all that a thread does at its end; `num_threads`, in which it is counted until all have
+    // ended, is the eighteenth word.
     let after_name = text.iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 1..)).unwrap_or_default();
-    let threads = after_name.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(17);
-    if threads == Some(b"2") {
+    let mut words = after_name.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    if words.next() == Some(b"Z") && words.nth(16) == Some(b"2") {
         // SAFETY: nobody is left who could be in the midst of something.
         unsafe { libc::exit(0) };
     }
