@@ -4,7 +4,15 @@
 
 static int listener;
 
-static void by_exit(void) { say("ended as by exit"); }
+// With the room, and the signals, that a thread has.
+static void by_exit(void) {
+    volatile char large[1 << 20];
+    for (size_t i = 0; i < sizeof large; i += 4096) large[i] = 1;
+    sigset_t blocked;
+    IS(pthread_sigmask(SIG_SETMASK, NULL, &blocked), 0);
+    CHECK(sigismember(&blocked, SIGTERM) == 0);
+    say("ended as by exit");
+}
 
 static void *works(void *none) {
     sleep_ms(50);

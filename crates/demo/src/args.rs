@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     no_guests: bool,
 
-    /// Only the servers run under `ginnel run`: what it costs to be ready for clients that are not. New servers in each round, and their two loads take turns of ten milliseconds. No virtual machines
+    /// Only the servers run under `ginnel run`: what it costs to be ready for clients that are not. New servers in each round, which take turns of ten milliseconds with their loads. No virtual machines
     #[arg(long)]
     pub server_only: bool,
 

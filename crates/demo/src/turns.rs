@@ -1,4 +1,4 @@
-//! What being there costs: a server under `ginnel run` beside a plain one, each with the same plain load, and the loads
+//! What being there costs: a server under `ginnel run` beside a plain one, each with the same plain load, and the two pairs
 //! take turns of some milliseconds.
 //!
 //! A program is up to a tenth faster or slower from one second to the next, as the machine's other guests and its own
@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
@@ -19,17 +19,18 @@ use crate::programs::{Program, Setting};
 use crate::report::Row;
 use crate::{diagnose, interrupt};
 
-/// How long a turn is: a hundred of nginx's requests at least, so that those under way when it ends are few, and much
-/// shorter than what the machine's speed changes in.
+/// How long a turn is: much shorter than what the machine's speed changes in, and long beside what a switch takes.
 const TURN: Duration = Duration::from_millis(10);
 
 /// A load's first turn: until it has connected, its own clock does not run, and would not tell how long it rested.
 const START: Duration = Duration::from_millis(50);
 
-/// A load that works in its turns, and is stopped (`SIGSTOP`) in the other's.
-struct Load {
-    child: Child,
-    /// Ready once it has ended.
+/// A load and its server, which work in their turns and are stopped (`SIGSTOP`) in the others'. Both: a server that went on would answer in the other's time what is under way, which
+/// is most where there are many connections.
+struct Pair<'a> {
+    load: Child,
+    server: &'a Child,
+    /// Ready once the load has ended.
     end: OwnedFd,
     began: Instant,
     /// Stopped since then.
@@ -39,21 +40,20 @@ struct Load {
     ended: Option<Instant>,
 }
 
-impl Load {
-    /// It has been begun just now, and is stopped again once it is under way.
-    fn new(child: Child) -> Result<Self> {
-        let end = pidfd_open(child.pid(), PidfdFlags::empty())?;
-        let mut load = Self { child, end, began: Instant::now(), stopped: None, rested: Duration::ZERO, ended: None };
-        if load.ends_within(START)? {
-            load.ended = Some(Instant::now());
-        }
-        load.stop()?;
-        Ok(load)
+impl<'a> Pair<'a> {
+    /// The load has been begun just now; both are stopped again once it is under way.
+    fn new(load: Child, server: &'a Child) -> Result<Self> {
+        let end = pidfd_open(load.pid(), PidfdFlags::empty())?;
+        let mut pair = Self { load, server, end, began: Instant::now(), stopped: None, rested: Duration::ZERO, ended: None };
+        pair.works_until(START)?;
+        pair.stop()?;
+        Ok(pair)
     }
 
     fn stop(&mut self) -> Result<()> {
         if self.ended.is_none() && self.stopped.is_none() {
-            self.child.signal(Signal::STOP)?;
+            self.load.signal(Signal::STOP)?;
+            self.server.signal(Signal::STOP)?;
             self.stopped = Some(Instant::now());
         }
         Ok(())
@@ -62,44 +62,48 @@ impl Load {
     fn go_on(&mut self) -> Result<()> {
         if let Some(since) = self.stopped.take() {
             self.rested += since.elapsed();
-            self.child.signal(Signal::CONT)?;
+            self.server.signal(Signal::CONT)?;
+            self.load.signal(Signal::CONT)?;
         }
         Ok(())
     }
 
-    /// Waits for its end, but no longer than `limit`.
-    fn ends_within(&self, limit: Duration) -> Result<bool> {
+    /// Waits for the load's end, but no longer than `limit`.
+    fn works_until(&mut self, limit: Duration) -> Result<()> {
         let limit = Timespec::try_from(limit)?;
         match poll(&mut [PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN)], Some(&limit)) {
-            Ok(ready) => Ok(ready > 0),
+            Ok(1..) => self.ended = Some(Instant::now()),
             // A signal that ends this program: the caller looks for it.
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(anyhow!(error).context(format!("cannot wait for {}", self.child.name))),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(anyhow!(error).context(format!("cannot wait for {}", self.load.name))),
         }
+        Ok(())
     }
 
     /// So much longer than its own turns it took.
-    fn stretch(&self) -> Option<f64> {
-        let whole = self.ended?.duration_since(self.began);
-        Some(whole.as_secs_f64() / whole.saturating_sub(self.rested).as_secs_f64())
+    fn stretch(&self) -> Result<f64> {
+        let ended = self.ended.with_context(|| format!("{} has not ended", self.load.name))?;
+        let whole = ended.duration_since(self.began);
+        Ok(whole.as_secs_f64() / whole.saturating_sub(self.rested).as_secs_f64())
     }
 }
 
-/// Lets the loads take turns until both have ended. False: they did not within `limit`.
-fn take_turns(loads: &mut [Load; 2], limit: Duration) -> Result<bool> {
+/// Lets the pairs take turns until both loads have ended. False: they did not within `limit`.
+fn take_turns(pairs: &mut [Pair<'_>; 2], limit: Duration) -> Result<bool> {
     let late = Instant::now() + limit;
     let mut turn = 0;
-    while loads.iter().any(|load| load.ended.is_none()) {
+    while pairs.iter().any(|pair| pair.ended.is_none()) {
         interrupt::check()?;
         if Instant::now() > late {
+            // For whoever looks where they stand.
+            pairs.iter_mut().try_for_each(Pair::go_on)?;
             return Ok(false);
         }
-        if loads[turn].ended.is_none() {
-            loads[turn].go_on()?;
-            if loads[turn].ends_within(TURN)? {
-                loads[turn].ended = Some(Instant::now());
-            } else if loads[1 - turn].ended.is_none() {
-                loads[turn].stop()?;
+        if pairs[turn].ended.is_none() {
+            pairs[turn].go_on()?;
+            pairs[turn].works_until(TURN)?;
+            if pairs[1 - turn].ended.is_none() {
+                pairs[turn].stop()?;
             }
         }
         turn = 1 - turn;
@@ -151,34 +155,37 @@ fn round(
     let servers = [local.listen(bench, found, carriers[0])?, local.listen(bench, found, carriers[1])?];
     let ours = servers.each_ref().map(|server| &server.child);
     let counts = found.program.counts_requests();
-    let begin = |at: usize, before| {
+    let begin = |at: usize, setting, before| {
         // Half of the time is the other's. A load that counts its requests takes no notice of the time.
         let seconds = if counts { bench.args.seconds() } else { 2 * bench.args.seconds() };
         servers[at].begin(bench, found, setting, Begin { on: carriers[at], through: None, seconds, before })
     };
-    let before = match before {
-        None if counts => {
-            let child = begin(0, None)?;
-            Some(found.program.read(&local::finish(bench, &child, bench.args.seconds(), &ours)?)?)
-        }
-        before => before,
-    };
     let first = number % 2;
-    let load = |at| Load::new(begin(at, before)?);
-    let mut loads = [load(first)?, load(1 - first)?];
+    let order = [first, 1 - first];
+    let mut known = before;
+    if counts {
+        // What the first setting leaves in a server (redis: the value), the others find.
+        let leaves = found.program.settings_of(true).next().unwrap_or(setting);
+        for at in order {
+            for setting in [leaves, setting] {
+                let load = begin(at, setting, None)?;
+                let rate = found.program.read(&local::finish(bench, &load, bench.args.seconds(), &ours)?)?;
+                known = before.or(Some(rate));
+            }
+        }
+    }
+    let pair = |at: usize| Pair::new(begin(at, setting, known)?, ours[at]);
+    let mut pairs = [pair(order[0])?, pair(order[1])?];
     let limit = Track::limit(2 * bench.args.seconds());
-    if !take_turns(&mut loads, limit)? {
+    if !take_turns(&mut pairs, limit)? {
         bench.progress.note(&format!("the loads did not end within {limit:?}; what follows shows where they stand"));
-        diagnose::print(bench.ginnel, &[&loads[0].child, &loads[1].child, ours[0], ours[1]]);
+        diagnose::print(bench.ginnel, &[&pairs[0].load, &pairs[1].load, ours[0], ours[1]]);
         return Err(anyhow!("the loads did not end within {limit:?}"));
     }
     let mut rates = [0.0; 2];
-    for (rate, load) in rates.iter_mut().zip(&loads) {
-        let printed = local::finish(bench, &load.child, 0, &ours)?;
-        *rate = found.program.read(&printed)? * load.stretch().unwrap_or(1.0);
-    }
-    if first == 1 {
-        rates.reverse();
+    for (at, pair) in order.into_iter().zip(&pairs) {
+        let printed = local::finish(bench, &pair.load, 0, &ours)?;
+        rates[at] = found.program.read(&printed)? * pair.stretch()?;
     }
     Ok(rates)
 }

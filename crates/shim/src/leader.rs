@@ -1,7 +1,8 @@
 //! The thread that the process began with, where it ends before the process (`pthread_exit` in `main`, or cancelled).
 //!
 //! glibc ends a process with its last thread, as by `exit(0)`. The service thread would be that, and the process would never end: it blocks all signals, too. So once the first thread is
-//! gone it looks whether there is any other than itself, and ends the process as glibc would.
+//! gone it looks whether there is any other than itself, and has another end the process as glibc would: the program's exit handlers get a stack, and signals, as they expect them, and the
+//! service thread goes on serving until they are through.
 
 use crate::service;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,6 +16,8 @@ pub const TICK: u64 = 50;
 static KEY: AtomicU32 = AtomicU32::new(NONE);
 const NONE: u32 = u32::MAX;
 static GONE: AtomicBool = AtomicBool::new(false);
+/// The process is being ended.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// By the thread that the process began with: at the start, and in a fork child.
 pub fn begin() {
@@ -33,6 +36,7 @@ pub fn begin() {
         KEY.store(key, Ordering::Relaxed);
     }
     GONE.store(false, Ordering::Relaxed);
+    ENDING.store(false, Ordering::Relaxed);
     // SAFETY: the key is ours; a destructor is called for what is not null, and looks at nothing there.
     let _ = unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
 }
@@ -42,15 +46,42 @@ pub fn is_gone() -> bool {
     GONE.load(Ordering::Acquire)
 }
 
-/// By the service thread, once the first is gone: ends the process where there is no other.
+/// By the service thread, now and then: ends the process where there is no other thread.
 pub fn end_if_last() {
-    let text = sys::read_file(c"/proc/self/stat");
+    if !ENDING.load(Ordering::Relaxed) && is_last() && begin_end() {
+        ENDING.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_last() -> bool {
+    let mut text = [0u8; 1024];
+    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/self/stat", libc::O_RDONLY, 0) else { return false };
+    let read = sys::read(file, &mut text).unwrap_or(0);
+    sys::close(file);
+    let text = text.get(..read).unwrap_or_default();
     // The name may hold anything (proc(5)). What follows is the first thread's state, by which it is through with all that a thread does at its end; `num_threads`, in which it is counted until all have
     // ended, is the eighteenth word.
     let after_name = text.iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 1..)).unwrap_or_default();
     let mut words = after_name.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    if words.next() == Some(b"Z") && words.nth(16) == Some(b"2") {
-        // SAFETY: nobody is left who could be in the midst of something.
-        unsafe { libc::exit(0) };
+    words.next() == Some(b"Z") && words.nth(16) == Some(b"2")
+}
+
+/// Starts the thread that is the program's last. False where none can be had now.
+fn begin_end() -> bool {
+    extern "C" fn body(_: *mut c_void) -> *mut c_void {
+        // SAFETY: none of the program's threads is left, which could be in the midst of something.
+        unsafe { libc::exit(0) }
+    }
+    // SAFETY: the masks are ours; the function takes nothing and does not return.
+    unsafe {
+        let mut none: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        let mut thread = 0;
+        // The thread begins with this one's mask; a signal that has waited meanwhile is that thread's, or ends the process here.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, &raw mut before);
+        let made = libc::pthread_create(&raw mut thread, core::ptr::null(), body, core::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        made == 0
     }
 }

@@ -82,7 +82,7 @@ fn read(directory: i32, path: &CStr, buffer: &mut [u8]) -> Option<usize> {
 
 /// Every map of this process (`/proc/self/maps`).
 fn each_map(mut each: impl FnMut(Range<u64>)) {
-    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/self/maps", libc::O_RDONLY, 0) else { return };
+    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/maps", libc::O_RDONLY, 0) else { return };
     let mut piece = [0u8; 512];
     // The two numbers of a line, which of them comes next; 2: the rest of the line.
     let (mut ends, mut at) = ([0u64; 2], 0);

@@ -201,7 +201,7 @@ unsafe fn relative(at: c_int, path: *const c_char, envp: *const *const c_char, f
     }
     let mut digits = [0_u8; 10];
     let mut room = [0_u8; libc::PATH_MAX as usize];
-    let joint = join(&mut room, &[b"/proc/self/fd/", decimal(at, &mut digits), b"/", name]);
+    let joint = join(&mut room, &[b"/proc/thread-self/fd/", decimal(at, &mut digits), b"/", name]);
     // SAFETY: `join` made a C string; the rest is the caller's promise.
     joint.and_then(|path| unsafe { at_path(path, envp) })
 }

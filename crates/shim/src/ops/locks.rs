@@ -24,7 +24,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     };
     let base = attachment.segment.base() as usize;
     let ours = [base..base + attachment.segment.len() as usize, attachment.ledger.memory(), fds::memory()];
-    let text = sys::read_file(c"/proc/self/maps");
+    let text = sys::read_file(c"/proc/thread-self/maps");
     let text = String::from_utf8_lossy(&text);
     let maps: Vec<Range<usize>> = text
         .lines()

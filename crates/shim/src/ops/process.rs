@@ -74,7 +74,7 @@ fn inherit() {
 
 fn open_descriptors() -> Vec<c_int> {
     let mut found = Vec::new();
-    let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
+    let Ok(dir) = sys::openat(libc::AT_FDCWD, c"/proc/thread-self/fd", libc::O_RDONLY | libc::O_DIRECTORY, 0) else { return found };
     sys::each_entry(dir, |name| {
         if let Some(fd) = name.to_str().ok().and_then(|name| name.parse::<c_int>().ok())
             && fd != dir
@@ -366,7 +366,7 @@ fn is_io_uring(fd: c_int) -> bool {
     const NAME: &[u8] = b"anon_inode:[io_uring]";
     let mut path = [0_u8; 32];
     // The last byte stays 0.
-    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/self/fd/{fd}").is_ok());
+    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/thread-self/fd/{fd}").is_ok());
     let mut name = [0_u8; NAME.len() + 1];
     let here = libc::AT_FDCWD as usize;
     // SAFETY: a terminated path, and a buffer that is writable for its length.

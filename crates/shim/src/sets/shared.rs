@@ -152,7 +152,7 @@ struct Registered {
 impl Registered {
     /// `None` where that cannot be read.
     fn of(epfd: c_int) -> Option<Vec<Self>> {
-        let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{epfd}")).unwrap_or_default();
+        let path = std::ffi::CString::new(format!("/proc/thread-self/fdinfo/{epfd}")).unwrap_or_default();
         let text = sys::read_file(&path);
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).lines().filter_map(Self::read).collect())
     }
@@ -198,7 +198,7 @@ pub fn recover(fd: c_int) {
 }
 
 fn is_epoll(fd: c_int) -> bool {
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let path = std::ffi::CString::new(format!("/proc/thread-self/fd/{fd}")).unwrap_or_default();
     let mut name = [0u8; 64];
     // SAFETY: both are readable and writable for their lengths.
     let got = unsafe {
