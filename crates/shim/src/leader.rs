@@ -5,9 +5,11 @@
 //! service thread goes on serving until they are through.
 
 use crate::service;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_region::sys;
 use libc::c_void;
+use syscalls::Sysno;
 
 /// How often it is looked whether anybody is left, ms.
 pub const TICK: u64 = 50;
@@ -53,17 +55,27 @@ pub fn end_if_last() {
     }
 }
 
+/// No descriptor is opened for it: the program may count on the numbers that it gets.
 fn is_last() -> bool {
-    let mut text = [0u8; 1024];
-    let Ok(file) = sys::openat(libc::AT_FDCWD, c"/proc/self/stat", libc::O_RDONLY, 0) else { return false };
-    let read = sys::read(file, &mut text).unwrap_or(0);
-    sys::close(file);
-    let text = text.get(..read).unwrap_or_default();
-    // The name may hold anything (proc(5)). What follows is the first thread's state, by which it is through with all that a thread does at its end; `num_threads`, in which it is counted until all have
-    // ended, is the eighteenth word.
-    let after_name = text.iter().rposition(|&byte| byte == b')').and_then(|at| text.get(at + 1..)).unwrap_or_default();
-    let mut words = after_name.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    words.next() == Some(b"Z") && words.nth(16) == Some(b"2")
+    // Of a thread that is through with all that it does at its end the kernel knows no program any more; /proc/self is the first one's.
+    !has_program(c"/proc/self/exe") && has_program(c"/proc/thread-self/exe") && threads() == Some(2)
+}
+
+fn has_program(link: &CStr) -> bool {
+    let mut name = [0u8; 1];
+    let arguments = [libc::AT_FDCWD as usize, link.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0];
+    // SAFETY: a terminated path, and a buffer that is writable for its length.
+    unsafe { sys::raw(Sysno::readlinkat, arguments) }.is_ok()
+}
+
+/// How many threads the process has: as many links has its folder of them, beside a folder's two. The first is counted until all have ended. (`statx`: Linux 4.11.)
+fn threads() -> Option<u32> {
+    // SAFETY: plain data.
+    let mut folder: libc::statx = unsafe { core::mem::zeroed() };
+    let (path, mask) = (c"/proc/self/task".as_ptr() as usize, libc::STATX_NLINK as usize);
+    // SAFETY: a terminated path, and a place for the answer.
+    let done = unsafe { sys::raw(Sysno::statx, [libc::AT_FDCWD as usize, path, 0, mask, &raw mut folder as usize, 0]) };
+    done.ok().and_then(|_| folder.stx_nlink.checked_sub(2))
 }
 
 /// Starts the thread that is the program's last. False where none can be had now.

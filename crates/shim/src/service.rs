@@ -496,8 +496,6 @@ fn run(generation: usize) {
         }
         if now >= next_path {
             next_path = paths.look(attachment, now);
-            // It may have left past everything that would say so (a raw system call).
-            leader::end_if_last();
         }
         let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
