@@ -125,9 +125,8 @@ pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
 pub fn each_setting(
     bench: &Bench,
     program: &dyn Program,
-    measure: impl FnMut(&Found, &'static Setting) -> Result<Row>,
+    mut measure: impl FnMut(&Found, &'static Setting) -> Result<Row>,
 ) -> Result<Vec<Row>> {
-    let mut measure = measure;
     let settings = || program.settings_of(bench.args.server_only);
     let tools = program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
     match tools {

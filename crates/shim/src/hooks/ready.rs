@@ -187,37 +187,17 @@ unsafe fn wait_for(
     unsafe { ops::ready::epoll_wait(epfd, events, max, timeout, mask) }
 }
 
-/// A wait on a set of which the kernel knows everything. `None`: it is no such set.
-///
-/// # Safety
-/// As for `epoll_pwait2(2)`; `ask` is that call.
-#[inline]
-unsafe fn still(
-    epfd: c_int,
-    events: *mut epoll_event,
-    max: c_int,
-    limit: impl FnOnce() -> Option<timespec>,
-    mask: *const sigset_t,
-    ask: impl FnOnce() -> c_int,
-) -> Option<Outcome<c_int>> {
-    cancel::point();
-    // SAFETY: the caller's promise.
-    (!bypass()).then(|| unsafe { sets::wait_still(epfd, events, max, limit, mask, ask) }).flatten()
-}
-
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int {
+    cancel::point();
+    let limit = milliseconds(timeout);
     // SAFETY: the program's own arguments.
     let ask = || unsafe { next::epoll_wait(epfd, events, max, timeout) };
-    let limit = || milliseconds(timeout);
     // SAFETY: the program's own arguments.
-    if let Some(outcome) = unsafe { still(epfd, events, max, limit, ptr::null(), ask) } {
-        return outcome.or(ask);
-    }
+    let still = if bypass() { None } else { unsafe { sets::wait_still(epfd, events, max, limit, ask) } };
     // SAFETY: the program's own arguments.
-    let outcome = unsafe { wait_for(epfd, events, max, limit(), ptr::null()) };
-    // SAFETY: the program's own arguments.
-    outcome.or(|| unsafe { next::epoll_wait(epfd, events, max, timeout) })
+    let outcome = still.unwrap_or_else(|| unsafe { wait_for(epfd, events, max, limit, ptr::null()) });
+    outcome.or(ask)
 }
 
 #[unsafe(no_mangle)]

@@ -13,8 +13,9 @@ use super::{Inner, Set, late, set_at};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::{next, runtime, wait};
+use core::ptr;
 use core::sync::atomic::{Ordering, fence};
-use libc::{c_int, epoll_event, sigset_t, timespec};
+use libc::{c_int, epoll_event, timespec};
 
 impl Set {
     /// Works on what is known of the registrations.
@@ -53,17 +54,16 @@ impl Set {
     }
 }
 
-/// `epoll_wait` and its kin on a still set: `ask` is the program's own call. `None`: it is no such set, and nothing was done.
+/// `epoll_wait` on a still set: `ask` is the program's own call. `None`: it is no such set, and nothing was done.
 ///
 /// # Safety
-/// `events` has room for `max` events where both are valid; `mask` is null or a signal mask.
+/// `events` has room for `max` events where both are valid.
 #[inline]
 pub unsafe fn wait_still(
     epfd: c_int,
     events: *mut epoll_event,
     max: c_int,
-    limit: impl FnOnce() -> Option<timespec>,
-    mask: *const sigset_t,
+    limit: Option<timespec>,
     ask: impl FnOnce() -> c_int,
 ) -> Option<Outcome<c_int>> {
     let Entry::Epoll(index) = fds::get(epfd) else { return None };
@@ -76,7 +76,6 @@ pub unsafe fn wait_still(
         set.wakes();
         return None;
     }
-    let limit = limit();
     let at_once = limit.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
     let end = if at_once { None } else { wait::rough_deadline(limit) };
     let got = ask();
@@ -106,7 +105,7 @@ pub unsafe fn wait_still(
         Ok(got) => match hand_on(set, epfd, room, told, got) {
             // What the kernel told was for nobody, and some of the time is over.
             // SAFETY: the caller's promise.
-            0 => unsafe { until_ready(set, attachment, epfd, room, at_once, end, mask) },
+            0 => unsafe { until_ready(set, attachment, epfd, room, at_once, end, ptr::null()) },
             n => Ok(n),
         },
     };
