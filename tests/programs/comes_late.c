@@ -1,6 +1,7 @@
 // One end speaks past anything preloaded for so long that the other has nobody to expect, and then through the C library: in order, with the cork that was set meanwhile, from a thread that was in the
 // middle of a call, from a handler, and across a fork. Under the shim both ends move into rings then.
 #include "late.h"
+#include <sys/time.h>
 
 static int pipe_ends[2];
 static int handled;
@@ -30,6 +31,33 @@ static void *reads_all(void *at) {
         IS(in, pattern((size_t)i, 1));
     }
     return NULL;
+}
+
+// Handlers interrupt the calls, and make calls of the same kind on another such connection: another thread's signals, or a timer's.
+static void between_handlers(int listener, const struct sockaddr_in *at, int number, pthread_t *storm) {
+    int fd;
+    pid_t child = late_client(listener, at, &fd);
+    int idle = connect_to(at), other = accept_from(listener);
+    pipe_ends[0] = idle, pipe_ends[1] = other, handled = 0;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(number, &action, NULL);
+    struct timeval often = {.tv_usec = storm ? 0 : 1000};
+    pthread_t me = pthread_self();
+    if (storm) IS(pthread_create(storm, NULL, keep_signalling, &me), 0);
+    IS(setitimer(ITIMER_REAL, &(struct itimerval){often, often}, NULL), 0);
+    answers(fd, 0, WHOLE);
+    if (storm) IS(pthread_join(*storm, NULL), 0);
+    IS(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL), 0);
+    IS(ended(child), 0);
+    signal(number, SIG_IGN);
+    for (int i = 0; i < handled; i++) {
+        uint8_t byte = 0;
+        get_all(idle, &byte, 1);
+        IS(byte, 77);
+    }
+    close(fd);
+    close(idle);
+    close(other);
 }
 
 int main(void) {
@@ -64,6 +92,10 @@ int main(void) {
     close(fd);
     say("with a cork");
 
+    // While the process has one thread.
+    between_handlers(listener, &at, SIGALRM, NULL);
+    say("between a timer's handlers");
+
     // One thread is always in a receive, another sends.
     child = late_client(listener, &at, &fd);
     pthread_t reader;
@@ -77,28 +109,8 @@ int main(void) {
     close(fd);
     say("beside a sleeping receive");
 
-    // Handlers interrupt the calls, and make calls of the same kind on another such connection.
-    int other;
-    child = late_client(listener, &at, &fd);
-    int idle = connect_to(&at);
-    other = accept_from(listener);
-    pipe_ends[0] = idle, pipe_ends[1] = other;
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigaction(SIGUSR1, &action, NULL);
-    pthread_t me = pthread_self(), storm;
-    IS(pthread_create(&storm, NULL, keep_signalling, &me), 0);
-    answers(fd, 0, WHOLE);
-    IS(pthread_join(storm, NULL), 0);
-    IS(ended(child), 0);
-    signal(SIGUSR1, SIG_IGN);
-    for (int i = 0; i < handled; i++) {
-        uint8_t byte = 0;
-        get_all(idle, &byte, 1);
-        IS(byte, 77);
-    }
-    close(fd);
-    close(idle);
-    close(other);
+    pthread_t storm;
+    between_handlers(listener, &at, SIGUSR1, &storm);
     say("between handlers");
 
     // The parent has spoken for long without being heard of; its child goes on when the other end comes, and then the parent again.

@@ -4,7 +4,7 @@
 #include "raw.h"
 #include <sys/syscall.h>
 
-enum { BEFORE = 300, MESSAGES = 120, TIMES = 4 };
+enum { BEFORE = 1200, MESSAGES = 120, TIMES = 4 };
 
 static int set;
 

@@ -20,7 +20,7 @@ const OPEN: u64 = 1 << 32;
 /// … or counts them again, but there may still be some in the kernel that began before.
 const ENDING: u64 = 1 << 33;
 /// Of so many calls one is counted, and looks whether somebody has come.
-pub const LOOKS: u32 = 256;
+pub const LOOKS: u32 = 1024;
 
 /// What stands in [`uncounted`](Slot::uncounted) while the process with this ticket does not count its calls.
 fn word(ticket: u32) -> u64 {

@@ -2,8 +2,9 @@
 //!
 //! One word a number, in private memory that is taken as it is touched. The hot path is one load.
 
-use crate::{symbols, thread, uncounted};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::{thread, uncounted};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
 use ginnel_channel::ledger::SLOTS;
@@ -169,25 +170,6 @@ pub fn cancels() -> &'static AtomicBool {
     &TABLE.cancels
 }
 
-/// Has the process one thread, by glibc's own account, and has the program never cancelled any (itself, for example)? Then glibc's functions are no cancellation points.
-#[must_use]
-#[inline]
-pub fn is_single_threaded() -> bool {
-    // SAFETY: a byte of glibc's or ours, which stays.
-    unsafe { (*TABLE.single_threaded.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 && !cancels().load(Ordering::Relaxed) }
-}
-
-/// At the start: finds glibc's `__libc_single_threaded` (`sys/single_threaded.h`, glibc 2.32).
-pub fn find_single_threaded() {
-    let found = symbols::variable(c"__libc_single_threaded");
-    if !found.is_null() {
-        TABLE.single_threaded.store(found.cast(), Ordering::Relaxed);
-    }
-}
-
-/// What stands for `__libc_single_threaded` where there is none.
-static NOT_KNOWN: AtomicU8 = AtomicU8::new(0);
-
 /// The table, in one cache line, since every hook asks for it.
 #[repr(align(64))]
 struct Table {
@@ -200,8 +182,6 @@ struct Table {
     strangers: AtomicU32,
     /// See [`cancels`].
     cancels: AtomicBool,
-    /// See [`is_single_threaded`].
-    single_threaded: AtomicPtr<AtomicU8>,
 }
 
 static TABLE: Table = Table {
@@ -210,7 +190,6 @@ static TABLE: Table = Table {
     highest: AtomicU32::new(0),
     strangers: AtomicU32::new(NOT_STARTED),
     cancels: AtomicBool::new(false),
-    single_threaded: AtomicPtr::new((&raw const NOT_KNOWN).cast_mut()),
 };
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
@@ -292,9 +271,13 @@ pub fn memory() -> core::ops::Range<usize> {
 #[inline]
 fn word(fd: i32) -> Option<&'static AtomicU64> {
     // A negative number is above all of them. Acquire: the words are there.
-    let known = fd.cast_unsigned() < TABLE.len.load(Ordering::Acquire);
+    if fd.cast_unsigned() >= TABLE.len.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: it is there before `len` is more than 0.
+    let words = unsafe { NonNull::new_unchecked(TABLE.words.load(Ordering::Relaxed)) };
     // SAFETY: inside the table, which is never unmapped; zeroes are valid atomics.
-    known.then(|| unsafe { &*TABLE.words.load(Ordering::Relaxed).add(fd as usize) })
+    Some(unsafe { words.add(fd.cast_unsigned() as usize).as_ref() })
 }
 
 /// [`word`], where the call is surely one of this process's.
@@ -314,33 +297,39 @@ pub fn get(fd: i32) -> Entry {
 #[inline]
 #[must_use]
 pub fn becomes_plain(fd: i32) -> bool {
-    passes_plainly(fd, Entry::Unknown, Entry::Plain)
+    let Some(word) = own_word(fd) else { return false };
+    let before = word.load(Ordering::Relaxed);
+    if before == Entry::Unknown.word() {
+        note_highest(fd);
+        word.store(Entry::Plain.word(), Ordering::Release);
+    }
+    is_plain_word(before)
 }
 
 /// A descriptor is about to be closed: forgets it, in the usual case that it was of no interest. False where it is another case.
 #[inline]
 #[must_use]
 pub fn forget_plain(fd: i32) -> bool {
-    passes_plainly(fd, Entry::Plain, Entry::Unknown)
-}
-
-/// From `old` to `new`, which are the two that are of no interest. False where `fd` stands for something else.
-#[inline]
-fn passes_plainly(fd: i32, old: Entry, new: Entry) -> bool {
     let Some(word) = own_word(fd) else { return false };
     let before = word.load(Ordering::Relaxed);
-    if before == old.word() {
-        note_highest(fd);
-        word.store(new.word(), Ordering::Release);
+    // Others are not written to: the memory of numbers that never stood for anything is not to be taken.
+    if before == Entry::Plain.word() {
+        word.store(Entry::Unknown.word(), Ordering::Release);
     }
-    before <= Entry::Plain.word()
+    is_plain_word(before)
+}
+
+/// Is it the word of a number that is of no interest?
+#[inline]
+fn is_plain_word(word: u64) -> bool {
+    word <= Entry::Plain.word()
 }
 
 /// Does `fd` stand for nothing that a ring could carry, as far as is known?
 #[inline]
 #[must_use]
 pub fn is_plain(fd: i32) -> bool {
-    word(fd).is_some_and(|word| word.load(Ordering::Acquire) <= Entry::Plain.word())
+    word(fd).is_some_and(|word| is_plain_word(word.load(Ordering::Acquire)))
 }
 
 /// Says what `fd` stands for from now on. References of slots are the caller's business.
@@ -361,8 +350,9 @@ fn heed_end_of(fd: i32, before: Entry) {
 
 #[inline]
 fn note_highest(fd: i32) {
-    if TABLE.highest.load(Ordering::Relaxed) < fd.unsigned_abs() {
-        TABLE.highest.fetch_max(fd.unsigned_abs(), Ordering::Relaxed);
+    // Of a number that has a word: not below zero.
+    if TABLE.highest.load(Ordering::Relaxed) < fd.cast_unsigned() {
+        TABLE.highest.fetch_max(fd.cast_unsigned(), Ordering::Relaxed);
     }
 }
 

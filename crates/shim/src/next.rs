@@ -2,7 +2,7 @@
 //!
 //! One line of the table below gives one function of the same name and type, as `dlsym(RTLD_NEXT)` would find it ([`symbols`]). [`resolve_all`] fills
 //! the table when the library is loaded; a hook that runs earlier (another library's constructor), or in several threads at once,
-//! finds its function itself: finding is idempotent, so one atomic word per function is all the state, and there is no lock.
+//! finds its function itself: finding is idempotent, so two atomic words per function are all the state, and there is no lock.
 //! A function that this C library is too old to have answers as the `=` part of its line says, or with ENOSYS.
 //!
 //! ```ignore
@@ -20,18 +20,19 @@ use libc::{
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
-/// In [`ADDRESSES`]: looked for, and not there. Not an address that a function can have.
+/// In [`FOUND`]: looked for, and not there. Not an address that a function can have.
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
-/// The function's address, or `None` where the C library lacks it.
-#[inline]
-fn get(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
-    // Acquire: pairs with the Release in `resolve`; what lies behind the pointer is the loader's, and was there before either.
+/// The function's address, which is what is `called` from now on, or `None` where the C library lacks it.
+fn get(at: &AtomicPtr<c_void>, called: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
     let address = at.load(Ordering::Acquire);
-    if address.addr() > MISSING.addr() { Some(address) } else { resolve(at, name) }
+    let found = if address.addr() > MISSING.addr() { Some(address) } else { resolve(at, name) };
+    if let Some(function) = found.filter(|&function| function != called.load(Ordering::Relaxed)) {
+        called.store(function, Ordering::Release);
+    }
+    found
 }
 
-#[cold]
 fn resolve(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
     if at.load(Ordering::Relaxed) == MISSING {
         return None;
@@ -98,53 +99,61 @@ fn wrapped(result: Result<usize, Errno>) -> c_int {
 }
 
 macro_rules! table {
-    (@call $slot:ident ($($arg:ident : $type:ty),*) () -> $ret:ty, $absent:expr) => {
-        match slot::$slot() {
-            Some(address) => {
-                // SAFETY: the symbol of this name in every C library has this type (its manual page; for the fortified ones and
-                // other `__` names, glibc's headers).
-                let function: unsafe extern "C" fn($($type),*) -> $ret = unsafe { core::mem::transmute(address) };
-                // SAFETY: the caller keeps that function's contract.
-                unsafe { function($($arg),*) }
-            }
-            None => $absent,
-        }
-    };
-    (@call $slot:ident ($($arg:ident : $type:ty),*) ($($variable:ident : $kind:ty),+) -> $ret:ty, $absent:expr) => {
-        match slot::$slot() {
-            Some(address) => {
-                // SAFETY: as above; the function is variadic after its named arguments.
-                let function: unsafe extern "C" fn($($type),*, ...) -> $ret = unsafe { core::mem::transmute(address) };
-                // SAFETY: the caller keeps that function's contract. An argument it does not look at may be anything.
-                unsafe { function($($arg,)* $($variable),*) }
-            }
-            None => $absent,
-        }
-    };
+    (@call $address:ident ($($arg:ident : $type:ty),*) () -> $ret:ty) => {{
+        // SAFETY: the symbol of this name in every C library has this type (its manual page; for the fortified ones and
+        // other `__` names, glibc's headers), and so has what stands for it at first.
+        let function: unsafe extern "C" fn($($type),*) -> $ret = unsafe { core::mem::transmute($address) };
+        // SAFETY: the caller keeps that function's contract.
+        unsafe { function($($arg),*) }
+    }};
+    (@call $address:ident ($($arg:ident : $type:ty),*) ($($variable:ident : $kind:ty),+) -> $ret:ty) => {{
+        // SAFETY: as above; the function is variadic after its named arguments. What stands for it at first takes these as named ones, which are passed alike (x86-64 and aarch64 Linux).
+        let function: unsafe extern "C" fn($($type),*, ...) -> $ret = unsafe { core::mem::transmute($address) };
+        // SAFETY: the caller keeps that function's contract. An argument it does not look at may be anything.
+        unsafe { function($($arg,)* $($variable),*) }
+    }};
     (@absent) => { Absent::absent() };
     (@absent $value:expr) => { $value };
     ($(
         fn $name:ident($($arg:ident : $type:ty),* $(; $($variable:ident : $kind:ty),+)?) -> $ret:ty $(= $absent:expr)?;
     )*) => {
-        /// Where each function is; null: not looked for yet. Side by side, in the order of the table: a hook's cost is the cache lines that it touches.
+        /// A word for each function, side by side in the order of the table: a hook's cost is the cache lines that it touches.
         #[repr(C, align(64))]
         #[allow(non_snake_case, reason = "the C names")]
         struct Addresses {
             $($name: AtomicPtr<c_void>,)*
         }
 
-        static ADDRESSES: Addresses = Addresses { $($name: AtomicPtr::new(ptr::null_mut()),)* };
+        /// What is called: the function, or what finds it first, so that a call has nothing to ask.
+        static ADDRESSES: Addresses = Addresses { $($name: AtomicPtr::new(first::$name as *mut c_void),)* };
+
+        /// Where each function is; null: not looked for yet.
+        static FOUND: Addresses = Addresses { $($name: AtomicPtr::new(ptr::null_mut()),)* };
+
+        /// What is called in place of each function until it is found, and where it is missing.
+        #[allow(non_snake_case, reason = "the C names")]
+        mod first {
+            use super::*;
+            $(
+                #[cold]
+                pub(super) unsafe extern "C" fn $name($($arg: $type),* $(, $($variable: $kind),+)?) -> $ret {
+                    match slot::$name() {
+                        Some(address) => table!(@call address ($($arg: $type),*) ($($($variable: $kind),+)?) -> $ret),
+                        None => table!(@absent $($absent)?),
+                    }
+                }
+            )*
+        }
 
         mod slot {
             $(
-                #[inline]
                 #[allow(non_snake_case, reason = "the C name")]
                 pub(super) fn $name() -> Option<*mut core::ffi::c_void> {
                     const NAME: &core::ffi::CStr = match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                         Ok(name) => name,
                         Err(_) => panic!("checked when compiled"),
                     };
-                    super::get(&super::ADDRESSES.$name, NAME)
+                    super::get(&super::FOUND.$name, &super::ADDRESSES.$name, NAME)
                 }
             )*
         }
@@ -158,7 +167,9 @@ macro_rules! table {
             #[allow(dead_code, reason = "of some only the address is taken")]
             #[allow(non_snake_case, reason = "the C name")]
             pub unsafe fn $name($($arg: $type),* $(, $($variable: $kind),+)?) -> $ret {
-                table!(@call $name ($($arg: $type),*) ($($($variable: $kind),+)?) -> $ret, table!(@absent $($absent)?))
+                // Acquire: pairs with the Release in `get`; what lies behind the pointer is the loader's, and was there before either.
+                let address = ADDRESSES.$name.load(Ordering::Acquire);
+                table!(@call address ($($arg: $type),*) ($($($variable: $kind),+)?) -> $ret)
             }
         )*
 

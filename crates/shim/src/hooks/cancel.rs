@@ -1,6 +1,7 @@
 //! Cancellation of threads (pthreads(7)). A call that is a cancellation point is one also where it need not wait, and the C library's own functions, which see to it, are not called for what a ring
 //! carries. And `sendfile`, which is none in glibc, is none here, though what it comes to is made of calls that are.
 
+use super::direct;
 use crate::{fds, next};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pthread_t};
@@ -37,6 +38,7 @@ pub(super) fn none<T>(call: impl FnOnce() -> T) -> T {
 pub(super) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // Before the thread is told: the point that it comes to is to know.
     fds::cancels().store(true, Ordering::Release);
+    direct::heed_cancellation();
     // SAFETY: the program's own argument.
     unsafe { next::pthread_cancel(thread) }
 }

@@ -4,9 +4,10 @@
 
 use super::{io, message, sock};
 use crate::next::address;
-use crate::symbols;
 use crate::uncounted::{self, Bytes, Direct, Word};
+use crate::{fds, symbols};
 use core::ptr::{null_mut, without_provenance_mut};
+use core::sync::atomic::Ordering;
 use libc::c_int;
 use syscalls::Sysno;
 
@@ -23,7 +24,18 @@ macro_rules! directs {
         /// Finds the C library's functions. Until then all calls are made here.
         pub(super) fn resolve() {
             let glibc = symbols::glibc();
-            $(DIRECT.$name.found(address::$name(), &glibc);)*
+            // `sys/single_threaded.h`, glibc 2.32.
+            let alone = symbols::variable(c"__libc_single_threaded").cast();
+            $(DIRECT.$name.found(address::$name(), &glibc, alone);)*
+            // Another library's constructor may have cancelled a thread.
+            if fds::cancels().load(Ordering::SeqCst) {
+                heed_cancellation();
+            }
+        }
+
+        /// Before the program cancels a thread (itself, perhaps).
+        pub(super) fn heed_cancellation() {
+            $(DIRECT.$name.heed_cancellation();)*
         }
     };
 }

@@ -118,7 +118,6 @@ extern "C" fn constructor() {
     let saved = errno();
     crate::next::resolve_all();
     direct::resolve();
-    crate::fds::find_single_threaded();
     ops::process::started();
     process::watch_forks();
     strangers().fetch_and(!NOT_STARTED, Ordering::Relaxed);

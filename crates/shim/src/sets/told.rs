@@ -89,7 +89,8 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
 /// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None` where more is to be thought of.
 fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let entry = inner.registrations.get(index as usize)?;
-    let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT);
+    // Unasked is what `stir` asked for, of a ring that has been left meanwhile.
+    let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT) && event.events & !entry.asked() == 0;
     if !told || !entry.used || entry.disabled || entry.loud || entry.masked {
         return None;
     }
@@ -140,8 +141,23 @@ pub(super) fn rest(
     n
 }
 
+/// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.
+#[inline]
+fn goes_on(inner: &Inner, event: epoll_event) -> bool {
+    let data = event.u64;
+    let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
+    let special = entry.tagged | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
+    let asked = event.events & !entry.asked() == 0;
+    entry.used && entry.data == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
+}
+
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
 pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): (usize, usize), end: usize) -> (usize, usize) {
+    if n == next {
+        // Most often all of them can stay as they are.
+        n += room.get(n..end).unwrap_or_default().iter().take_while(|event| goes_on(inner, **event)).count();
+        next = n;
+    }
     while let Some(event) = room.get(next..end).and_then(<[_]>::first).copied()
         && let Some(event) = resolve(inner, event.u64).and_then(|index| as_it_is(inner, index, event, Purpose::Telling))
         && let Some(place) = room.get_mut(n)
@@ -215,7 +231,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             entry.rearm();
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
-        let disguised = carried.is_some() || entry.loud || entry.masked;
+        let disguised = carried.is_some() || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
