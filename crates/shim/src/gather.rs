@@ -3,7 +3,7 @@
 //! for a microsecond. A connection that answers before more comes (ping-pong) is known by its waits; where one is taken for a stream, nothing gathers, and that is
 //! remembered for long.
 
-use crate::wait::ticks;
+use crate::spin::ticks;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::settle::Endpoint;

@@ -16,6 +16,7 @@ mod report;
 mod runtime;
 mod service;
 mod sets;
+mod spin;
 mod symbols;
 mod thread;
 mod uncounted;

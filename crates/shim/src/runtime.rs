@@ -31,7 +31,7 @@ pub fn start() {
     crate::uncounted::start();
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
         Ok(attachment) => {
-            crate::wait::set_kernel(&attachment);
+            crate::spin::set_kernel(&attachment);
             reclaim::reclaim_now_and_then(&attachment);
             ATTACHMENT.store(Box::into_raw(Box::new(attachment)), Ordering::Release);
         }

@@ -316,7 +316,7 @@ pub struct Set {
     shared: AtomicBool,
     /// As many changes of registrations, anybody's, are known here.
     changes: AtomicU32,
-    habit: crate::wait::Habit,
+    habit: crate::spin::Habit,
     /// The kernel had something for the program when it was last asked.
     lively: AtomicBool,
     /// There was no hot registration at the last pass.
@@ -377,7 +377,7 @@ pub fn created(fd: c_int) {
                 masked: AtomicU32::new(0),
                 shared: AtomicBool::new(false),
                 changes: AtomicU32::new(0),
-                habit: crate::wait::Habit::new(),
+                habit: crate::spin::Habit::new(),
                 lively: AtomicBool::new(false),
                 cold: AtomicBool::new(false),
                 question: AtomicU64::new(0),

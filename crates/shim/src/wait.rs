@@ -2,13 +2,13 @@
 
 use crate::fds::{self, Entry};
 use crate::pool::{Borrowed, borrow};
+use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next};
 use core::cell::Cell;
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use libc::{c_int, c_short, pollfd, timespec};
@@ -187,211 +187,8 @@ impl Moment {
     }
 }
 
-/// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
-pub struct Habit(AtomicU32);
-
-const TRUST: u32 = 8;
-const PROBE: u32 = 64;
-
-impl Habit {
-    /// Trusts at first.
-    #[must_use]
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(TRUST))
-    }
-
-    /// Spin this time?
-    fn worth_it(&self) -> bool {
-        let score = self.0.load(Ordering::Relaxed);
-        if score & 0xff != 0 {
-            return true;
-        }
-        // In vain so far: try again now and then.
-        let tries = (score >> 8) + 1;
-        self.0.store(if tries >= PROBE { 1 } else { tries << 8 }, Ordering::Relaxed);
-        tries >= PROBE
-    }
-
-    fn learn(&self, success: bool) {
-        let score = self.0.load(Ordering::Relaxed) & 0xff;
-        self.0.store(if success { (score + 2).min(TRUST) } else { score.saturating_sub(1) }, Ordering::Relaxed);
-    }
-}
-
 /// One habit for each of a few hashed slots: blocking calls on the same socket.
 static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
-
-/// What is added to a processor's number where several kernels share the segment, so that no two processors of theirs have one number.
-static KERNEL: AtomicU64 = AtomicU64::new(0);
-
-/// Tells this kernel's processors apart from those of the others that share the segment.
-pub fn set_kernel(attachment: &Attachment) {
-    KERNEL.store(attachment.place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
-}
-
-/// The processor this thread runs on.
-#[must_use]
-#[inline]
-pub fn processor() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut aux = 0u32;
-        // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps the number there (vdso getcpu reads it so).
-        unsafe { core::arch::x86_64::__rdtscp(&raw mut aux) };
-        u64::from(aux & 0xfff) + 1 + KERNEL.load(Ordering::Relaxed)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        // SAFETY: asks the C library, which the shim does not replace here.
-        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1 + KERNEL.load(Ordering::Relaxed)
-    }
-}
-
-/// Does the other end, as far as it told, run on this processor too? Tells it where this end is.
-pub fn together(endpoint: Endpoint<'_>) -> bool {
-    let here = processor();
-    // Under the lock: the channel may be left, and its page be another's by the time that this thread runs again.
-    if let Some(_held) = endpoint.slot().rx.lock.try_lock(endpoint.ticket()) {
-        endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
-    }
-    endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
-}
-
-/// Asks for the cache line at `place`. Only a hint: any address will do.
-#[inline]
-pub fn prefetch(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching never faults.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
-/// Between two looks at memory that another processor is to change: the next one begins when this one has come. Where many are under way at once and the line is taken
-/// away, the processor throws all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer than the whole way.
-#[inline]
-fn look_done() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE2, which every x86-64 processor has.
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    spin_loop();
-}
-
-/// A cheap clock for short times: ticks of unknown length near a nanosecond.
-#[must_use]
-#[inline]
-pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: no memory is touched.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        sys::monotonic_ns()
-    }
-}
-
-/// Is a spin worth its while, this time? Asked once for each.
-pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {
-    attachment.spin_ns() != 0 && habit.worth_it() && !crowded()
-}
-
-/// [`spin_on`], where it [`pays`].
-pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
-    pays(attachment, habit) && spin_on(attachment, habit, ready, together)
-}
-
-/// So many looks come close upon each other before a spin pauses between them: half a microsecond, in which what another processor of the same chip was asked for is here. A pause makes the news wait.
-const CLOSE_LOOKS: u32 = 120;
-
-/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
-pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
-    let limit = attachment.spin_ns();
-    for _ in 0..CLOSE_LOOKS {
-        if ready() {
-            paid(habit);
-            return true;
-        }
-        look_done();
-    }
-    if together() {
-        for _ in 0..8 {
-            sys::yield_now();
-            if ready() {
-                paid(habit);
-                return true;
-            }
-        }
-        habit.learn(false);
-        return false;
-    }
-    let begin = sys::monotonic_ns();
-    let mut now = begin;
-    let mut round = 0u32;
-    while now < begin.saturating_add(limit) {
-        for _ in 0..20 {
-            if ready() {
-                paid(habit);
-                return true;
-            }
-            spin_loop();
-        }
-        round += 1;
-        if round.is_multiple_of(8) {
-            // Somebody else may need this processor to get on, the other end among them.
-            sys::yield_now();
-        }
-        let before = now;
-        now = sys::monotonic_ns();
-        if now - before > AWAY {
-            crowd(now);
-            let came = ready();
-            habit.learn(came);
-            return came;
-        }
-    }
-    CROWDED_FOR.store(0, Ordering::Relaxed);
-    habit.learn(false);
-    false
-}
-
-/// A spin saw what it waited for.
-#[inline]
-fn paid(habit: &Habit) {
-    habit.learn(true);
-    if CROWDED_FOR.load(Ordering::Relaxed) != 0 {
-        CROWDED_FOR.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors. Who
-/// spins then only loses its turn: a thread that slept is let run first.
-const AWAY: u64 = 400_000;
-/// For how long nobody spins at first, and at most, nanoseconds: each time that the processor was lost again twice as long, until a spin pays. Shorter than the scheduler's turns:
-/// where pairs of processes share the processors, both ends of one get to run together as long as neither sleeps, and are then as fast as if they were alone.
-const CROWDED_AT_FIRST: u64 = 200_000;
-const CROWDED_AT_MOST: u64 = 3_000_000;
-static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
-static CROWDED_FOR: AtomicU64 = AtomicU64::new(0);
-
-#[inline]
-fn crowded() -> bool {
-    let until = CROWDED_UNTIL.load(Ordering::Relaxed);
-    until != 0 && sys::monotonic_ns() < until
-}
-
-#[cold]
-fn crowd(now: u64) {
-    let pause = (CROWDED_FOR.load(Ordering::Relaxed) * 2).clamp(CROWDED_AT_FIRST, CROWDED_AT_MOST);
-    CROWDED_FOR.store(pause, Ordering::Relaxed);
-    CROWDED_UNTIL.store(now + pause, Ordering::Relaxed);
-}
 
 /// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some do not.
 fn restarts() -> Option<bool> {
@@ -740,26 +537,5 @@ fn asleep(
             Woken::Again
         }
         _ => Woken::Again,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// About a turn of the kernel's scheduler, nanoseconds. Where nobody spins for longer, both ends of a pair sleep in each exchange.
-    const TURN: u64 = 4_000_000;
-
-    #[test]
-    fn who_lost_the_processor_spins_again_within_a_turn() {
-        let now = sys::monotonic_ns();
-        let lost = || {
-            crowd(now);
-            CROWDED_UNTIL.load(Ordering::Relaxed) - now
-        };
-        let pauses: Vec<u64> = (0..20).map(|_| lost()).collect();
-        assert!(pauses[0] < TURN / 4 && pauses[1] > pauses[0] && pauses.iter().all(|&pause| pause < TURN), "{pauses:?}");
-        paid(&Habit::new());
-        assert_eq!(lost(), pauses[0], "once a spin has paid it is as at first");
     }
 }

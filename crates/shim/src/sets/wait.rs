@@ -8,7 +8,8 @@ use super::{
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
-use crate::wait::{self, Deadline, ticks};
+use crate::spin::{self, ticks};
+use crate::wait::{self, Deadline};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
@@ -107,7 +108,7 @@ pub(super) unsafe fn until_ready(
             }
             continue;
         }
-        let spins = hot && !at_once && wait::pays(attachment, &set.habit);
+        let spins = hot && !at_once && spin::pays(attachment, &set.habit);
         if spins && recent && spin(set, attachment) {
             match only(set, epfd, room) {
                 0 => continue,
@@ -564,14 +565,14 @@ fn spin(set: &Set, attachment: &Attachment) -> bool {
     let together = || {
         set.with(|inner| {
             let mut hot = watched(inner).peekable();
-            hot.peek().is_some() && hot.all(|watched| wait::together(watched.endpoint))
+            hot.peek().is_some() && hot.all(|watched| spin::together(watched.endpoint))
         })
     };
     let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
     let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
-    wait::spin_on(attachment, &set.habit, found, together)
+    spin::spin_on(attachment, &set.habit, found, together)
 }
 
 /// The hot registrations of a set that has few.
@@ -592,7 +593,7 @@ impl Few {
     #[inline]
     fn has_news(&self) -> bool {
         self.list.iter().map_while(Option::as_ref).any(|watched| {
-            wait::prefetch(watched.endpoint.next_place());
+            spin::prefetch(watched.endpoint.next_place());
             watched.has(Endpoint::ring_is_filled)
         })
     }

@@ -1,0 +1,320 @@
+//! Spinning: looking at shared memory for what another processor is about to write, for as long as a sleep and a wake-up would take; and letting the other end run where it is on this processor.
+
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::Attachment;
+use ginnel_channel::settle::Endpoint;
+use ginnel_region::sys;
+
+/// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
+pub struct Habit(AtomicU32);
+
+const TRUST: u32 = 8;
+const PROBE: u32 = 64;
+/// The bits of a habit: the score; above it tries since it fell to nothing, and whether the other end was on this processor.
+const SCORE: u32 = 0xff;
+const TOGETHER: u32 = 1 << 31;
+
+impl Habit {
+    /// Trusts at first.
+    #[must_use]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(TRUST))
+    }
+
+    /// Spin this time?
+    fn worth_it(&self) -> bool {
+        let habit = self.0.load(Ordering::Relaxed);
+        if habit & SCORE != 0 {
+            return true;
+        }
+        // In vain so far: try again now and then.
+        let tries = ((habit & !TOGETHER) >> 8) + 1;
+        self.0.store(habit & TOGETHER | if tries >= PROBE { 1 } else { tries << 8 }, Ordering::Relaxed);
+        tries >= PROBE
+    }
+
+    fn learn(&self, success: bool) {
+        let score = self.0.load(Ordering::Relaxed) & SCORE;
+        self.0.store(if success { (score + 2).min(TRUST) } else { score.saturating_sub(1) }, Ordering::Relaxed);
+    }
+
+    /// [`learn`](Self::learn), where the other end ran on this processor.
+    fn learn_together(&self, success: bool) {
+        self.learn(success);
+        self.0.fetch_or(TOGETHER, Ordering::Relaxed);
+    }
+
+    /// Did the other end run on this processor the last time? Then there is nothing to see before it is let run.
+    fn was_together(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & TOGETHER != 0
+    }
+}
+
+/// What is added to a processor's number where several kernels share the segment, so that no two processors of theirs have one number.
+static KERNEL: AtomicU64 = AtomicU64::new(0);
+
+/// Tells this kernel's processors apart from those of the others that share the segment.
+pub fn set_kernel(attachment: &Attachment) {
+    KERNEL.store(attachment.place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
+}
+
+/// The processor this thread runs on.
+#[must_use]
+#[inline]
+pub fn processor() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut aux = 0u32;
+        // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps the number there (vdso getcpu reads it so).
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut aux) };
+        u64::from(aux & 0xfff) + 1 + KERNEL.load(Ordering::Relaxed)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        // SAFETY: asks the C library, which the shim does not replace here.
+        u64::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0) + 1 + KERNEL.load(Ordering::Relaxed)
+    }
+}
+
+/// Does the other end, as far as it told, run on this processor too? Tells it where this end is.
+pub fn together(endpoint: Endpoint<'_>) -> bool {
+    let here = processor();
+    // Under the lock: the channel may be left, and its page be another's by the time that this thread runs again.
+    if let Some(_held) = endpoint.slot().rx.lock.try_lock(endpoint.ticket()) {
+        endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
+    }
+    endpoint.outgoing().reader_cpu().load(Ordering::Relaxed) == here
+}
+
+/// Asks for the cache line at `place`. Only a hint: any address will do.
+#[inline]
+pub fn prefetch(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Between two looks at memory that another processor is to change: the next one begins when this one has come. Where many are under way at once and the line is taken
+/// away, the processor throws all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer than the whole way.
+#[inline]
+fn look_done() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2, which every x86-64 processor has.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    spin_loop();
+}
+
+/// A cheap clock for short times: ticks of unknown length near a nanosecond.
+#[must_use]
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: no memory is touched.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        sys::monotonic_ns()
+    }
+}
+
+/// Is a spin worth its while, this time? Asked once for each.
+pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {
+    attachment.spin_ns() != 0 && habit.worth_it() && !SPINNERS.are_there()
+}
+
+/// [`spin_on`], where it [`pays`].
+pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+    pays(attachment, habit) && spin_on(attachment, habit, ready, together)
+}
+
+/// So many looks come close upon each other before a spin pauses between them: half a microsecond, in which what another processor of the same chip was asked for is here. A pause makes the news wait.
+const CLOSE_LOOKS: u32 = 120;
+
+/// A spin that takes longer than this gives way now and then, nanoseconds: about what a sleep and a wake-up take. (Longer ones are of virtual machines.)
+const SHORT: u64 = 50_000;
+
+/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
+///
+/// A short spin does not give way to anybody: where a third thread wants to run here, `sched_yield` gives it all that is left of the turn, some milliseconds (`yield_task_fair` in the kernel).
+pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
+    if !habit.was_together() {
+        for _ in 0..CLOSE_LOOKS {
+            if ready() {
+                paid(habit);
+                return true;
+            }
+            look_done();
+        }
+    }
+    if together() {
+        return let_run(habit, ready);
+    }
+    let begin = sys::monotonic_ns();
+    let mut now = begin;
+    let mut round = 0u32;
+    while now < begin.saturating_add(attachment.spin_ns()) {
+        for _ in 0..20 {
+            if ready() {
+                paid(habit);
+                return true;
+            }
+            spin_loop();
+        }
+        round += 1;
+        let gives_way = now > begin + SHORT && round.is_multiple_of(8) && !YIELDERS.are_there();
+        if gives_way {
+            sys::yield_now();
+        }
+        let before = now;
+        now = sys::monotonic_ns();
+        if now - before > AWAY {
+            if gives_way {
+                YIELDERS.met(now);
+            }
+            SPINNERS.met(now);
+            let came = ready();
+            habit.learn(came);
+            return came;
+        }
+    }
+    SPINNERS.gone();
+    habit.learn(false);
+    false
+}
+
+/// The other end runs on this processor: lets it run, until `ready`. That takes half as long as to sleep and be woken, unless a third thread wants to run here.
+fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
+    const YIELDS: u32 = 8;
+    let mut came = ready();
+    if !came && !YIELDERS.are_there() {
+        let mut now = sys::monotonic_ns();
+        for _ in 0..YIELDS {
+            sys::yield_now();
+            came = ready();
+            let before = now;
+            now = sys::monotonic_ns();
+            if now - before > AWAY {
+                YIELDERS.met(now);
+                break;
+            }
+            if came {
+                YIELDERS.not_met();
+                break;
+            }
+        }
+    }
+    habit.learn_together(came);
+    came
+}
+
+/// A spin saw what it waited for.
+#[inline]
+fn paid(habit: &Habit) {
+    habit.learn(true);
+    SPINNERS.gone();
+}
+
+/// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors.
+const AWAY: u64 = 400_000;
+
+/// Others that want to run here, as far as this process found out: what to do without for a while, each time that they are met again twice as long.
+struct Others {
+    until: AtomicU64,
+    pause: AtomicU64,
+    quick: AtomicU32,
+    at_first: u64,
+    at_most: u64,
+}
+
+/// Met by who spins, which then only loses its turn: a thread that slept is let run first. The pause is shorter than the scheduler's turns: where pairs of processes share the processors, both ends
+/// of one get to run at the same time as long as neither sleeps, and are then as fast as if they were alone.
+static SPINNERS: Others = Others::new(200_000, 3_000_000);
+/// Met by who gave way, which costs some milliseconds each time: two percent of the time, at the end.
+static YIELDERS: Others = Others::new(1_000_000, 250_000_000);
+
+impl Others {
+    /// Pauses, nanoseconds: the first, the longest.
+    const fn new(at_first: u64, at_most: u64) -> Self {
+        Self { until: AtomicU64::new(0), pause: AtomicU64::new(0), quick: AtomicU32::new(0), at_first, at_most }
+    }
+
+    /// Were they met lately?
+    #[inline]
+    fn are_there(&self) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until != 0 && sys::monotonic_ns() < until
+    }
+
+    /// They had the processor, until `now`.
+    #[cold]
+    fn met(&self, now: u64) {
+        let pause = (self.pause.load(Ordering::Relaxed) * 2).clamp(self.at_first, self.at_most);
+        self.pause.store(pause, Ordering::Relaxed);
+        self.until.store(now + pause, Ordering::Relaxed);
+        self.quick.store(0, Ordering::Relaxed);
+    }
+
+    /// They are gone.
+    #[inline]
+    fn gone(&self) {
+        if self.pause.load(Ordering::Relaxed) != 0 {
+            self.pause.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// They were not met. After so many times they are gone: a third thread does not take each turn.
+    #[inline]
+    fn not_met(&self) {
+        const QUICK: u32 = 64;
+        if self.pause.load(Ordering::Relaxed) != 0 && self.quick.fetch_add(1, Ordering::Relaxed) >= QUICK {
+            self.pause.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// About a turn of the kernel's scheduler, nanoseconds. Where nobody spins for longer, both ends of a pair sleep in each exchange.
+    const TURN: u64 = 4_000_000;
+
+    #[test]
+    fn who_lost_the_processor_spins_again_within_a_turn() {
+        let now = sys::monotonic_ns();
+        let lost = || {
+            SPINNERS.met(now);
+            SPINNERS.until.load(Ordering::Relaxed) - now
+        };
+        let pauses: Vec<u64> = (0..20).map(|_| lost()).collect();
+        assert!(pauses[0] < TURN / 4 && pauses[1] > pauses[0] && pauses.iter().all(|&pause| pause < TURN), "{pauses:?}");
+        paid(&Habit::new());
+        assert_eq!(lost(), pauses[0], "once a spin has paid it is as at first");
+    }
+
+    #[test]
+    fn who_gave_a_turn_away_does_not_do_so_for_ever_longer() {
+        let others = Others::new(YIELDERS.at_first, YIELDERS.at_most);
+        let now = sys::monotonic_ns();
+        for _ in 0..20 {
+            others.met(now);
+            others.not_met();
+        }
+        assert_eq!(others.until.load(Ordering::Relaxed) - now, YIELDERS.at_most, "one quick turn proves nothing");
+        for _ in 0..1000 {
+            others.not_met();
+        }
+        others.met(now);
+        assert_eq!(others.until.load(Ordering::Relaxed) - now, YIELDERS.at_first);
+    }
+}
