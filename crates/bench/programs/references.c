@@ -245,6 +245,12 @@ static void run(int self) {
 
 int main(int argc, char **argv) {
     o = options_of(argc, argv);
+    // No reference, but what disturbs: a process that wants its processor all the time, until it is killed.
+    if (!strcmp(o.role, "busy")) {
+        puts("busy now");
+        fflush(stdout);
+        for (volatile uint64_t turns = 0;; turns++) {}
+    }
     if (o.size < sizeof(struct message) || o.size > READ_BUFFER || READ_BUFFER % o.size) die("size %zu", o.size);
     shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (shared == MAP_FAILED) die("mmap");

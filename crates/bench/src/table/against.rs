@@ -164,7 +164,18 @@ fn value(work: Work, sample: &Sample) -> Option<f64> {
 }
 
 fn more_is_better(work: Work) -> bool {
-    matches!(work, Work::Stream(_) | Work::Memcpy | Work::Both | Work::Crowd(_) | Work::Pairs(_) | Work::Connect)
+    matches!(
+        work,
+        Work::Stream(_)
+            | Work::Memcpy
+            | Work::Both
+            | Work::Crowd(_)
+            | Work::Pairs(_)
+            | Work::PairsApart(_)
+            | Work::Beside
+            | Work::BesideOneCore
+            | Work::Connect
+    )
 }
 
 /// Up to which share a difference is noise, by the rounds of the old build.

@@ -65,7 +65,8 @@ impl Bench {
     /// Takes one sample.
     pub fn sample(&self, measure: &Measure) -> Result<Sample> {
         let options = self.options(measure);
-        let cpus = if measure.work == Work::OneCore { [self.cpus[0]; 2] } else { self.cpus };
+        let cpus = measure.work.places().map(|place| self.cpus[place]);
+        let _busy = measure.work.busy().iter().map(|&place| self.busy(self.cpus[place])).collect::<Result<Vec<_>>>()?;
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
             Carrier::Ucx(test) => {
@@ -95,12 +96,14 @@ impl Bench {
             Work::PingPong("") => format!("--size 64 --seconds {seconds}"),
             Work::PingPong(mode) => format!("--size 64 --seconds {seconds} --mode {mode}"),
             Work::OneCore => format!("--size 64 --seconds {seconds}"),
+            // Many turns of the scheduler.
+            Work::Beside | Work::BesideOneCore => format!("--size 64 --seconds {}", if self.quick { "0.3" } else { "1" }),
             Work::Large(size) => format!("--size {size} --seconds {seconds}"),
             Work::Tail => format!("--size 64 --batch 1 --seconds {seconds}"),
             Work::Memcpy | Work::Both => format!("--size 65536 --seconds {seconds}"),
             Work::Crowd(all) => format!("--connections {all} --count 100 --warmup 16 --seconds {seconds}"),
             // The tasks have theirs in `task`.
-            Work::Pairs(_) | Work::Connect => String::from("--seconds 0"),
+            Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => String::from("--seconds 0"),
             Work::Paused(mode) => {
                 let mode = if mode.is_empty() { String::new() } else { format!(" --mode {mode}") };
                 format!("--size 64 --pause-us 1000 --count {}{mode}", if self.quick { 150 } else { 400 })
@@ -115,6 +118,15 @@ impl Bench {
         // Where the first bytes of a connection are TCP's, they must not be a large part of few messages.
         let warm_up = if matches!(work, Work::Paused(_)) { " --warmup 20" } else { "" };
         (text + warm_up).split(' ').map(String::from).collect()
+    }
+
+    /// A process that keeps a processor busy, until it is dropped.
+    fn busy(&self, cpu: usize) -> Result<Process> {
+        let mut command = Command::new(self.programs.path("references"));
+        command.args(["busy", "--cpu", &cpu.to_string()]);
+        let process = Process::start("busy", command, &self.scratch.join("busy.err"), self.deadline())?;
+        process.told("busy")?;
+        Ok(process)
     }
 
     fn reference(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
@@ -145,7 +157,7 @@ impl Bench {
                 let role = if server { "server" } else { "client" };
                 let mut line = self.prefix(carrier, server)?.into_iter().map(String::from).collect::<Vec<_>>();
                 line.extend(held.iter().flat_map(|held| held.enter.iter().cloned()));
-                let cpu = (work.pairs() == 1).then_some(cpus[usize::from(!server)]);
+                let cpu = (work.pairs() == 1 || matches!(work, Work::PairsApart(_))).then_some(cpus[usize::from(!server)]);
                 line.extend(self.line(carrier, work, options, server, (port, pair), cpu)?);
                 let mut command = Command::new(&line[0]);
                 command.args(&line[1..]).env_remove("LD_PRELOAD");
@@ -265,7 +277,10 @@ fn value(work: Work, raw: &[Values]) -> Option<f64> {
         Work::Both => all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum()),
         Work::Crowd(_) => all("per_s").next(),
         // Of those who asked.
-        Work::Pairs(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
+        Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
+        Work::Beside | Work::BesideOneCore => {
+            raw.last().and_then(|client| Some(client.get("messages")? * 1e9 / client.get("elapsed_ns")?))
+        }
         Work::Idle => cpu_percent(raw.get(2..).filter(|host| !host.is_empty()).unwrap_or(raw)),
         Work::Getter => all("p50_ns").next(),
     }

@@ -81,8 +81,14 @@ pub enum Work {
     Memcpy,
     /// Ping-pong of 64 B on 100 connections at once, beside others that are idle, up to so many: exchanges per second.
     Crowd(usize),
-    /// Ping-pong of 64 B by so many pairs of processes at once on both processors: exchanges per second, together.
+    /// Ping-pong of 64 B by so many pairs of processes at once on both processors, wherever the kernel lets them run: exchanges per second, together.
     Pairs(usize),
+    /// The same, where each pair has one end on the first processor and one on the second.
+    PairsApart(usize),
+    /// Ping-pong of 64 B between the processors, on each of which another process works without a pause: exchanges per second.
+    Beside,
+    /// The same, with both ends and one such process on one processor.
+    BesideOneCore,
     /// Connections made one after another, one byte to and fro on each: connections per second.
     Connect,
     /// Many open connections ([`Work::connections`]), both processes asleep: CPU time of both, or of both virtual machines, in percent of a core.
@@ -94,14 +100,28 @@ pub enum Work {
 impl Work {
     /// Pairs of processes at once.
     pub fn pairs(self) -> usize {
-        if let Self::Pairs(count) = self { count } else { 1 }
+        if let Self::Pairs(count) | Self::PairsApart(count) = self { count } else { 1 }
+    }
+
+    /// Which of the two processors the server is on, and which the client.
+    pub fn places(self) -> [usize; 2] {
+        if matches!(self, Self::OneCore | Self::BesideOneCore) { [0, 0] } else { [0, 1] }
+    }
+
+    /// The processors on which another process is busy meanwhile.
+    pub fn busy(self) -> &'static [usize] {
+        match self {
+            Self::Beside => &[0, 1],
+            Self::BesideOneCore => &[0],
+            _ => &[],
+        }
     }
 
     /// The pattern of `ginnel bench` that it is, if it is one.
     pub fn task(self) -> Option<&'static str> {
         match self {
             Self::Both => Some("both"),
-            Self::Pairs(_) => Some("pairs"),
+            Self::Pairs(_) | Self::PairsApart(_) => Some("pairs"),
             Self::Connect => Some("connect"),
             _ => None,
         }
@@ -110,10 +130,16 @@ impl Work {
     /// The workload program that does it, of both roles.
     pub fn program(self) -> &'static str {
         match self {
-            Self::PingPong(_) | Self::Paused(_) | Self::OneCore | Self::Large(_) | Self::Tail => "pingpong",
+            Self::PingPong(_)
+            | Self::Paused(_)
+            | Self::OneCore
+            | Self::Large(_)
+            | Self::Tail
+            | Self::Beside
+            | Self::BesideOneCore => "pingpong",
             Self::Stream(_) | Self::Memcpy => "stream",
             Self::Crowd(_) => "crowd",
-            Self::Both | Self::Pairs(_) | Self::Connect => TASKS,
+            Self::Both | Self::Pairs(_) | Self::PairsApart(_) | Self::Connect => TASKS,
             Self::Idle => "idle",
             Self::Getter => "getter",
         }
@@ -159,7 +185,10 @@ impl Carrier {
 
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
 use Carrier::{Iceoryx2, Sockmap, Ucx};
-use Work::{Both, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, Paused, PingPong, Stream, Tail};
+use Work::{
+    Beside, BesideOneCore, Both, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, PairsApart, Paused, PingPong, Stream,
+    Tail,
+};
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
 pub const MEASURES: &[Measure] = &[
@@ -232,6 +261,15 @@ pub const MEASURES: &[Measure] = &[
     measure("tcp/pairs-2", Tcp, Pairs(2)),
     measure("tcp/pairs-4", Tcp, Pairs(4)),
     measure("tcp/pairs-8", Tcp, Pairs(8)),
+    measure("ginnel/apart-1", Ginnel, PairsApart(1)),
+    measure("ginnel/apart-2", Ginnel, PairsApart(2)),
+    measure("ginnel/apart-4", Ginnel, PairsApart(4)),
+    measure("ginnel/apart-8", Ginnel, PairsApart(8)),
+    measure("tcp/apart-8", Tcp, PairsApart(8)),
+    measure("ginnel/beside", Ginnel, Beside),
+    measure("tcp/beside", Tcp, Beside),
+    measure("ginnel/beside-one-core", Ginnel, BesideOneCore),
+    measure("tcp/beside-one-core", Tcp, BesideOneCore),
     measure("ginnel/connect", Ginnel, Connect),
     measure("tcp/connect", Tcp, Connect),
     measure("unix/connect", Unix, Connect),
@@ -374,6 +412,7 @@ const LARGE: &str = "4 and 64 KiB one way, blocking";
 const DUPLEX: &str = "streams both ways, 64 KiB writes";
 const CROWD: &str = "100 busy connections, alone and beside 9,900 idle ones";
 const PAIRS: &str = "pairs of processes on two processors, 64 B to and fro";
+const BESIDE: &str = "64 B to and fro beside processes that are always busy";
 const SETUP: &str = "connect, one byte to and fro, close";
 const AWAKE: &str = "wake-ups per message, peer awake";
 const QUIET: &str = "1,000 idle connections, % of a core";
@@ -476,8 +515,14 @@ pub const FIGURES: &[Figure] = &[
     figure(PAIRS, "ginnel/pairs-8", to("tcp/pairs-8"), AtLeast(2.0)),
     figure(PAIRS, "ginnel/pairs-4", to("ginnel/pairs-2"), AtLeast(1.0)),
     figure(PAIRS, "ginnel/pairs-8", to("ginnel/pairs-4"), AtLeast(1.0)),
+    figure(PAIRS, "ginnel/apart-2", to("ginnel/apart-1"), AtLeast(1.0)),
+    figure(PAIRS, "ginnel/apart-4", to("ginnel/apart-2"), AtLeast(1.0)),
+    figure(PAIRS, "ginnel/apart-8", to("ginnel/apart-4"), AtLeast(1.0)),
+    figure(PAIRS, "ginnel/apart-8", to("tcp/apart-8"), AtLeast(2.0)),
     figure(PAIRS, "sockmap/pairs-1", to("tcp/pairs-1"), Target::None),
     figure(PAIRS, "ginnel/pairs-1", to("sockmap/pairs-1"), Target::None),
+    figure(BESIDE, "ginnel/beside", to("tcp/beside"), AtLeast(1.0)),
+    figure(BESIDE, "ginnel/beside-one-core", to("tcp/beside-one-core"), AtLeast(1.0)),
     figure(SETUP, "ginnel/connect", to("tcp/connect"), AtLeast(0.95)),
     figure(SETUP, "unix/connect", to("tcp/connect"), Target::None),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
