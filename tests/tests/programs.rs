@@ -129,6 +129,7 @@ programs! {
     receives_nothing
     registered_anew
     reset_then_end
+    rung_then_lent
     send_timeout
     sendfile_past_memory
     sendfile_streams

@@ -248,6 +248,8 @@ struct Inner {
     /// Inner sets: (descriptor, events, data).
     children: Vec<(c_int, u32, u64)>,
     waiter: Option<Waiter>,
+    /// Something lies in its FIFO, which is read with the next word to the kernel: see [`late`].
+    full: bool,
     /// It was to have one, since something was about to be armed or a thread that slept was to be told something: it has, or may have none.
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.

@@ -6,6 +6,8 @@
 //! may be known to anybody else (close, fork, exec, passing, nesting).
 //!
 //! What the kernel does not have is always told at once: so an addition fails here as it does there, and there is nothing that a late word could lack.
+//!
+//! What rang a sleeper lies in its FIFO until then too: who was just woken has better things to do than to read it.
 
 use super::{
     Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, places_of, set_at, unlink,
@@ -38,10 +40,7 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
     };
     set.with(|inner| {
         let place = *inner.by_fd.get(&fd)?;
-        let quiet = EXECUTING.load(Ordering::SeqCst) == 0
-            && !inner.nested
-            && !set.shared.load(Ordering::Relaxed)
-            && set.sleepers.load(Ordering::Acquire) == 0;
+        let quiet = inner.may_wait(set);
         let entry = inner.registrations.get_mut(place as usize)?;
         if entry.used == (operation == libc::EPOLL_CTL_ADD) {
             // An error, which is the kernel's to tell: it must know as much.
@@ -75,6 +74,37 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
     })
 }
 
+impl Inner {
+    /// Can nobody notice what the kernel has not been told yet?
+    fn may_wait(&self, set: &Set) -> bool {
+        EXECUTING.load(Ordering::SeqCst) == 0
+            && !self.nested
+            && !set.shared.load(Ordering::Relaxed)
+            && set.sleepers.load(Ordering::Acquire) == 0
+    }
+
+    /// Is nothing left to do before the kernel is asked?
+    pub(super) fn is_told(&self) -> bool {
+        self.late.is_empty() && !self.full
+    }
+
+    /// The kernel told of the waiter's FIFO.
+    pub(super) fn rung(&mut self, set: &Set) {
+        self.full = true;
+        if !self.may_wait(set) {
+            self.read_fifo();
+        }
+    }
+
+    fn read_fifo(&mut self) {
+        if core::mem::take(&mut self.full)
+            && let Some(waiter) = self.waiter
+        {
+            waiter.empty();
+        }
+    }
+}
+
 impl Registration {
     /// May the kernel hear later of a change of this one?
     fn may_wait(&self, fd: c_int) -> bool {
@@ -95,6 +125,7 @@ impl Registration {
 
 /// Tells the kernel everything that it has not been told of this set.
 pub fn tell(set: &Set, inner: &mut Inner) {
+    inner.read_fifo();
     while let Some(place) = inner.late.pop() {
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             entry.listed = false;

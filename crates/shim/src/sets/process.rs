@@ -16,7 +16,7 @@ pub fn lock_all() {
         if BY_FD.try_acquire() {
             let taken = all_sets().take_while(|set| set.inner.try_acquire()).count();
             // SAFETY: under the locks.
-            let told = || all_sets().all(|set| unsafe { &*set.inner.value.get() }.late.is_empty());
+            let told = || all_sets().all(|set| unsafe { &*set.inner.value.get() }.is_told());
             if taken == all_sets().count() && told() {
                 for set in all_sets() {
                     set.disturb();

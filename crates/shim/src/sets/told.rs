@@ -62,12 +62,13 @@ pub(super) enum Purpose {
 pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
-        if let Some(waiter) = set.inner.with(|inner| inner.waiter) {
-            waiter.empty();
-            if event.events & libc::EPOLLHUP as u32 != 0 {
-                // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
-                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-            }
+        let waiter = set.inner.with(|inner| {
+            inner.rung(set);
+            inner.waiter
+        });
+        if let Some(waiter) = waiter.filter(|_| event.events & libc::EPOLLHUP as u32 != 0) {
+            // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
         }
         return None;
     }

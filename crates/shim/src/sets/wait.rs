@@ -157,7 +157,7 @@ unsafe fn wait_in_kernel(
     }
     let begun = set.inner.with(|inner| {
         rang(inner, attachment);
-        let quiet = inner.hot.is_empty() && inner.late.is_empty() && inner.children.is_empty();
+        let quiet = inner.hot.is_empty() && inner.is_told() && inner.children.is_empty();
         quiet.then(|| {
             // Looked at once more, under the lock: a fork may have come between.
             let alone = !set.shared.load(Ordering::Relaxed) && set.masked.load(Ordering::Relaxed) == 0;
@@ -212,11 +212,13 @@ pub(super) fn awake(
     got: Result<usize, i32>,
 ) {
     let others = set.wakes() > 1;
-    if inner.waiter_tried && asked && got.is_ok_and(|n| n < room.len()) {
+    let told =
+        inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
+    // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
+    if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
     }
     let Some(waiter) = inner.waiter else { return };
-    let told = got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
     waiter.awake(&attachment.segment, told);
     if others {
         left_asleep(waiter, attachment);
