@@ -1,11 +1,12 @@
-// What rang a thread that slept on a set is no news to others who have the set from then on: a child, a poll of the set, a set around it. Neither are they told of it, nor kept awake by it.
+// What rang a thread that slept on a set is no news to others who have the set from then on: a child, a poll of the set (also once the connection has left it), a set around it. Neither are
+// they told of it, nor kept awake by it.
 #include "check.h"
 
-enum way { FORK, POLL, NEST, WAYS };
+enum way { GONE, POLL, NEST, FORK, WAYS };
 enum { ROUNDS_EACH = 4, SIZE = 10, QUIET_MS = 200 };
 
 static void peer(int fd) {
-    for (int i = 0; i < WAYS * ROUNDS_EACH * 2; i++) {
+    for (int i = 0; i < ROUNDS_EACH * 2; i++) {
         hear();
         sleep_ms(5); // the other sleeps by now
         put_pattern(fd, SIZE, i);
@@ -30,6 +31,11 @@ static void lend(enum way way, int set, int fd) {
         break;
     }
     case POLL: IS(polled(set, POLLIN, 0), 0); break;
+    case GONE:
+        IS(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL), 0);
+        IS(polled(set, POLLIN, 20), 0);
+        IS(epoll_add(set, fd, EPOLLIN | EPOLLET), 0);
+        break;
     default: {
         int around = epoll_create1(0);
         IS(epoll_add(around, set, EPOLLIN), 0);
@@ -40,10 +46,10 @@ static void lend(enum way way, int set, int fd) {
 }
 
 int main(void) {
-    int fd = with_peer(peer), n = 0;
+    // Each with a connection of its own: what others may have too is woken by the kernel from then on.
     for (enum way way = 0; way < WAYS; way++) {
-        int set = epoll_create1(0);
-        IS(epoll_add(set, fd, EPOLLIN), 0);
+        int fd = with_peer(peer), set = epoll_create1(0), n = 0;
+        IS(epoll_add(set, fd, way == GONE ? EPOLLIN | EPOLLET : EPOLLIN), 0);
         for (int i = 0; i < ROUNDS_EACH; i++) {
             for (int twice = 0; twice < 2; twice++) {
                 tell();
@@ -52,8 +58,8 @@ int main(void) {
             }
             lend(way, set, fd);
         }
-        close(set);
+        close(set), close(fd);
+        peer_ends();
     }
-    peer_ends();
     say("what rang a sleeper is no news to others");
 }

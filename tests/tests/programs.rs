@@ -48,6 +48,7 @@ macro_rules! programs {
 }
 
 programs! {
+    added_under_poll
     asked_beside_a_sleeper
     both_ways
     broken_pipe

@@ -449,11 +449,23 @@ fn forget_child(fd: c_int) {
     for set in all_sets() {
         if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
             set.with(|inner| {
-                let before = inner.children.len();
-                inner.children.retain(|(child, ..)| *child != fd);
-                set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
+                forget_children(set, inner, fd);
             });
         }
+    }
+}
+
+/// Inner sets with this number are in `set` no more.
+fn forget_children(set: &Set, inner: &mut Inner, fd: c_int) {
+    let before = inner.children.len();
+    inner.children.retain(|(child, ..)| *child != fd);
+    shrinks(set, inner, u32::try_from(before - inner.children.len()).unwrap_or(0));
+}
+
+/// So many registrations and inner sets are gone. One that has none left is the kernel's alone, as polls go: nothing of ours may be ready in it.
+fn shrinks(set: &Set, inner: &mut Inner, by: u32) {
+    if set.size.fetch_sub(by, Ordering::AcqRel) == by {
+        inner.read_fifo();
     }
 }
 
@@ -550,9 +562,11 @@ pub fn disconnecting(fd: c_int, slot: u32) {
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
     forget_data(inner, index);
+    if inner.registrations.get(index as usize).is_some_and(|entry| !entry.plain) {
+        shrinks(set, inner, 1);
+    }
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         if !entry.plain {
-            set.size.fetch_sub(1, Ordering::AcqRel);
             inner.removed.note(entry.data, entry.asked());
         }
         entry.mask(set, false);
@@ -852,6 +866,18 @@ pub fn number_of(fd: c_int) -> Option<u32> {
         Entry::Epoll(index) => Some(index),
         _ => None,
     }
+}
+
+/// Set `index`, if it may hold carried sockets, is about to be polled. One that may not is left to the kernel, by which this thread is woken should another add such a socket meanwhile.
+#[must_use]
+pub fn polled(index: u32) -> Option<u32> {
+    let set = set_at(index)?;
+    let holds = || set.size.load(Ordering::Acquire) != 0;
+    if holds() {
+        return Some(index);
+    }
+    set.with(nest);
+    holds().then_some(index)
 }
 
 /// The number of `fd`'s set, if it is one that may hold carried sockets.

@@ -71,7 +71,7 @@ fn special(fd: c_int) -> Option<Special> {
         Entry::Endpoint(_) | Entry::Inherited(_) => {
             runtime::find(fd).filter(|endpoint| runtime::carried(*endpoint)).map(Special::Socket)
         }
-        Entry::Epoll(_) => sets::index_of(fd).map(Special::Set),
+        Entry::Epoll(set) => sets::polled(set).map(Special::Set),
         _ => None,
     }
 }

@@ -1,8 +1,8 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, kernel_control, late, local, local_bits,
-    local_of, make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_children, forget_data, kernel_control, late, local,
+    local_bits, local_of, make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -79,9 +79,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
         }),
         (libc::EPOLL_CTL_DEL, ..) => {
             set.with(|inner| {
-                let before = inner.children.len();
-                inner.children.retain(|(child, ..)| *child != fd);
-                set.size.fetch_sub(u32::try_from(before - inner.children.len()).unwrap_or(0), Ordering::AcqRel);
+                forget_children(set, inner, fd);
             });
             Outcome::Libc
         }

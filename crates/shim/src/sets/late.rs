@@ -96,7 +96,8 @@ impl Inner {
         }
     }
 
-    fn read_fifo(&mut self) {
+    /// Reads what rang.
+    pub(super) fn read_fifo(&mut self) {
         if core::mem::take(&mut self.full)
             && let Some(waiter) = self.waiter
         {
