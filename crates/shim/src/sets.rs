@@ -876,7 +876,10 @@ pub fn polled(index: u32) -> Option<u32> {
     if holds() {
         return Some(index);
     }
-    set.with(nest);
+    // Once; and not by a signal handler that interrupted this thread's own work on the set.
+    if set.inner.soon(|inner| inner.nested) == Some(false) {
+        set.with(nest);
+    }
     holds().then_some(index)
 }
 
