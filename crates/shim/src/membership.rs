@@ -5,7 +5,7 @@
 //! ([`ginnel_region::Segment::let_go`]), and nothing that counts is read there.
 
 use crate::service::own_slots;
-use crate::{fds, pool, service, sets};
+use crate::{fds, pool, service, sets, spin};
 use core::sync::atomic::{AtomicBool, Ordering};
 use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::Reason;
@@ -67,7 +67,7 @@ fn come_back(attachment: &'static Attachment, asked: bool) {
         ginnel_region::sys::yield_now();
     }
     if attachment.standing() == Standing::Away && attachment.rejoin(asked).is_ok() {
-        crate::spin::set_kernel(attachment);
+        spin::set_kernel(attachment);
         sets::rejoined();
         service::prepare_waiter(attachment);
         service::listen(attachment);

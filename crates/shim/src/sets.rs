@@ -329,6 +329,13 @@ pub struct Set {
     still: AtomicBool,
 }
 
+impl Set {
+    /// May a ring carry anything that is in it?
+    fn holds_any(&self) -> bool {
+        self.size.load(Ordering::Acquire) != 0
+    }
+}
+
 fn set_at(index: u32) -> Option<&'static Set> {
     // SAFETY: sets are leaked and never freed.
     SETS.get(index as usize).and_then(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
@@ -448,9 +455,7 @@ pub fn closed(fd: c_int, index: u32) {
 fn forget_child(fd: c_int) {
     for set in all_sets() {
         if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
-            set.with(|inner| {
-                forget_children(set, inner, fd);
-            });
+            set.with(|inner| forget_children(set, inner, fd));
         }
     }
 }
@@ -525,7 +530,7 @@ pub fn returned(fd: c_int, slot: u32) {
     if !registered(slot) {
         return;
     }
-    for set in all_sets().filter(|set| set.size.load(Ordering::Acquire) != 0) {
+    for set in all_sets().filter(|set| set.holds_any()) {
         set.with(|inner| {
             let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
             let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
@@ -562,20 +567,17 @@ pub fn disconnecting(fd: c_int, slot: u32) {
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     inner.hot.retain(|hot| *hot != index);
     forget_data(inner, index);
-    if inner.registrations.get(index as usize).is_some_and(|entry| !entry.plain) {
+    let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
+    entry.mask(set, false);
+    entry.used = false;
+    entry.hot = false;
+    entry.late = None;
+    entry.slot = None;
+    entry.generation = entry.generation.wrapping_add(1);
+    inner.free.push(index);
+    if !entry.plain {
+        inner.removed.note(entry.data, entry.asked());
         shrinks(set, inner, 1);
-    }
-    if let Some(entry) = inner.registrations.get_mut(index as usize) {
-        if !entry.plain {
-            inner.removed.note(entry.data, entry.asked());
-        }
-        entry.mask(set, false);
-        entry.used = false;
-        entry.hot = false;
-        entry.late = None;
-        entry.slot = None;
-        entry.generation = entry.generation.wrapping_add(1);
-        inner.free.push(index);
     }
 }
 
@@ -872,19 +874,15 @@ pub fn number_of(fd: c_int) -> Option<u32> {
 #[must_use]
 pub fn polled(index: u32) -> Option<u32> {
     let set = set_at(index)?;
-    let holds = || set.size.load(Ordering::Acquire) != 0;
-    if holds() {
-        return Some(index);
-    }
     // Once; and not by a signal handler that interrupted this thread's own work on the set.
-    if set.inner.soon(|inner| inner.nested) == Some(false) {
+    if !set.holds_any() && set.inner.soon(|inner| inner.nested) == Some(false) {
         set.with(nest);
     }
-    holds().then_some(index)
+    set.holds_any().then_some(index)
 }
 
 /// The number of `fd`'s set, if it is one that may hold carried sockets.
 #[must_use]
 pub fn index_of(fd: c_int) -> Option<u32> {
-    number_of(fd).filter(|&index| set_at(index).is_some_and(|set| set.size.load(Ordering::Acquire) != 0))
+    number_of(fd).filter(|&index| set_at(index).is_some_and(Set::holds_any))
 }

@@ -164,18 +164,7 @@ fn value(work: Work, sample: &Sample) -> Option<f64> {
 }
 
 fn more_is_better(work: Work) -> bool {
-    matches!(
-        work,
-        Work::Stream(_)
-            | Work::Memcpy
-            | Work::Both
-            | Work::Crowd(_)
-            | Work::Pairs(_)
-            | Work::PairsApart(_)
-            | Work::Beside
-            | Work::BesideOneCore
-            | Work::Connect
-    )
+    work.is_rate() || matches!(work, Work::Stream(_) | Work::Memcpy | Work::Both)
 }
 
 /// Up to which share a difference is noise, by the rounds of the old build.

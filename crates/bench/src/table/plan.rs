@@ -103,6 +103,11 @@ impl Work {
         if let Self::Pairs(count) | Self::PairsApart(count) = self { count } else { 1 }
     }
 
+    /// Is its value exchanges, or connections, per second?
+    pub fn is_rate(self) -> bool {
+        matches!(self, Self::Crowd(_) | Self::Pairs(_) | Self::PairsApart(_) | Self::Beside | Self::BesideOneCore | Self::Connect)
+    }
+
     /// Which of the two processors the server is on, and which the client.
     pub fn places(self) -> [usize; 2] {
         if matches!(self, Self::OneCore | Self::BesideOneCore) { [0, 0] } else { [0, 1] }

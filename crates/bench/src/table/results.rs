@@ -308,9 +308,7 @@ pub fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
         Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
         Some(Work::Stream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
-        Some(Work::Crowd(_) | Work::Pairs(_) | Work::PairsApart(_) | Work::Beside | Work::BesideOneCore | Work::Connect) => {
-            format!("{} k/s", short(value / 1000.0))
-        }
+        Some(work) if work.is_rate() => format!("{} k/s", short(value / 1000.0)),
         Some(Work::Idle) => format!("{} %", short(value)),
         _ if value >= 1000.0 => format!("{} µs", short(value / 1000.0)),
         _ => format!("{} ns", short(value)),

@@ -3,7 +3,7 @@ use super::{Outcome, limits};
 use crate::fds::{self, Entry};
 use crate::pool::{self, Borrowed};
 use crate::wait::{self, Deadline};
-use crate::{next, runtime, sets};
+use crate::{next, runtime, sets, spin};
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
@@ -102,7 +102,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
     let at_once = timeout.is_some_and(|limit| limit.tv_sec == 0 && limit.tv_nsec == 0);
     let end = if at_once { None } else { wait::deadline(timeout) };
     let mut asked = Few::new();
-    static HABIT: crate::spin::Habit = crate::spin::Habit::new();
+    static HABIT: spin::Habit = spin::Habit::new();
     loop {
         let ready = look(wanted, &mut asked)?;
         if ready > 0 {
@@ -120,7 +120,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
             })
         };
         if wanted.iter().any(|entry| matches!(special(entry.fd), Some(Special::Socket(endpoint)) if endpoint.rx_in_ring()))
-            && crate::spin::spin(attachment, &HABIT, rings, || together(wanted))
+            && spin::spin(attachment, &HABIT, rings, || together(wanted))
         {
             continue;
         }
@@ -134,7 +134,7 @@ unsafe fn poll_special(wanted: &mut [pollfd], timeout: Option<timespec>, mask: *
 
 fn together(wanted: &[pollfd]) -> bool {
     wanted.iter().filter_map(|entry| special(entry.fd)).all(|special| match special {
-        Special::Socket(endpoint) if endpoint.slot().stage() == Stage::Active => crate::spin::together(endpoint),
+        Special::Socket(endpoint) if endpoint.slot().stage() == Stage::Active => spin::together(endpoint),
         _ => false,
     })
 }

@@ -78,9 +78,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
         }),
         (libc::EPOLL_CTL_DEL, ..) => {
-            set.with(|inner| {
-                forget_children(set, inner, fd);
-            });
+            set.with(|inner| forget_children(set, inner, fd));
             Outcome::Libc
         }
         (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {

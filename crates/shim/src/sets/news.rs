@@ -17,7 +17,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
     let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
     let epfd = set.fd.load(Ordering::Relaxed);
     if sleeps
-        && set.size.load(Ordering::Acquire) != 0
+        && set.holds_any()
         && let Some(attachment) = runtime::attachment()
     {
         wait::make_waiter(attachment, epfd, inner);
@@ -101,7 +101,7 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     for (index, place) in SETS.iter().enumerate() {
         // SAFETY: sets are never freed.
         let Some(set) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { break };
-        if set.size.load(Ordering::Acquire) != 0 {
+        if set.holds_any() {
             set.soon(|inner| {
                 let of_slot = |entry: &Registration| {
                     entry.used

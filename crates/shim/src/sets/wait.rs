@@ -84,7 +84,7 @@ pub(super) unsafe fn until_ready(
     loop {
         late::give_way();
         // Nothing here can be in a ring. But another thread may add what is, while this one sleeps.
-        if set.size.load(Ordering::Acquire) == 0 && !at_once {
+        if !set.holds_any() && !at_once {
             // SAFETY: the caller's promise.
             match unsafe { sleep(set, attachment, epfd, room, end, mask) }? {
                 Some(n) => return Ok(n),
