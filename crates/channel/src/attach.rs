@@ -1,6 +1,6 @@
 //! A process's hold on the ledger and on its segment.
 //!
-//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-6` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-7` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::bells::Bells;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// Name of the segment that is used where none is named.
 pub const DEFAULT_SEGMENT: &str = "default";
 /// Name of the ledger in its directory.
-pub const LEDGER: &str = "sockets-6";
+pub const LEDGER: &str = "sockets-7";
 
 /// Is it the name of a ledger, of this version or another?
 #[must_use]

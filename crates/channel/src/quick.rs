@@ -1,8 +1,8 @@
 //! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
 //! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
 
-use crate::layout::GATE_HOLD;
-use crate::ledger::{Slot, Stage, attention, flag};
+use crate::layout::{Direction, GATE_HOLD};
+use crate::ledger::{Held, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::{growth, kernel};
 use ginnel_ring::park::{self, Want};
@@ -13,7 +13,28 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// Pieces up to this are small, bytes.
 pub const SMALL: usize = 16 << 10;
 
-impl Endpoint<'_> {
+/// Room in the ring, under the send lock.
+struct Room<'a> {
+    endpoint: Endpoint<'a>,
+    /// The endpoint's: found once, as after each lock and each acquire the compiler would have it looked up anew.
+    slot: &'a Slot,
+    direction: Direction<'a>,
+    span: Span,
+    tail: u64,
+    _held: Held<'a>,
+}
+
+impl Room<'_> {
+    /// Publishes the first `n` bytes of it.
+    #[inline(always)]
+    fn publish(self, n: usize) {
+        let tail = self.tail.wrapping_add(n as u64);
+        self.endpoint.publish_tail(&self.slot.tx, self.direction, tail);
+        Slot::count(&self.slot.out_ring, n as u64);
+    }
+}
+
+impl<'a> Endpoint<'a> {
     /// Puts all of `pieces`, `n` bytes, into the ring. False, and nothing done, where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
     ///
     /// # Safety
@@ -21,20 +42,21 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn put_quick(self, pieces: &[iovec], n: usize) -> bool {
-        let copy = |span: Span, tail: u64| {
-            let mut left = n;
-            for piece in pieces {
-                // Read once: another thread of the program may change it.
-                let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len.min(left));
-                if len != 0 {
-                    // SAFETY: the caller's promise; `n` bytes are free here.
-                    unsafe { span.copy_in(tail.wrapping_add((n - left) as u64), from, len) };
-                    left -= len;
-                }
+        let Some(room) = self.room_quick(n) else { return false };
+        let mut left = n;
+        for piece in pieces {
+            // Read once: another thread of the program may change it.
+            let (from, len) = (piece.iov_base.cast::<u8>(), piece.iov_len.min(left));
+            if len != 0 {
+                // SAFETY: the caller's promise; `n` bytes are free here.
+                unsafe { room.span.copy_in(room.tail.wrapping_add((n - left) as u64), from, len) };
+                left -= len;
             }
-            if left == 0 { n } else { 0 }
-        };
-        self.fill_quick(n, copy) != 0
+        }
+        if left == 0 {
+            room.publish(n);
+        }
+        left == 0
     }
 
     /// Reads up to `n` bytes of `file`, at most [`SMALL`], at `position` into the ring, without a copy on the way. 0, and nothing done, where that is not the usual case: for what a device must
@@ -43,24 +65,28 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn put_file_quick(self, file: c_int, position: i64, n: usize) -> usize {
         let n = n.min(SMALL);
-        self.fill_quick(n, |span, tail| {
-            let (at, first) = span.piece(tail, n as u64);
-            let (again, rest) = span.piece(tail.wrapping_add(first as u64), (n - first) as u64);
-            let pieces = [iovec { iov_base: at.cast(), iov_len: first }, iovec { iov_base: again.cast(), iov_len: rest }];
-            // SAFETY: so many bytes are free here.
-            unsafe { kernel::read_cached(file, &pieces, position) }.map_or(0, |got| got.min(n))
-        })
+        let Some(room) = self.room_quick(n) else { return 0 };
+        let (at, first) = room.span.piece(room.tail, n as u64);
+        let (again, rest) = room.span.piece(room.tail.wrapping_add(first as u64), (n - first) as u64);
+        let pieces = [iovec { iov_base: at.cast(), iov_len: first }, iovec { iov_base: again.cast(), iov_len: rest }];
+        // SAFETY: so many bytes are free here.
+        let got = unsafe { kernel::read_cached(file, &pieces, position) }.map_or(0, |got| got.min(n));
+        if got != 0 {
+            room.publish(got);
+        }
+        got
     }
 
-    /// Has `fill` put up to `n` bytes into the ring, at a position, and publishes as many as it says. 0, and nothing done, where that is not the usual case, or it says so.
-    #[inline]
-    fn fill_quick(self, n: usize, fill: impl FnOnce(Span, u64) -> usize) -> usize {
-        let (slot, tx) = (self.slot(), &self.slot().tx);
-        if n > SMALL || self.attachment.settings.chaos.is_some() {
-            return 0;
+    /// Room for `n` bytes, in the usual case.
+    #[inline(always)]
+    fn room_quick(self, n: usize) -> Option<Room<'a>> {
+        let slot = self.slot();
+        let tx = &slot.tx;
+        if n == 0 || n > SMALL || self.attachment.settings.chaos.is_some() {
+            return None;
         }
-        let Some(_held) = tx.lock.try_lock(self.ticket()) else { return 0 };
-        let direction = self.outgoing();
+        let held = tx.lock.try_lock(self.ticket())?;
+        let direction = self.channel_of(slot).direction(slot.side());
         let (epoch, tail, size, start) =
             (tx.epoch.load(Relaxed), tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
         let quiet = epoch & 1 == 1
@@ -73,16 +99,11 @@ impl Endpoint<'_> {
         // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
         let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
         if !quiet || used > size || (n as u64) > size - used || growth::is_busy(tx, n as u64) {
-            return 0;
+            return None;
         }
         // SAFETY: the ring's place was checked when it was stored.
         let span = unsafe { Span::new(self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize), size, start) };
-        let n = fill(span, tail);
-        if n != 0 {
-            self.publish_tail(direction, tail.wrapping_add(n as u64));
-            Slot::count(&slot.out_ring, n as u64);
-        }
-        n
+        Some(Room { endpoint: self, slot, direction, span, tail, _held: held })
     }
 
     /// Takes up to `n` bytes out of the ring. 0 where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
@@ -92,14 +113,17 @@ impl Endpoint<'_> {
     #[inline]
     #[must_use]
     pub unsafe fn take_quick(self, to: *mut u8, n: usize) -> usize {
-        let (slot, rx) = (self.slot(), &self.slot().rx);
-        if self.incoming().tail().load(Acquire) == rx.head.load(Relaxed) {
+        let slot = self.slot();
+        let rx = &slot.rx;
+        let incoming = || self.channel_of(slot).direction(1 - slot.side());
+        if incoming().tail().load(Acquire) == rx.head.load(Relaxed) {
             return 0;
         }
         let (len, wake);
         {
             let Some(_held) = rx.lock.try_lock(self.ticket()) else { return 0 };
-            let direction = self.incoming();
+            // Before the lock was taken it may have been another.
+            let direction = incoming();
             let (head, phase, size) = (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
             // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this phase's covers the bytes before it.
             let available = direction.tail().load(Acquire).wrapping_sub(head);

@@ -74,7 +74,13 @@ impl<'a> Endpoint<'a> {
     /// The socket's channel; a page that says nothing where there is none.
     #[inline]
     pub fn channel(self) -> Channel<'a> {
-        match self.slot().channel.load(Relaxed) {
+        self.channel_of(self.slot())
+    }
+
+    /// [`channel`](Self::channel), for who has found `slot`, which is this endpoint's.
+    #[inline]
+    pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
+        match slot.channel.load(Relaxed) {
             0 => Channel::nowhere(),
             page => Channel::at(&self.attachment.segment, page),
         }

@@ -5,7 +5,7 @@ use crate::finish;
 use crate::growth;
 use crate::kernel;
 use crate::layout::{Direction, GATE_TAKEN, NO_EOF, Record};
-use crate::ledger::{Held, Interrupted, Lock, Reason, Slot, Stage, attention, flag};
+use crate::ledger::{self, Held, Interrupted, Lock, Reason, Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Untrusted, sys};
@@ -659,7 +659,7 @@ impl<'a> Endpoint<'a> {
             let mut done = 0u64;
             while done < piece.iov_len as u64 {
                 if room == 0 {
-                    self.publish_tail(direction, tail);
+                    self.publish_tail(&slot.tx, direction, tail);
                     unpublished = 0;
                     room = self.room(direction, 1)?;
                     // A write may be as long as it likes, and the reader as fast: somebody may ask for TCP meanwhile.
@@ -676,21 +676,22 @@ impl<'a> Endpoint<'a> {
                 room -= n;
                 unpublished += n;
                 if unpublished == PIECE {
-                    self.publish_tail(direction, tail);
+                    self.publish_tail(&slot.tx, direction, tail);
                     unpublished = 0;
                 }
             }
         }
         if unpublished != 0 {
-            self.publish_tail(direction, tail);
+            self.publish_tail(&slot.tx, direction, tail);
         }
         Slot::count(&slot.out_ring, taken);
         if taken == 0 && total != 0 { Ok(Put::RingFull) } else { Ok(Put::Bytes(taken as usize)) }
     }
 
-    #[inline]
-    pub(crate) fn publish_tail(self, direction: Direction<'_>, tail: u64) {
-        self.slot().tx.tail.store(tail, Relaxed);
+    /// Publishes bytes up to `tail`, and wakes the reader. Under the send lock; `tx` is this endpoint's.
+    #[inline(always)]
+    pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
+        tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);

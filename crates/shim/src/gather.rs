@@ -22,7 +22,8 @@ const PAUSE: u64 = 2300;
 const LEFT_ALONE_AT_FIRST: u32 = 1 << 10;
 const LEFT_ALONE_AT_MOST: u32 = 1 << 20;
 
-struct Habit {
+/// What is known of how a connection is used.
+pub struct Habit {
     streak: AtomicU32,
     alone: AtomicU32,
     penalty: AtomicU32,
@@ -32,24 +33,27 @@ struct Habit {
 static HABITS: [Habit; 256] =
     [const { Habit { streak: AtomicU32::new(0), alone: AtomicU32::new(0), penalty: AtomicU32::new(LEFT_ALONE_AT_FIRST) } }; 256];
 
+#[inline]
 fn habit_of(endpoint: Endpoint<'_>) -> &'static Habit {
     &HABITS[(endpoint.slot().cookie.load(Ordering::Relaxed) % 256) as usize]
 }
 
 /// A receive is about to look at the ring.
 #[inline]
-pub fn before(endpoint: Endpoint<'_>) {
+pub fn before(endpoint: Endpoint<'_>) -> &'static Habit {
     let habit = habit_of(endpoint);
     if habit.streak.load(Ordering::Relaxed) >= STREAK {
         gather(endpoint, habit);
     }
+    habit
 }
 
-/// A receive took less than the program had room for.
-#[inline]
-pub fn took_little(endpoint: Endpoint<'_>) {
-    let streak = &habit_of(endpoint).streak;
-    streak.store(streak.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+impl Habit {
+    /// The receive took less than the program had room for.
+    #[inline]
+    pub fn took_little(&self) {
+        self.streak.store(self.streak.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
 }
 
 /// A receive waited, and found bytes after `looks` looks at the ring.

@@ -193,6 +193,8 @@ pub mod flag {
     pub const OUTGOING_AGREED: u32 = 1 << 15;
     /// Both.
     pub const BOTH_AGREED: u32 = INCOMING_AGREED | OUTGOING_AGREED;
+    /// Several processes hold it, or once did.
+    pub const SEVERAL: u32 = 1 << 16;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -518,11 +520,22 @@ impl Slot {
 
     /// Adds a holder; `false` where there is no room.
     pub fn hold(&self, process: u32) -> bool {
-        self.is_held_by(process) || self.add(process).is_some()
+        let holds = self.is_held_by(process) || self.add(process).is_some();
+        self.heed_others();
+        holds
     }
 
     fn add(&self, process: u32) -> Option<&AtomicU32> {
         self.holders.iter().find(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    /// After a process came to hold it, or found that it does: a signal handler may have left by `siglongjmp` in between.
+    fn heed_others(&self) {
+        // Of two who come at once, one sees the other.
+        fence(Ordering::SeqCst);
+        if self.holder_count() > 1 {
+            self.set(flag::SEVERAL, true);
+        }
     }
 
     /// Is this process among its holders?
@@ -535,6 +548,7 @@ impl Slot {
     pub fn take_up(&self, process: u32, cookie: u64) -> Option<bool> {
         let held = self.is_held_by(process);
         let added = if held { None } else { self.add(process) };
+        self.heed_others();
         // One of the two sees the other: here, and in `end` and `seize_dead`.
         fence(Ordering::SeqCst);
         if self.has(flag::ENDING) || self.cookie.load(Ordering::Acquire) != cookie {
@@ -620,6 +634,13 @@ impl Slot {
     /// How many processes hold it.
     pub fn holder_count(&self) -> usize {
         self.holders.iter().filter(|holder| holder.load(Ordering::Acquire) != 0).count()
+    }
+
+    /// Do several processes hold it? Cheap where that never was so.
+    #[must_use]
+    #[inline]
+    pub fn has_several_holders(&self) -> bool {
+        self.has(flag::SEVERAL) && self.holder_count() > 1
     }
 
     /// Has one process it, and no other is about to have it? False where that is not known.

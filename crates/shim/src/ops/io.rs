@@ -85,11 +85,11 @@ fn is_quick(flags: c_int) -> bool {
 /// `to` is writable for `n` bytes.
 #[inline]
 unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usize {
-    gather::before(endpoint);
+    let habit = gather::before(endpoint);
     // SAFETY: the caller's promise.
     let got = unsafe { endpoint.take_quick(to, n) };
     if got != 0 && got < n {
-        gather::took_little(endpoint);
+        habit.took_little();
         // A short read arms as EAGAIN does.
         sets::emptied(endpoint);
     }
@@ -655,8 +655,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     if position < 0 {
         return by_the_kernel(endpoint, next::errno());
     }
-    // Not on the stack: a thread's may be small.
-    let mut buffer = Vec::new();
+    // Not on the stack: a thread's may be small, and what lies about there is not to be mistaken for frames (`ginnel_channel::ledger::left`).
+    let mut buffer = None;
     let mut done = 0usize;
     while done < count {
         let quick = is_active(endpoint) && count - done >= WORTH_IT;
@@ -666,7 +666,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
             position += put as i64;
             continue;
         }
-        buffer.resize(count.min(32 << 10), core::mem::MaybeUninit::<u8>::uninit());
+        let buffer = buffer.get_or_insert_with(|| Box::<[u8]>::new_uninit_slice(count.min(32 << 10)));
         let want = buffer.len().min(count - done);
         // SAFETY: the buffer is writable.
         let got = unsafe { libc::pread64(from, buffer.as_mut_ptr().cast(), want, position) };
@@ -681,6 +681,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
         let sent = unsafe {
             match if is_active(endpoint) { None } else { send_before(endpoint, 0, || send_kernel(endpoint.fd(), &piece, 0)) } {
                 Some(outcome) => outcome,
+                None if is_active(endpoint) && endpoint.put_quick(&piece, piece[0].iov_len) => Outcome::Done(got),
                 None => send_carried(endpoint, &piece, 0),
             }
         };

@@ -318,7 +318,7 @@ fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
     let registered = sets::registered(endpoint.index());
-    let shared = registered || endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
+    let shared = registered || endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
     match waiter {
         Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,

@@ -42,7 +42,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
 
 /// How a registration's channel is to wake this set.
 pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
-    let shared = inner.nested || endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
+    let shared = inner.nested || endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
     match (inner.waiter, u16::try_from(index)) {
         (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
         _ => Want::Token,
@@ -53,18 +53,14 @@ pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
 #[inline]
 pub fn emptied(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.slot();
-    if slot.stage() != Stage::Active {
-        return false;
-    }
     let index = endpoint.index();
     let local = local_of(index);
-    if local & (local::REGISTERED | local::HOT) == local::REGISTERED | local::HOT && !slot.has(flag::SHARED) {
-        return false;
-    }
-    if local & local::REGISTERED == 0 && slot.holder_count() < 2 {
-        return false;
-    }
-    emptied_slowly(endpoint, index)
+    let needs_nothing = if local & local::REGISTERED == 0 {
+        !slot.has_several_holders()
+    } else {
+        local & local::HOT != 0 && !slot.has(flag::SHARED)
+    };
+    !needs_nothing && slot.stage() == Stage::Active && emptied_slowly(endpoint, index)
 }
 
 #[cold]
@@ -72,7 +68,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
     if !endpoint.rx_in_ring() {
         return false;
     }
-    let shared = endpoint.slot().has(flag::SHARED) || endpoint.slot().holder_count() > 1;
+    let shared = endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
     if !shared && endpoint.will_be_woken() {
         // Another thread sleeps on the set, or the set was left armed.
         return false;

@@ -61,7 +61,7 @@ pub fn arms(set: &Set, entry: &Registration) {
 pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
     let held = |index: &u32| {
         let entry = inner.registrations.get(*index as usize);
-        entry.and_then(Registration::endpoint).is_some_and(|endpoint| endpoint.slot().holder_count() > 1)
+        entry.and_then(Registration::endpoint).is_some_and(|endpoint| endpoint.slot().has_several_holders())
     };
     set.shared.load(Ordering::Relaxed) && inner.hot.iter().any(held)
 }
