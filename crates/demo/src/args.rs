@@ -29,6 +29,10 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<Name>,
 
+    /// More numbers of connections: nginx up to 1024, memcached up to 256
+    #[arg(long)]
+    pub further: bool,
+
     /// Use the loopback interface even where namespaces could be made
     #[arg(long)]
     pub loopback: bool,

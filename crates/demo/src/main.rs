@@ -88,7 +88,7 @@ fn demo(args: &Args) -> Result<bool> {
     say!("{}; {}", place.describe(), cpus.describe());
 
     let programs = programs::selected(&args.only);
-    let settings: usize = programs.iter().map(|program| program.settings_of(args.server_only).count()).sum();
+    let settings: usize = programs.iter().map(|program| program.settings_of(args.further, args.server_only).count()).sum();
     let steps = settings * args.rounds() * carriers.len();
     let progress = Progress::new(if args.guests() { 2 * steps } else { steps });
     let local = Local { place: &place, cpus: &cpus };

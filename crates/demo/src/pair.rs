@@ -127,7 +127,7 @@ pub fn each_setting(
     program: &dyn Program,
     mut measure: impl FnMut(&Found, &'static Setting) -> Result<Row>,
 ) -> Result<Vec<Row>> {
-    let settings = || program.settings_of(bench.args.server_only);
+    let settings = || program.settings_of(bench.args.further, bench.args.server_only);
     let tools = program.server_tool().find().and_then(|server| Ok((server, program.client_tool().find()?)));
     match tools {
         Ok((server, client)) => {

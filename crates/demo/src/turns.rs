@@ -165,7 +165,7 @@ fn round(
     let mut known = before;
     if counts {
         // What the first setting leaves in a server (redis: the value), the others find.
-        let leaves = found.program.settings_of(true).next().unwrap_or(setting);
+        let leaves = found.program.settings().first().unwrap_or(setting);
         for at in order {
             for setting in [leaves, setting] {
                 let load = begin(at, setting, None)?;

@@ -34,6 +34,13 @@ impl Program for Memcached {
         &[Setting { label: "1 connection", arguments: &["-c", "1"] }, Setting { label: "16 connections", arguments: &["-c", "16"] }]
     }
 
+    fn further_settings(&self) -> &'static [Setting] {
+        &[
+            Setting { label: "64 connections", arguments: &["-c", "64"] },
+            Setting { label: "256 connections", arguments: &["-c", "256"] },
+        ]
+    }
+
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>> {
         let mut command = words([&program, &"-l", &listen.address, &"-p", &listen.port, &"-U", &"0", &"-t", &"1", &"-m", &"64"]);
         if listen.root {

@@ -38,6 +38,10 @@ pub trait Program {
     fn client_tool(&self) -> Tool;
     /// The loads.
     fn settings(&self) -> &'static [Setting];
+    /// More loads, where the whole curve is asked for.
+    fn further_settings(&self) -> &'static [Setting] {
+        &[]
+    }
     /// More loads, where only the server runs under Ginnel.
     fn settings_of_server_only(&self) -> &'static [Setting] {
         &[]
@@ -56,9 +60,10 @@ pub trait Program {
 
 impl dyn Program + '_ {
     /// The loads that are wanted.
-    pub fn settings_of(&self, server_only: bool) -> impl Iterator<Item = &'static Setting> {
-        let more = if server_only { self.settings_of_server_only() } else { &[] };
-        self.settings().iter().chain(more)
+    pub fn settings_of(&self, further: bool, server_only: bool) -> impl Iterator<Item = &'static Setting> {
+        let further = if further { self.further_settings() } else { &[] };
+        let server_only = if server_only { self.settings_of_server_only() } else { &[] };
+        self.settings().iter().chain(further).chain(server_only)
     }
 }
 

@@ -35,6 +35,15 @@ impl Program for Nginx {
         ]
     }
 
+    fn further_settings(&self) -> &'static [Setting] {
+        &[
+            Setting { label: "2 connections", arguments: &["-c", "2"] },
+            Setting { label: "8 connections", arguments: &["-c", "8"] },
+            Setting { label: "256 connections", arguments: &["-c", "256"] },
+            Setting { label: "1024 connections", arguments: &["-c", "1024"] },
+        ]
+    }
+
     fn settings_of_server_only(&self) -> &'static [Setting] {
         &[Setting { label: "64 connections, each for one request", arguments: &["-c", "64", "-H", "Connection: close"] }]
     }
