@@ -42,6 +42,11 @@ impl Habit {
     /// [`learn`](Self::learn), where the other end ran on this processor.
     fn learn_together(&self, success: bool) {
         self.learn(success);
+        self.meet_together();
+    }
+
+    /// The other end ran on this processor.
+    fn meet_together(&self) {
         self.0.fetch_or(TOGETHER, Ordering::Relaxed);
     }
 
@@ -196,7 +201,12 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
 fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
     const YIELDS: u32 = 8;
     let mut came = ready();
-    if !came && !YIELDERS.are_there() {
+    if !came && YIELDERS.are_there() {
+        // Nothing was tried, and nothing learnt: once the pause is over all are to try it at once, not each some time.
+        habit.meet_together();
+        return false;
+    }
+    if !came {
         let mut now = sys::monotonic_ns();
         for _ in 0..YIELDS {
             sys::yield_now();
@@ -234,18 +244,23 @@ struct Others {
     quick: AtomicU32,
     at_first: u64,
     at_most: u64,
+    /// Do the pauses of all processes end together?
+    in_step: bool,
 }
 
 /// Met by who spins, which then only loses its turn: a thread that slept is let run first. The pause is shorter than the scheduler's turns: where pairs of processes share the processors, both ends
 /// of one get to run at the same time as long as neither sleeps, and are then as fast as if they were alone.
-static SPINNERS: Others = Others::new(200_000, 3_000_000);
+static SPINNERS: Others = Others::new(200_000, 3_000_000, false);
 /// Met by who gave way, which costs some milliseconds each time: two percent of the time, at the end.
-static YIELDERS: Others = Others::new(1_000_000, 250_000_000);
+///
+/// Where several pairs share a processor, to give way is quick for each while all do so, and costs those a turn who do it while others sleep and are woken. So they try it again at the same moments: the
+/// clock's multiples of the pause, which is a power of two of the first.
+static YIELDERS: Others = Others::new(1_000_000, 256_000_000, true);
 
 impl Others {
     /// Pauses, nanoseconds: the first, the longest.
-    const fn new(at_first: u64, at_most: u64) -> Self {
-        Self { until: AtomicU64::new(0), pause: AtomicU64::new(0), quick: AtomicU32::new(0), at_first, at_most }
+    const fn new(at_first: u64, at_most: u64, in_step: bool) -> Self {
+        Self { until: AtomicU64::new(0), pause: AtomicU64::new(0), quick: AtomicU32::new(0), at_first, at_most, in_step }
     }
 
     /// Were they met lately?
@@ -260,7 +275,8 @@ impl Others {
     fn met(&self, now: u64) {
         let pause = (self.pause.load(Ordering::Relaxed) * 2).clamp(self.at_first, self.at_most);
         self.pause.store(pause, Ordering::Relaxed);
-        self.until.store(now + pause, Ordering::Relaxed);
+        let until = if self.in_step { now.next_multiple_of(pause) } else { now + pause };
+        self.until.store(until, Ordering::Relaxed);
         self.quick.store(0, Ordering::Relaxed);
     }
 
@@ -304,7 +320,7 @@ mod tests {
 
     #[test]
     fn who_gave_a_turn_away_does_not_do_so_for_ever_longer() {
-        let others = Others::new(YIELDERS.at_first, YIELDERS.at_most);
+        let others = Others::new(YIELDERS.at_first, YIELDERS.at_most, false);
         let now = sys::monotonic_ns();
         for _ in 0..20 {
             others.met(now);
@@ -316,5 +332,18 @@ mod tests {
         }
         others.met(now);
         assert_eq!(others.until.load(Ordering::Relaxed) - now, YIELDERS.at_first);
+    }
+
+    #[test]
+    fn pauses_in_step_end_together() {
+        let ends = |first: u64| {
+            let others = Others::new(YIELDERS.at_first, YIELDERS.at_most, true);
+            // Each is met at other moments; in the end all pauses are the longest.
+            (0..20).map(|round| first + round * 3_000_000).for_each(|now| others.met(now));
+            others.until.load(Ordering::Relaxed)
+        };
+        let turn = 7 * YIELDERS.at_most;
+        assert_eq!(ends(turn + 1), 8 * YIELDERS.at_most);
+        assert_eq!(ends(turn + 100_000_000), 8 * YIELDERS.at_most);
     }
 }
