@@ -275,7 +275,8 @@ impl Others {
     fn met(&self, now: u64) {
         let pause = (self.pause.load(Ordering::Relaxed) * 2).clamp(self.at_first, self.at_most);
         self.pause.store(pause, Ordering::Relaxed);
-        let until = if self.in_step { now.next_multiple_of(pause) } else { now + pause };
+        // Half of it at least: a turn may be lost for as long as a pause is.
+        let until = if self.in_step { (now + pause / 2).next_multiple_of(pause) } else { now + pause };
         self.until.store(until, Ordering::Relaxed);
         self.quick.store(0, Ordering::Relaxed);
     }
@@ -344,6 +345,7 @@ mod tests {
         };
         let turn = 7 * YIELDERS.at_most;
         assert_eq!(ends(turn + 1), 8 * YIELDERS.at_most);
-        assert_eq!(ends(turn + 100_000_000), 8 * YIELDERS.at_most);
+        assert_eq!(ends(turn + 50_000_000), 8 * YIELDERS.at_most);
+        assert_eq!(ends(turn + 150_000_000), 9 * YIELDERS.at_most, "half a pause at least");
     }
 }
