@@ -200,27 +200,29 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
 /// The other end runs on this processor: lets it run, until `ready`. That takes half as long as to sleep and be woken, unless a third thread wants to run here.
 fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
     const YIELDS: u32 = 8;
-    let mut came = ready();
-    if !came && YIELDERS.are_there() {
+    if ready() {
+        habit.learn_together(true);
+        return true;
+    }
+    if YIELDERS.are_there() {
         // Nothing was tried, and nothing learnt: once the pause is over all are to try it at once, not each some time.
         habit.meet_together();
         return false;
     }
-    if !came {
-        let mut now = sys::monotonic_ns();
-        for _ in 0..YIELDS {
-            sys::yield_now();
-            came = ready();
-            let before = now;
-            now = sys::monotonic_ns();
-            if now - before > AWAY {
-                YIELDERS.met(now);
-                break;
-            }
-            if came {
-                YIELDERS.not_met();
-                break;
-            }
+    let mut came = false;
+    let mut now = sys::monotonic_ns();
+    for _ in 0..YIELDS {
+        sys::yield_now();
+        came = ready();
+        let before = now;
+        now = sys::monotonic_ns();
+        if now - before > AWAY {
+            YIELDERS.met(now);
+            break;
+        }
+        if came {
+            YIELDERS.not_met();
+            break;
         }
     }
     habit.learn_together(came);
