@@ -1,10 +1,12 @@
 // What a transport is measured against: two processes that share memory, with nothing between.
 //   limit        ping-pong in one cache line: 48 B of payload beside the sequence word
 //   ring         ping-pong of `size` bytes through two hand-written rings of 1 MiB
+//   ring-locked  the same, where several threads may use each end, and who waits may be asleep: a lock at each end, a full fence before the writer looks
 //   ring-stream  one ring, writes of `size` bytes, a reader with a buffer of 256 KiB
 //   ring-both    two rings, both processes write and read as they can, one thread each
 //   copy         no second process: one core copies pieces of `size` bytes to and fro in 8 MiB, which its second cache does not hold and the third does
 //   futex        ping-pong by futex wake, with pauses so that each receiver is asleep, or without
+//   changes      `connections` processes on one processor that do nothing but give way to each other: changes of processes
 #include "common.h"
 #include <linux/futex.h>
 #include <stdatomic.h>
@@ -22,6 +24,7 @@ struct line {
 struct ring {
     _Alignas(128) _Atomic uint64_t tail; // bytes ever written
     _Alignas(128) _Atomic uint64_t head; // bytes ever read
+    _Alignas(128) _Atomic uint64_t sleeps; // ring-locked: is the reader asleep? It never is
     _Alignas(128) char data[RING_SIZE];
 };
 
@@ -36,6 +39,7 @@ static struct shared {
     _Atomic size_t taken[2];
     uint64_t cpu[2];
     uint64_t bytes, elapsed;
+    _Atomic uint64_t changes;
     _Atomic uint64_t received; // of both processes
     int64_t samples[2][MOST_SAMPLES]; // picoseconds, by process
     struct ring rings[2];
@@ -108,6 +112,34 @@ static void ring_receive(int self, uint64_t turn) {
     checked(buffer, o.size, turn);
 }
 
+// Of this process, as those of a socket are: of its sender and of its receiver.
+static _Alignas(64) _Atomic uint64_t send_lock, receive_lock;
+
+static void lock(_Atomic uint64_t *l) {
+    for (uint64_t open = 0; !atomic_compare_exchange_strong_explicit(l, &open, 1, memory_order_acquire, memory_order_relaxed); open = 0) {}
+}
+
+static void unlock(_Atomic uint64_t *l) {
+    atomic_store_explicit(l, 0, memory_order_release);
+}
+
+static void ring_locked_send(int self, uint64_t turn) {
+    lock(&send_lock);
+    ring_send(self, turn);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->rings[self].sleeps, memory_order_relaxed)) die("nobody sleeps here");
+    unlock(&send_lock);
+}
+
+static void ring_locked_receive(int self, uint64_t turn) {
+    struct ring *r = &shared->rings[!self];
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    while (atomic_load_explicit(&r->tail, memory_order_acquire) == head) __builtin_ia32_pause();
+    lock(&receive_lock);
+    ring_receive(self, turn);
+    unlock(&receive_lock);
+}
+
 static void futex_send(int self, uint64_t turn) {
     struct wake *w = &shared->wakes[self];
     if (o.pause_us) pause_us(o.pause_us);
@@ -124,7 +156,7 @@ static void futex_receive(int self, uint64_t turn) {
 }
 
 static const struct pingpong limit = {limit_send, limit_receive}, ring = {ring_send, ring_receive},
-                             futex = {futex_send, futex_receive};
+                             ring_locked = {ring_locked_send, ring_locked_receive}, futex = {futex_send, futex_receive};
 
 // Process 0 sends the odd turns and process 1 the even ones, until process 0 says that it is enough.
 static _Atomic uint64_t *last_turn;
@@ -230,11 +262,30 @@ static void copy(int self) {
     shared->elapsed = now_ns() - begin;
 }
 
+// Counted by all of them from a moment at which all are there.
+static int changes(void) {
+    uint64_t begin = now_ns() + 20000000, end = begin + (uint64_t)(o.seconds * 1e9), count = 0;
+    pid_t child = 1;
+    for (int others = 1; child && others < o.connections; others++) {
+        if ((child = fork()) < 0) die("fork");
+        if (!child) prctl(PR_SET_PDEATHSIG, SIGKILL); // not inherited
+    }
+    while (now_ns() < begin) sched_yield();
+    for (; now_ns() < end; count++) sched_yield();
+    atomic_fetch_add(&shared->changes, count);
+    if (!child) _exit(0);
+    for (int status; wait(&status) > 0;)
+        if (status) die("another process ended with %d", status);
+    printf("result messages=%llu elapsed_ns=%llu\nend\n", (unsigned long long)shared->changes, (unsigned long long)(end - begin));
+    return 0;
+}
+
 static void run(int self) {
     pin(self ? o.peer_cpu : o.cpu);
     uint64_t cpu = cpu_ns();
     if (!strcmp(o.role, "limit")) play(self, &limit);
     else if (!strcmp(o.role, "ring")) play(self, &ring);
+    else if (!strcmp(o.role, "ring-locked")) play(self, &ring_locked);
     else if (!strcmp(o.role, "futex")) play(self, &futex);
     else if (!strcmp(o.role, "ring-stream")) stream(self);
     else if (!strcmp(o.role, "ring-both")) both(self);
@@ -254,6 +305,7 @@ int main(int argc, char **argv) {
     if (o.size < sizeof(struct message) || o.size > READ_BUFFER || READ_BUFFER % o.size) die("size %zu", o.size);
     shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (shared == MAP_FAILED) die("mmap");
+    if (!strcmp(o.role, "changes")) return changes();
     last_turn = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (last_turn == MAP_FAILED) die("mmap");
     pid_t child = fork();

@@ -98,6 +98,7 @@ impl Bench {
             Work::OneCore => format!("--size 64 --seconds {seconds}"),
             // Many turns of the scheduler.
             Work::Beside | Work::BesideOneCore => format!("--size 64 --seconds {}", if self.quick { "0.3" } else { "1" }),
+            Work::Changes(count) => format!("--connections {count} --seconds {seconds}"),
             Work::Large(size) => format!("--size {size} --seconds {seconds}"),
             Work::Tail => format!("--size 64 --batch 1 --seconds {seconds}"),
             Work::Memcpy | Work::Both => format!("--size 65536 --seconds {seconds}"),
@@ -278,7 +279,7 @@ fn value(work: Work, raw: &[Values]) -> Option<f64> {
         Work::Crowd(_) => all("per_s").next(),
         // Of those who asked.
         Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
-        Work::Beside | Work::BesideOneCore => {
+        Work::Beside | Work::BesideOneCore | Work::Changes(_) => {
             raw.last().and_then(|client| Some(client.get("messages")? * 1e9 / client.get("elapsed_ns")?))
         }
         Work::Idle => cpu_percent(raw.get(2..).filter(|host| !host.is_empty()).unwrap_or(raw)),

@@ -85,6 +85,8 @@ pub enum Work {
     Pairs(usize),
     /// The same, where each pair has one end on the first processor and one on the second.
     PairsApart(usize),
+    /// So many processes on one processor that do nothing but give way: changes of processes per second. What pairs that share a processor need two of for an exchange.
+    Changes(usize),
     /// Ping-pong of 64 B between the processors, on each of which another process works without a pause: exchanges per second.
     Beside,
     /// The same, with both ends and one such process on one processor.
@@ -105,12 +107,21 @@ impl Work {
 
     /// Is its value exchanges, or connections, per second?
     pub fn is_rate(self) -> bool {
-        matches!(self, Self::Crowd(_) | Self::Pairs(_) | Self::PairsApart(_) | Self::Beside | Self::BesideOneCore | Self::Connect)
+        matches!(
+            self,
+            Self::Crowd(_)
+                | Self::Pairs(_)
+                | Self::PairsApart(_)
+                | Self::Changes(_)
+                | Self::Beside
+                | Self::BesideOneCore
+                | Self::Connect
+        )
     }
 
     /// Which of the two processors the server is on, and which the client.
     pub fn places(self) -> [usize; 2] {
-        if matches!(self, Self::OneCore | Self::BesideOneCore) { [0, 0] } else { [0, 1] }
+        if matches!(self, Self::OneCore | Self::BesideOneCore | Self::Changes(_)) { [0, 0] } else { [0, 1] }
     }
 
     /// The processors on which another process is busy meanwhile.
@@ -142,6 +153,7 @@ impl Work {
             | Self::Tail
             | Self::Beside
             | Self::BesideOneCore => "pingpong",
+            Self::Changes(_) => "references",
             Self::Stream(_) | Self::Memcpy => "stream",
             Self::Crowd(_) => "crowd",
             Self::Both | Self::Pairs(_) | Self::PairsApart(_) | Self::Connect => TASKS,
@@ -191,13 +203,14 @@ impl Carrier {
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
 use Carrier::{Iceoryx2, Sockmap, Ucx};
 use Work::{
-    Beside, BesideOneCore, Both, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, PairsApart, Paused, PingPong, Stream,
-    Tail,
+    Beside, BesideOneCore, Both, Changes, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, PairsApart, Paused,
+    PingPong, Stream, Tail,
 };
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
 pub const MEASURES: &[Measure] = &[
     measure("ring/ping-pong", Shared("ring"), PingPong("")),
+    measure("ring-locked/ping-pong", Shared("ring-locked"), PingPong("")),
     measure("ginnel/blocking", Ginnel, PingPong("blocking")),
     measure("ginnel/epoll", Ginnel, PingPong("epoll")),
     measure("ginnel/epoll-edge", Ginnel, PingPong("epoll-edge")),
@@ -266,6 +279,9 @@ pub const MEASURES: &[Measure] = &[
     measure("tcp/pairs-2", Tcp, Pairs(2)),
     measure("tcp/pairs-4", Tcp, Pairs(4)),
     measure("tcp/pairs-8", Tcp, Pairs(8)),
+    measure("changes/2", Shared("changes"), Changes(2)),
+    measure("changes/4", Shared("changes"), Changes(4)),
+    measure("changes/8", Shared("changes"), Changes(8)),
     measure("ginnel/apart-1", Ginnel, PairsApart(1)),
     measure("ginnel/apart-2", Ginnel, PairsApart(2)),
     measure("ginnel/apart-4", Ginnel, PairsApart(4)),
@@ -441,6 +457,7 @@ pub const FIGURES: &[Figure] = &[
     figure(NEAR, "ginnel/non-blocking", Limit, AtMost(1.6)),
     figure(NEAR, "ginnel-veth/blocking", Limit, Target::None),
     figure(NEAR, "ring/ping-pong", Limit, Target::None),
+    figure(NEAR, "ring-locked/ping-pong", Limit, Target::None),
     figure(NEAR, "tcp/non-blocking", Limit, Target::None),
     figure(NEAR, "unix/blocking", Limit, Target::None),
     figure(NEAR, "tcp/blocking", Limit, Target::None),
@@ -520,6 +537,9 @@ pub const FIGURES: &[Figure] = &[
     figure(PAIRS, "ginnel/pairs-8", to("tcp/pairs-8"), AtLeast(2.0)),
     figure(PAIRS, "ginnel/pairs-4", to("ginnel/pairs-2"), AtLeast(1.0)),
     figure(PAIRS, "ginnel/pairs-8", to("ginnel/pairs-4"), AtLeast(1.0)),
+    // Two, four and eight pairs on two processors are as many processes on each.
+    figure(PAIRS, "changes/4", to("changes/2"), Target::None),
+    figure(PAIRS, "changes/8", to("changes/4"), Target::None),
     figure(PAIRS, "ginnel/apart-2", to("ginnel/apart-1"), AtLeast(1.0)),
     figure(PAIRS, "ginnel/apart-4", to("ginnel/apart-2"), AtLeast(1.0)),
     figure(PAIRS, "ginnel/apart-8", to("ginnel/apart-4"), AtLeast(1.0)),
