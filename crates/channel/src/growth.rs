@@ -1,4 +1,4 @@
-//! A larger ring, where the present one is full too often or much goes through it: the writer's part. (The reader moves into it once it has read the one before: `rx.rs`.)
+//! A larger ring, where the present one is full too often or much goes through it: the writer's part. (The reader moves into it once it has read the one before: `rx/ring.rs`.)
 //!
 //! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
 //! written down in one word: whoever takes the lock over from the dead does it again from there.

@@ -90,11 +90,12 @@ impl Outcome {
 }
 
 /// Those of Ginnel's measures that these figures need and two builds can be compared by: the cost of idle connections is so
-/// near 0 that a ratio says nothing.
-pub fn measures(figures: &[&Figure]) -> Vec<&'static Measure> {
+/// near 0 that a ratio says nothing. `no_veth`: without those that were not asked for.
+pub fn measures(figures: &[&Figure], no_veth: bool) -> Vec<&'static Measure> {
     let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
     let is_ours = |measure: &&Measure| measure.carrier.is_ginnel() && !measure.carrier.is_guests() && measure.work != Work::Idle;
-    MEASURES.iter().filter(is_ours).filter(|measure| is_needed(measure.id)).collect()
+    let is_asked = |measure: &&Measure| !no_veth || !measure.carrier.is_veth();
+    MEASURES.iter().filter(is_ours).filter(is_asked).filter(|measure| is_needed(measure.id)).collect()
 }
 
 /// Measures both builds, of which `bench` holds the new one; what seems worse a second time.

@@ -92,7 +92,10 @@ fn main() -> Result<ExitCode> {
 fn measure(options: &Options) -> Result<bool> {
     let figures = chosen(options);
     ensure!(!figures.is_empty(), "no figure matches: see --list");
-    let measures = if options.against.is_some() { against::measures(&figures) } else { needed(&figures) };
+    let measures = match options.against {
+        Some(_) => against::measures(&figures, options.no_veth),
+        None => needed(&figures),
+    };
     let cores = std::thread::available_parallelism()?.get();
     ensure!(cores >= 2 && options.cpus.iter().all(|&cpu| cpu < cores), "two processors are needed");
     let target = target_folder()?;
