@@ -1,0 +1,272 @@
+//! Every form of receive.
+
+use super::{advance, answer, count_operation, nonblocking, waits};
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::wait::{self, Woken};
+use crate::{gather, next, runtime, sets};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::kernel;
+use ginnel_channel::ledger::{Slot, Stage, flag};
+use ginnel_channel::rx::{Sink, Take};
+use ginnel_channel::settle::Endpoint;
+use libc::{c_int, iovec};
+
+/// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
+/// `Done(n)`: the hook zeroes the source address length and the control length itself (TCP has neither).
+///
+/// # Safety
+/// The iovecs describe writable memory of the calling program.
+#[inline]
+pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    if endpoint.slot().stage() != Stage::Active {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = unsafe { recv_before(endpoint, iov, flags) } {
+            return outcome;
+        }
+    } else if endpoint.slot().has(flag::SHARED) {
+        // Another process may have made the channel: this one has a part in it now, and is to answer for it.
+        crate::service::watch(endpoint);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recv_carried(endpoint, iov, flags) }
+}
+
+/// [`recv`] into one buffer.
+///
+/// # Safety
+/// `to` is writable for `n` bytes.
+#[inline]
+pub unsafe fn recv_one(fd: c_int, to: *mut u8, n: usize, flags: c_int) -> Outcome {
+    let pieces = [iovec { iov_base: to.cast(), iov_len: n }];
+    if let Entry::Endpoint(slot) = fds::get(fd)
+        && let Some(endpoint) = runtime::endpoint(fd, slot)
+    {
+        match endpoint.slot().stage() {
+            Stage::Active if is_quick(flags) => {
+                // SAFETY: the caller's promise.
+                let got = unsafe { take_quick(endpoint, to, n) };
+                if got != 0 {
+                    return Outcome::Done(got as isize);
+                }
+                if is_quickly_empty(endpoint, flags) {
+                    return Outcome::Failed(libc::EAGAIN);
+                }
+            }
+            Stage::Published if endpoint.waits_in_vain() => {
+                // SAFETY: the caller's promise.
+                if let Some(outcome) = unsafe { recv_counted(endpoint, &pieces, flags) } {
+                    return outcome;
+                }
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recv(fd, &pieces, flags) }
+}
+
+/// Do `flags` ask for nothing but bytes?
+#[inline]
+fn is_quick(flags: c_int) -> bool {
+    flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == 0
+}
+
+/// # Safety
+/// `to` is writable for `n` bytes.
+#[inline]
+unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usize {
+    let habit = gather::before(endpoint);
+    // SAFETY: the caller's promise.
+    let got = unsafe { endpoint.take_quick(to, n) };
+    if got != 0 && got < n {
+        habit.took_little();
+        // A short read arms as EAGAIN does.
+        sets::emptied(endpoint);
+    }
+    got
+}
+
+/// Does a receive that does not wait find nothing, in the usual case? What [`recv_carried`] would come to, found sooner.
+#[inline]
+fn is_quickly_empty(endpoint: Endpoint<'static>, flags: c_int) -> bool {
+    nonblocking(endpoint, flags)
+        && !endpoint.slot().has(flag::HOLD | flag::SHARED | flag::SPAWNED)
+        && endpoint.is_surely_empty()
+        && !sets::emptied(endpoint)
+}
+
+/// Receives on a connection that has no channel (yet). `None`: it has one now.
+#[cold]
+unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    match slot.stage() {
+        Stage::Candidate | Stage::Published | Stage::Offered => {
+            advance(endpoint, false);
+            // SAFETY: the caller's promise.
+            let received = unsafe { recv_counted(endpoint, iov, flags) };
+            if received.is_none() {
+                advance(endpoint, false);
+            }
+            received
+        }
+        Stage::Settling => {
+            advance(endpoint, false);
+            None
+        }
+        Stage::Plain => {
+            // SAFETY: the caller's promise.
+            let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
+            count_in(slot, n, flags);
+            Some(answer(n))
+        }
+        Stage::Active => None,
+        Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
+        Stage::Closed => Some(Outcome::Libc),
+    }
+}
+
+/// A receive by the kernel which no channel is settled beside. `None`: one is, or was.
+///
+/// # Safety
+/// The iovecs describe writable memory.
+#[inline]
+unsafe fn recv_counted(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    slot.busy_rx.fetch_add(1, SeqCst);
+    if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+        slot.busy_rx.fetch_sub(1, SeqCst);
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
+    slot.busy_rx.fetch_sub(1, SeqCst);
+    count_in(slot, n, flags);
+    Some(answer(n))
+}
+
+#[inline]
+fn count_in(slot: &Slot, n: isize, flags: c_int) {
+    if n > 0 && flags & libc::MSG_PEEK == 0 {
+        count_operation(slot);
+        slot.in_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
+    }
+}
+
+/// # Safety
+/// The iovecs describe writable memory.
+unsafe fn recv_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
+    if let [piece] = iov {
+        // For the kernel the shorter way. SAFETY: as below.
+        return unsafe { next::recv(fd, piece.iov_base, piece.iov_len, flags) };
+    }
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len() as _;
+    // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+    unsafe { next::recvmsg(fd, &raw mut header, flags) }
+}
+
+/// # Safety
+/// The iovecs describe writable memory.
+unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
+    let slot = endpoint.slot();
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        return Outcome::Libc;
+    }
+    let peek = flags & libc::MSG_PEEK != 0;
+    let discard = flags & libc::MSG_TRUNC != 0;
+    let mut sink = Sink::new(iov, discard);
+    if sink.room() == 0 {
+        // TCP waits until something could be received, and takes nothing.
+        let mut byte = 0u8;
+        let piece = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+        // SAFETY: one writable byte.
+        let looked = unsafe { recv_carried(endpoint, &piece, flags & !(libc::MSG_WAITALL | libc::MSG_TRUNC) | libc::MSG_PEEK) };
+        return if let Outcome::Done(_) = looked { Outcome::Done(0) } else { looked };
+    }
+    let mut least = 1;
+    if flags & libc::MSG_WAITALL != 0 && waits(endpoint, flags) {
+        least = sink.room();
+    }
+    let mut limit = wait::Limit::new(endpoint, libc::SO_RCVTIMEO);
+    let mut switch = wait::Moment::default();
+    let mut quick = is_quick(flags);
+    let mut ended = false;
+    loop {
+        if peek {
+            sink = Sink::new(iov, discard);
+        }
+        if quick && let [piece] = iov {
+            // SAFETY: the caller's promise.
+            let got = unsafe { take_quick(endpoint, piece.iov_base.cast(), piece.iov_len) };
+            if got != 0 {
+                return Outcome::Done(got as isize);
+            }
+        }
+        // A program that asks again and again is answered without a lock.
+        // SAFETY: the caller's promise.
+        let taken = if endpoint.is_surely_empty() { Take::Nothing } else { unsafe { endpoint.take(&mut sink, peek) } };
+        match taken {
+            Take::Bytes(_) if sink.filled() >= least => break,
+            Take::End | Take::Mark => break,
+            Take::Error(errno) => {
+                if sink.filled() > 0 {
+                    endpoint.keep_error(errno);
+                    break;
+                }
+                return Outcome::Failed(errno);
+            }
+            // It waits for this handler, and goes on with what there is.
+            Take::Interrupted if sink.filled() > 0 => break,
+            Take::Interrupted => return Outcome::Failed(libc::EAGAIN),
+            Take::Bytes(_) => quick = false,
+            Take::Nothing => {}
+        }
+        if peek && least > 1 && endpoint.stays_on_tcp() {
+            // A mark may be what ends it, and only the kernel knows where that is.
+            return Outcome::Libc;
+        }
+        if !waits(endpoint, flags) {
+            if sink.filled() > 0 {
+                break;
+            }
+            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes(endpoint) {
+                continue;
+            }
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        if slot.stage() == Stage::Settling {
+            advance(endpoint, false);
+        }
+        limit.partial = sink.filled() > 0;
+        let woken = if peek && limit.partial {
+            if ended {
+                break;
+            }
+            // The end before the bytes: what came before it is seen in the next turn.
+            ended = kernel::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
+            wait::for_more(endpoint, &mut limit)
+        } else {
+            wait::for_data(endpoint, &mut limit)
+        };
+        // Another thread may have closed the descriptor, and opened another, while this one slept.
+        if !limit.is_still(endpoint) {
+            return Outcome::Failed(libc::EBADF);
+        }
+        match woken {
+            Woken::Again => {}
+            Woken::TimedOut if sink.filled() > 0 => break,
+            Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
+            Woken::Interrupted if sink.filled() > 0 => break,
+            Woken::Interrupted => return Outcome::Failed(libc::EINTR),
+        }
+    }
+    if sink.room() > 0 {
+        // A short read arms as EAGAIN does.
+        sets::emptied(endpoint);
+    }
+    Outcome::Done(sink.filled() as isize)
+}

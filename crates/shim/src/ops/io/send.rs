@@ -1,0 +1,258 @@
+//! Every form of send.
+
+use super::{advance, answer, count_operation, waits};
+use crate::fds::{self, Entry};
+use crate::ops::Outcome;
+use crate::wait::{self, Woken};
+use crate::{next, runtime, sets};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::tx::Put;
+use libc::{c_int, c_void, iovec};
+
+/// [`send`] of all of `pieces`, which are `n` bytes together.
+///
+/// # Safety
+/// The iovecs describe readable memory of the calling program.
+#[inline]
+pub unsafe fn send_all(fd: c_int, pieces: &[iovec], n: usize, flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB == 0
+        && let Entry::Endpoint(slot) = fds::get(fd)
+        && let Some(endpoint) = runtime::endpoint(fd, slot)
+    {
+        match endpoint.slot().stage() {
+            // SAFETY: the caller's promise.
+            Stage::Active if unsafe { endpoint.put_quick(pieces, n) } => return Outcome::Done(n as isize),
+            Stage::Published if endpoint.waits_in_vain() => {
+                // SAFETY: the caller's promise.
+                if let Some(outcome) = send_counted(endpoint, || unsafe { send_kernel(fd, pieces, flags) }) {
+                    return outcome;
+                }
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send(fd, pieces, flags) }
+}
+
+/// A send likewise: `call` has the kernel do it.
+#[inline]
+fn send_counted(endpoint: Endpoint<'static>, call: impl FnOnce() -> isize) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    slot.busy_tx.fetch_add(1, SeqCst);
+    if slot.stage() >= Stage::Settling && slot.stage() != Stage::Plain {
+        slot.busy_tx.fetch_sub(1, SeqCst);
+        return None;
+    }
+    let n = call();
+    slot.busy_tx.fetch_sub(1, SeqCst);
+    count_out(slot, n);
+    Some(answer(n))
+}
+
+/// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).
+/// Raises SIGPIPE where the kernel would: such calls go to the kernel.
+///
+/// # Safety
+/// The iovecs describe readable memory of the calling program.
+#[inline]
+unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
+    let Some(endpoint) = runtime::find(fd) else { return Outcome::Libc };
+    if endpoint.slot().stage() != Stage::Active {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = send_before(endpoint, flags, || unsafe { send_kernel(fd, iov, flags) }) {
+            return outcome;
+        }
+    } else if endpoint.slot().has(flag::SHARED) {
+        // As in `recv`.
+        crate::service::watch(endpoint);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_carried(endpoint, iov, flags) }
+}
+
+/// Sends on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has one now.
+#[cold]
+pub(super) fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl FnOnce() -> isize) -> Option<Outcome> {
+    let slot = endpoint.slot();
+    match slot.stage() {
+        Stage::Candidate | Stage::Published | Stage::Offered => {
+            if flags & libc::MSG_OOB != 0 {
+                ginnel_channel::finish::hold(endpoint, Reason::Urgent);
+            }
+            advance(endpoint, false);
+            let sent = send_counted(endpoint, call);
+            match sent {
+                None => advance(endpoint, true),
+                Some(Outcome::Done(1..)) => advance(endpoint, false),
+                _ => {}
+            }
+            sent
+        }
+        Stage::Settling => {
+            advance(endpoint, true);
+            None
+        }
+        Stage::Plain => {
+            let n = call();
+            count_out(slot, n);
+            Some(answer(n))
+        }
+        Stage::Active => None,
+        Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
+        Stage::Closed => Some(Outcome::Libc),
+    }
+}
+
+#[inline]
+fn count_out(slot: &Slot, n: isize) {
+    if n > 0 {
+        count_operation(slot);
+        slot.out_tcp.fetch_add(n.unsigned_abs() as u64, Relaxed);
+    }
+}
+
+/// # Safety
+/// The iovecs describe readable memory.
+pub(super) unsafe fn send_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isize {
+    if let [piece] = iov {
+        // For the kernel the shorter way. SAFETY: as below.
+        return unsafe { next::send(fd, piece.iov_base, piece.iov_len, flags) };
+    }
+    // SAFETY: all zeroes is a valid header without a name or control data.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_iov = iov.as_ptr().cast_mut();
+    header.msg_iovlen = iov.len() as _;
+    // SAFETY: the caller's promise; a cancellation point, as the program's own call.
+    unsafe { next::sendmsg(fd, &raw const header, flags) }
+}
+
+/// What is left of a send: a window of at most 16 pieces at a time.
+struct Source<'a> {
+    iov: &'a [iovec],
+    index: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(iov: &'a [iovec]) -> Self {
+        Self { iov, index: 0, offset: 0, left: iov.iter().map(|piece| piece.iov_len).sum() }
+    }
+
+    fn window<'b>(&self, pieces: &'b mut [iovec; 16]) -> &'b [iovec] {
+        let mut count = 0;
+        for (place, piece) in pieces.iter_mut().zip(self.iov.iter().skip(self.index)) {
+            let skip = if count == 0 { self.offset } else { 0 };
+            // SAFETY: `offset` lies inside the piece.
+            *place = iovec { iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(), iov_len: piece.iov_len - skip };
+            count += 1;
+        }
+        pieces.get(..count).unwrap_or(&[])
+    }
+
+    fn moved(&mut self, mut n: usize) {
+        self.left -= n.min(self.left);
+        while let Some(piece) = self.iov.get(self.index) {
+            let here = piece.iov_len - self.offset;
+            if n < here {
+                self.offset += n;
+                return;
+            }
+            n -= here;
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+/// # Safety
+/// The iovecs describe readable memory.
+pub(super) unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
+    // Where it is so, the kernel answers.
+    let _ = endpoint.reader_died();
+    if iov.len() <= 16 {
+        // The usual case: all at once, with room for it.
+        // SAFETY: the caller's promise.
+        match unsafe { endpoint.put(iov, flags) } {
+            Put::Bytes(n) => {
+                let total: usize = iov.iter().map(|piece| piece.iov_len).sum();
+                if n == total {
+                    if endpoint.slot().stage() == Stage::Settling {
+                        advance(endpoint, false);
+                    }
+                    return Outcome::Done(n as isize);
+                }
+                let mut source = Source::new(iov);
+                source.moved(n);
+                // SAFETY: the caller's promise.
+                return unsafe { send_rest(endpoint, source, n, flags) };
+            }
+            // The kernel tells it once: a second try would hear EPIPE, and SIGPIPE.
+            Put::Error(errno) => return Outcome::Failed(errno),
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { send_rest(endpoint, Source::new(iov), 0, flags) }
+}
+
+/// # Safety
+/// The source's pieces describe readable memory.
+unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
+    let mut limit = wait::Limit::new(endpoint, libc::SO_SNDTIMEO);
+    while source.left > 0 {
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
+        let window = source.window(&mut pieces);
+        // SAFETY: the caller's promise.
+        let in_ring = match unsafe { endpoint.put(window, flags) } {
+            Put::Bytes(n) => {
+                source.moved(n);
+                done += n;
+                continue;
+            }
+            Put::RingFull => true,
+            Put::KernelFull => {
+                // A wake-up that lies unread would make the kernel reset the connection, and forget what it is to send, should this program be killed.
+                let _ = endpoint.tidy();
+                false
+            }
+            Put::Error(errno) if done > 0 => {
+                if errno != libc::EPIPE {
+                    endpoint.keep_error(errno);
+                }
+                break;
+            }
+            Put::Kernel | Put::Interrupted if done > 0 => break,
+            Put::Interrupted => return Outcome::Failed(libc::EAGAIN),
+            Put::Error(errno) => return Outcome::Failed(errno),
+            Put::Kernel => return Outcome::Libc,
+        };
+        if !waits(endpoint, flags) {
+            if in_ring && sets::filled(endpoint) {
+                continue;
+            }
+            if done > 0 {
+                break;
+            }
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        limit.partial = done > 0;
+        let woken = wait::for_room(endpoint, &mut limit, in_ring);
+        if !limit.is_still(endpoint) {
+            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(libc::EBADF) };
+        }
+        match woken {
+            Woken::Again => {}
+            Woken::TimedOut | Woken::Interrupted if done > 0 => break,
+            Woken::TimedOut => return Outcome::Failed(libc::EAGAIN),
+            Woken::Interrupted => return Outcome::Failed(libc::EINTR),
+        }
+    }
+    if endpoint.slot().stage() == Stage::Settling {
+        advance(endpoint, false);
+    }
+    Outcome::Done(done as isize)
+}
