@@ -1,33 +1,37 @@
 //! The service thread: what cannot wait for the program's next call. It watches the kernel's side of every carried socket, answers the wishes
 //! of peers, pays owed tokens, moves settling along, and frees what the dead held.
 
+mod host;
+mod paths;
+mod start;
+mod still;
+
+pub use host::listen;
+pub use start::{attend_absence, is_missing, pause, prepare_waiter, resume, retire_waiter};
+pub use still::{go_on, stand_still};
+
 use crate::{fds, leader, membership, runtime};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use ginnel_channel::attach::Standing;
 use ginnel_channel::bits::Bits;
-use ginnel_channel::ledger::{ProcessFlags, Reason, SLOTS, Stage, flag};
+use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_channel::reclaim::{self, Reach};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::waiter::Waiter;
-use ginnel_channel::{Attachment, kernel, path};
+use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
+use host::{Again, hear};
 use libc::c_int;
+use paths::{PATHS_TICK, Paths};
+use start::{start, waiter};
+use still::{rest, work};
 use syscalls::Sysno;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
-/// The last attempt to start it failed.
-static FAILED: AtomicBool = AtomicBool::new(false);
 static EPOLL: AtomicI32 = AtomicI32::new(-1);
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static FIFO: AtomicI32 = AtomicI32::new(-1);
 /// Which thread is to run: one of an earlier number ends.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// The thread's number; 0 until it runs.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-/// How many calls are under way that need a process of one thread.
-static PAUSES: AtomicU32 = AtomicU32::new(0);
-/// The thread is to run again after them.
-static PAUSED: AtomicBool = AtomicBool::new(false);
 /// Is anything under way that only another look brings to its end: a socket that settles, one whose channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
@@ -40,9 +44,6 @@ static BEHIND: Bits = Bits::new();
 static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
 static GUARDS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
-
-/// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.
-static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];
 
 const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
@@ -60,80 +61,6 @@ const SHARED_TICK: u64 = 200;
 const IDLE_TICK: u64 = 3000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
-/// How long it then waits before it tries to join again, at first and at most, nanoseconds.
-const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];
-/// How often it looks at paths while rings carry bytes or a path is in question, ms.
-const PATH_TICK: u64 = 1000;
-/// How often while a probe is not answered yet, ms.
-const DOUBT_TICK: u64 = 250;
-/// How often it looks whether rings carry bytes, ms.
-const PATHS_TICK: u64 = 2000;
-/// So many sockets a process has TCP ask at once, and then none for a while, ms: about a tenth of what the kernel takes at one moment, and the kernel's timers gather what is less than
-/// some 60 ms apart (see [`Endpoint::check_path`]).
-const ASKS: u32 = 128;
-const ASKS_PAUSE: u64 = 20;
-/// How long a pause waits for the thread to be gone, nanoseconds.
-const PATIENCE: u64 = 2_000_000_000;
-
-/// The thread is doing something.
-static WORKING: AtomicBool = AtomicBool::new(false);
-/// So many threads want it to begin nothing more: [`stand_still`].
-static STILL: AtomicU32 = AtomicU32::new(0);
-/// How long an exec waits for the thread to come to a place where it may be ended, nanoseconds.
-const HURRY: u64 = 100_000_000;
-
-/// From here on the thread does nothing: an exec is to end it, and in the middle of a receive it would leave counts half written, or a lock held by a process that lives on. False: it is still
-/// in the middle of something.
-pub fn stand_still() -> bool {
-    STILL.fetch_add(1, Ordering::SeqCst);
-    let end = sys::monotonic_ns() + HURRY;
-    while WORKING.load(Ordering::SeqCst) {
-        if sys::monotonic_ns() > end {
-            return false;
-        }
-        sys::yield_now();
-    }
-    true
-}
-
-/// The exec failed.
-pub fn go_on() {
-    // It may have begun before there was a segment, and so without a word.
-    let _ = STILL.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
-}
-
-fn is_to_stand_still() -> bool {
-    STILL.load(Ordering::SeqCst) != 0
-}
-
-/// May the thread begin to work? If so, it has begun: one thread at a time.
-fn begin() -> bool {
-    if is_to_stand_still() || WORKING.swap(true, Ordering::SeqCst) {
-        return false;
-    }
-    // Whoever wants it to stand still sees that it has begun, or is seen here.
-    let begun = !is_to_stand_still();
-    if !begun {
-        rest();
-    }
-    begun
-}
-
-/// The thread begins to work. An exec that has not ended it for a second has failed, without a word where it was an `execl`.
-fn work() {
-    let end = sys::monotonic_ns() + 10 * HURRY;
-    while !begin() {
-        if sys::monotonic_ns() > end && is_to_stand_still() {
-            crate::ops::process::not_executed();
-        }
-        let _ = kernel::poll(-1, 0, 1);
-    }
-}
-
-/// It may be ended now.
-fn rest() {
-    WORKING.store(false, Ordering::Release);
-}
 
 /// Runs `work` while the thread is not using a descriptor of `slot`.
 pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
@@ -170,7 +97,7 @@ pub fn attend(endpoint: Endpoint<'static>) {
     if unseen && start(endpoint.attachment) {
         look_often();
     }
-    if FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
+    if start::FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
         // Nobody would answer the other end while the program does something else.
         ginnel_channel::finish::hold(endpoint, Reason::NoThread);
     }
@@ -255,7 +182,7 @@ pub fn pass_on(slot: u32) {
     }
     PASSED_ON.set(slot);
     ring();
-    let end = sys::monotonic_ns() + 2 * PATIENCE;
+    let end = sys::monotonic_ns() + 2 * start::PATIENCE;
     while RUNNING.load(Ordering::Acquire) && PASSED_ON.has(slot) && sys::monotonic_ns() < end {
         let _ = kernel::poll(-1, 0, 1);
     }
@@ -305,177 +232,6 @@ fn hand_over_passed() -> bool {
         }
     }
     more
-}
-
-/// Nothing is begun in the segment, and a thread that would see to it does not run, perhaps.
-#[cold]
-pub fn attend_absence(attachment: &'static Attachment) {
-    if !RUNNING.load(Ordering::Acquire) {
-        start(attachment);
-    }
-}
-
-/// Could the thread not be started, and still cannot? Then nothing is to be begun that it would have to see to.
-#[inline]
-pub fn is_missing(attachment: &'static Attachment) -> bool {
-    FAILED.load(Ordering::Relaxed) && !start(attachment)
-}
-
-/// Starts the thread, once. `false` where it cannot be.
-fn start(attachment: &'static Attachment) -> bool {
-    if RUNNING.load(Ordering::Acquire) {
-        return true;
-    }
-    if PAUSES.load(Ordering::Acquire) != 0 {
-        PAUSED.store(true, Ordering::Release);
-        return true;
-    }
-    if RUNNING.swap(true, Ordering::AcqRel) {
-        return true;
-    }
-    let ok = (EPOLL.load(Ordering::Relaxed) >= 0 || prepare(attachment).is_ok()) && spawn();
-    if !ok {
-        RUNNING.store(false, Ordering::Release);
-    }
-    FAILED.store(!ok, Ordering::Relaxed);
-    attachment.ledger.process(attachment.me()).set(ProcessFlags::Serves, ok);
-    ok
-}
-
-fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
-    // SAFETY: no memory is passed.
-    let epoll = unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }? as i32;
-    // SAFETY: likewise.
-    let bell = unsafe { sys::raw(Sysno::eventfd2, [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0]) }
-        .inspect_err(|_| sys::close(epoll))? as i32;
-    let (epoll, bell) = (sys::move_high(epoll), sys::move_high(bell));
-    attachment.own(epoll);
-    attachment.own(bell);
-    EPOLL.store(epoll, Ordering::Relaxed);
-    BELL.store(bell, Ordering::Relaxed);
-    control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL_DATA);
-    prepare_waiter(attachment);
-    listen(attachment);
-    Ok(())
-}
-
-/// Makes the thread's waiter, by which peers wake it.
-pub fn prepare_waiter(attachment: &'static Attachment) {
-    if EPOLL.load(Ordering::Relaxed) >= 0
-        && attachment.service_page() == 0
-        && let Ok(waiter) = Waiter::new(attachment)
-    {
-        FIFO.store(waiter.fifo(), Ordering::Relaxed);
-        control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
-        attachment.set_service_page(waiter.page());
-    }
-}
-
-/// Gives it back: called by the thread.
-pub fn retire_waiter(attachment: &'static Attachment) {
-    if let Some(waiter) = waiter(attachment) {
-        attachment.set_service_page(0);
-        FIFO.store(-1, Ordering::Relaxed);
-        control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-        waiter.retire(attachment);
-    }
-}
-
-/// On the host, where the daemon serves the segment: hears its doorbell, and its end.
-pub fn listen(attachment: &Attachment) {
-    if let Some(bells) = &attachment.bells {
-        control(libc::EPOLL_CTL_ADD, bells.own(), (libc::EPOLLIN | libc::EPOLLET) as u32, HOST_DATA);
-        control(libc::EPOLL_CTL_ADD, bells.socket(), (libc::EPOLLRDHUP | libc::EPOLLET) as u32, HOST_DATA);
-    }
-}
-
-/// Wakes those whom machines have rung; where the daemon is gone does without it, and joins again once it is back. False while it is away.
-fn hear(attachment: &'static Attachment, again: &mut Again) -> bool {
-    let Some(bells) = &attachment.bells else { return true };
-    bells.deliver(&attachment.segment);
-    if bells.lost() {
-        for index in own_slots() {
-            let _ = with_endpoint(index, Endpoint::wake_again);
-        }
-    }
-    if bells.up() {
-        *again = Again::default();
-    } else if sys::monotonic_ns() >= again.at {
-        if bells.rejoin(&attachment.settings.segment, &attachment.segment) {
-            listen(attachment);
-            bells.deliver(&attachment.segment);
-        }
-        again.pause = (again.pause * 2).clamp(REJOIN[0], REJOIN[1]);
-        again.at = sys::monotonic_ns() + again.pause;
-    }
-    bells.up()
-}
-
-/// When to try to join again, and the pause before that: monotonic nanoseconds.
-#[derive(Default)]
-struct Again {
-    at: u64,
-    pause: u64,
-}
-
-fn spawn() -> bool {
-    extern "C" fn body(generation: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: no arguments.
-        let number = unsafe { sys::raw(Sysno::gettid, [0; 6]) }.unwrap_or(0);
-        THREAD.store(number as u32, Ordering::Release);
-        run(generation.addr());
-        core::ptr::null_mut()
-    }
-    THREAD.store(0, Ordering::Relaxed);
-    let generation = core::ptr::without_provenance_mut(GENERATION.load(Ordering::Relaxed));
-    // SAFETY: the mask is ours; the thread's function takes a number and touches statics only.
-    unsafe {
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(&raw mut attributes, 256 << 10);
-        let mut thread = 0;
-        let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, generation);
-        libc::pthread_attr_destroy(&raw mut attributes);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-        made == 0
-    }
-}
-
-/// Ends the thread until [`resume`]: for calls that the kernel allows only in a process of one thread. Its descriptors stay.
-pub fn pause() {
-    PAUSES.fetch_add(1, Ordering::AcqRel);
-    if !RUNNING.load(Ordering::Acquire) {
-        return;
-    }
-    let end = sys::monotonic_ns() + PATIENCE;
-    let wait = || {
-        let _ = kernel::poll(-1, 0, 1);
-        sys::monotonic_ns() < end
-    };
-    while THREAD.load(Ordering::Acquire) == 0 && wait() {}
-    GENERATION.fetch_add(1, Ordering::AcqRel);
-    ring();
-    PAUSED.store(true, Ordering::Release);
-    RUNNING.store(false, Ordering::Release);
-    // Not joined: it counts as a thread until the kernel has forgotten its number.
-    let number = THREAD.load(Ordering::Relaxed) as usize;
-    // SAFETY: signal 0 only asks.
-    while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
-}
-
-/// After [`pause`]: the thread runs again, if it did. `false` where it did, and cannot.
-pub fn resume(attachment: &'static Attachment) -> bool {
-    PAUSES.fetch_sub(1, Ordering::AcqRel) != 1 || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
-}
-
-fn waiter(attachment: &Attachment) -> Option<Waiter> {
-    let page = attachment.service_page();
-    (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
 }
 
 fn run(generation: usize) {
@@ -653,60 +409,6 @@ fn is_due(endpoint: Endpoint<'_>) -> bool {
         || endpoint.waits_for_half_closed()
 }
 
-/// A round of looks at the paths of all connections, which may take several turns.
-#[derive(Default)]
-struct Paths {
-    /// When it began, monotonic nanoseconds.
-    began: u64,
-    /// The slot that comes next.
-    next: u32,
-    /// When rings that are silent last counted as so one look longer.
-    aged: u64,
-    /// The soonest that any path is to be looked at again.
-    due: path::Next,
-}
-
-impl Paths {
-    /// Looks whether TCP still gets through where rings carry bytes. Returns when to go on, or to look again. Idle ones cost a look at two counters.
-    fn look(&mut self, attachment: &'static Attachment, now: u64) -> u64 {
-        /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
-        const LINGER: u64 = 3;
-        if self.next == 0 {
-            let ages = now.saturating_sub(self.aged) >= (PATH_TICK - DOUBT_TICK) * 1_000_000;
-            *self = Self { began: now, aged: if ages { now } else { self.aged }, ..Self::default() };
-        }
-        let older = u64::from(self.aged == self.began);
-        let mut asks = ASKS;
-        for index in fds::slots(self.next) {
-            if asks == 0 {
-                self.next = index;
-                return now + ASKS_PAUSE * 1_000_000;
-            }
-            let slot = attachment.ledger.slot(index);
-            let Some(known) = CARRIED.get(index as usize) else { continue };
-            if slot.stage() != Stage::Active {
-                continue;
-            }
-            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed)) << 2;
-            let before = known.load(Ordering::Relaxed);
-            let quiet = if before & !LINGER == carried { (before & LINGER).saturating_add(older).min(LINGER) } else { 0 };
-            known.store(carried | quiet, Ordering::Relaxed);
-            let moved = quiet < LINGER && carried != 0;
-            if moved || runtime::endpoint(-1, index).is_some_and(Endpoint::path_in_question) {
-                let next = with_endpoint(index, |endpoint| endpoint.check_path(moved, &mut asks));
-                self.due = self.due.max(next.unwrap_or_default());
-            }
-        }
-        self.next = 0;
-        let tick = match self.due {
-            path::Next::Idle => PATHS_TICK,
-            path::Next::Watched => PATH_TICK,
-            path::Next::Doubted => DOUBT_TICK,
-        };
-        (self.began + tick * 1_000_000).max(now + ASKS_PAUSE * 1_000_000)
-    }
-}
-
 /// Does for one slot what is due.
 fn serve(index: u32) {
     with_endpoint(index, |endpoint| match endpoint.slot().stage() {
@@ -777,63 +479,14 @@ fn take_over(endpoint: Endpoint<'static>) {
 /// In a fork child: the thread is not there, and what it used is the parent's.
 pub fn forget_parent(attachment: &Attachment) {
     RUNNING.store(false, Ordering::Release);
-    PAUSES.store(0, Ordering::Relaxed);
-    PAUSED.store(false, Ordering::Relaxed);
-    STILL.store(0, Ordering::Relaxed);
-    for guard in GUARDS.iter().chain([&WORKING, &FAILED]) {
+    start::PAUSES.store(0, Ordering::Relaxed);
+    start::PAUSED.store(false, Ordering::Relaxed);
+    still::STILL.store(0, Ordering::Relaxed);
+    for guard in GUARDS.iter().chain([&still::WORKING, &start::FAILED]) {
         guard.store(false, Ordering::Relaxed);
     }
     WATCHED.unset_all();
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.disown(fd.swap(-1, Ordering::AcqRel));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    /// What the thread does, but for the work itself: in the midst of it nothing may end it.
-    #[test]
-    fn an_exec_waits_until_the_thread_is_between_two_pieces_of_work() {
-        static IN_THE_MIDST: AtomicBool = AtomicBool::new(false);
-        static PIECES: AtomicUsize = AtomicUsize::new(0);
-        static OVER: AtomicBool = AtomicBool::new(false);
-        let worker = thread::spawn(|| {
-            while !OVER.load(Ordering::Relaxed) {
-                work();
-                IN_THE_MIDST.store(true, Ordering::SeqCst);
-                let begin = sys::monotonic_ns();
-                while sys::monotonic_ns() - begin < HURRY / 1000 {}
-                IN_THE_MIDST.store(false, Ordering::SeqCst);
-                PIECES.fetch_add(1, Ordering::Relaxed);
-                rest();
-            }
-        });
-        let mut times = 0;
-        for turn in 0..200 {
-            let before = PIECES.load(Ordering::Relaxed);
-            while PIECES.load(Ordering::Relaxed) == before {
-                thread::yield_now();
-            }
-            let still = stand_still();
-            if turn % 2 == 1 {
-                // A second thread's exec fails meanwhile.
-                stand_still();
-                go_on();
-            }
-            if still {
-                times += 1;
-                for _ in 0..1000 {
-                    assert!(!IN_THE_MIDST.load(Ordering::SeqCst), "the exec would end it here");
-                }
-            }
-            go_on();
-        }
-        // A busy machine may take a processor away for as long as an exec waits, now and then.
-        assert!(times > 100, "it stood still {times} times of 200");
-        OVER.store(true, Ordering::Relaxed);
-        worker.join().expect("no panic");
     }
 }

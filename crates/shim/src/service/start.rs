@@ -1,0 +1,159 @@
+//! Starting the thread, and ending it for a while.
+
+use super::host::listen;
+use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, control, ring, run};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ginnel_channel::ledger::ProcessFlags;
+use ginnel_channel::waiter::Waiter;
+use ginnel_channel::{Attachment, kernel};
+use ginnel_region::sys;
+use syscalls::Sysno;
+
+/// The last attempt to start it failed.
+pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The thread's number; 0 until it runs.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+
+/// How many calls are under way that need a process of one thread.
+pub(super) static PAUSES: AtomicU32 = AtomicU32::new(0);
+
+/// The thread is to run again after them.
+pub(super) static PAUSED: AtomicBool = AtomicBool::new(false);
+
+/// How long a pause waits for the thread to be gone, nanoseconds.
+pub(super) const PATIENCE: u64 = 2_000_000_000;
+
+/// Nothing is begun in the segment, and a thread that would see to it does not run, perhaps.
+#[cold]
+pub fn attend_absence(attachment: &'static Attachment) {
+    if !RUNNING.load(Ordering::Acquire) {
+        start(attachment);
+    }
+}
+
+/// Could the thread not be started, and still cannot? Then nothing is to be begun that it would have to see to.
+#[inline]
+pub fn is_missing(attachment: &'static Attachment) -> bool {
+    FAILED.load(Ordering::Relaxed) && !start(attachment)
+}
+
+/// Starts the thread, once. `false` where it cannot be.
+pub(super) fn start(attachment: &'static Attachment) -> bool {
+    if RUNNING.load(Ordering::Acquire) {
+        return true;
+    }
+    if PAUSES.load(Ordering::Acquire) != 0 {
+        PAUSED.store(true, Ordering::Release);
+        return true;
+    }
+    if RUNNING.swap(true, Ordering::AcqRel) {
+        return true;
+    }
+    let ok = (EPOLL.load(Ordering::Relaxed) >= 0 || prepare(attachment).is_ok()) && spawn();
+    if !ok {
+        RUNNING.store(false, Ordering::Release);
+    }
+    FAILED.store(!ok, Ordering::Relaxed);
+    attachment.ledger.process(attachment.me()).set(ProcessFlags::Serves, ok);
+    ok
+}
+
+fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
+    // SAFETY: no memory is passed.
+    let epoll = unsafe { sys::raw(Sysno::epoll_create1, [libc::EPOLL_CLOEXEC as usize, 0, 0, 0, 0, 0]) }? as i32;
+    // SAFETY: likewise.
+    let bell = unsafe { sys::raw(Sysno::eventfd2, [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0]) }
+        .inspect_err(|_| sys::close(epoll))? as i32;
+    let (epoll, bell) = (sys::move_high(epoll), sys::move_high(bell));
+    attachment.own(epoll);
+    attachment.own(bell);
+    EPOLL.store(epoll, Ordering::Relaxed);
+    BELL.store(bell, Ordering::Relaxed);
+    control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL_DATA);
+    prepare_waiter(attachment);
+    listen(attachment);
+    Ok(())
+}
+
+/// Makes the thread's waiter, by which peers wake it.
+pub fn prepare_waiter(attachment: &'static Attachment) {
+    if EPOLL.load(Ordering::Relaxed) >= 0
+        && attachment.service_page() == 0
+        && let Ok(waiter) = Waiter::new(attachment)
+    {
+        FIFO.store(waiter.fifo(), Ordering::Relaxed);
+        control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
+        attachment.set_service_page(waiter.page());
+    }
+}
+
+/// Gives it back: called by the thread.
+pub fn retire_waiter(attachment: &'static Attachment) {
+    if let Some(waiter) = waiter(attachment) {
+        attachment.set_service_page(0);
+        FIFO.store(-1, Ordering::Relaxed);
+        control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
+        waiter.retire(attachment);
+    }
+}
+
+fn spawn() -> bool {
+    extern "C" fn body(generation: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: no arguments.
+        let number = unsafe { sys::raw(Sysno::gettid, [0; 6]) }.unwrap_or(0);
+        THREAD.store(number as u32, Ordering::Release);
+        run(generation.addr());
+        core::ptr::null_mut()
+    }
+    THREAD.store(0, Ordering::Relaxed);
+    let generation = core::ptr::without_provenance_mut(GENERATION.load(Ordering::Relaxed));
+    // SAFETY: the mask is ours; the thread's function takes a number and touches statics only.
+    unsafe {
+        let mut all: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(&raw mut attributes, 256 << 10);
+        let mut thread = 0;
+        let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, generation);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        made == 0
+    }
+}
+
+/// Ends the thread until [`resume`]: for calls that the kernel allows only in a process of one thread. Its descriptors stay.
+pub fn pause() {
+    PAUSES.fetch_add(1, Ordering::AcqRel);
+    if !RUNNING.load(Ordering::Acquire) {
+        return;
+    }
+    let end = sys::monotonic_ns() + PATIENCE;
+    let wait = || {
+        let _ = kernel::poll(-1, 0, 1);
+        sys::monotonic_ns() < end
+    };
+    while THREAD.load(Ordering::Acquire) == 0 && wait() {}
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    ring();
+    PAUSED.store(true, Ordering::Release);
+    RUNNING.store(false, Ordering::Release);
+    // Not joined: it counts as a thread until the kernel has forgotten its number.
+    let number = THREAD.load(Ordering::Relaxed) as usize;
+    // SAFETY: signal 0 only asks.
+    while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
+}
+
+/// After [`pause`]: the thread runs again, if it did. `false` where it did, and cannot.
+pub fn resume(attachment: &'static Attachment) -> bool {
+    PAUSES.fetch_sub(1, Ordering::AcqRel) != 1 || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
+}
+
+pub(super) fn waiter(attachment: &Attachment) -> Option<Waiter> {
+    let page = attachment.service_page();
+    (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
+}
