@@ -10,9 +10,12 @@
 
 mod asked;
 mod change;
+mod descriptors;
 mod late;
+mod lock;
 mod news;
 mod process;
+mod registration;
 mod shared;
 mod still;
 mod told;
@@ -20,7 +23,9 @@ mod wait;
 
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
+pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use late::{lend, lend_inherited, tell_all, tell_set};
+pub use lock::Spin;
 pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
@@ -28,18 +33,18 @@ pub use still::wait_still;
 pub use wait::{wait, waits_for_room};
 
 use crate::fds::{self, Entry};
-use crate::thread::me;
 use crate::{runtime, service};
 use change::add;
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hasher};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::ledger::{SLOTS, Stage, flag};
-use ginnel_channel::settle::Endpoint;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use descriptors::forget_children;
+use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
-use libc::{c_int, epoll_event};
+use libc::c_int;
 use news::{stir, want};
+use registration::{kernel_control, make_hot, retell};
 use smallvec::SmallVec;
 
 const MAX_SETS: usize = 4096;
@@ -93,80 +98,6 @@ mod local {
     pub const HOT: u8 = 2;
     /// A registration wants EPOLLOUT.
     pub const WRITES: u8 = 4;
-}
-
-/// A spin lock over private data: its holders do little. It knows its holder, since a signal handler may come back to what the thread that it interrupted holds.
-pub struct Spin<T> {
-    /// 0, or [`me`] of who holds it.
-    held: AtomicUsize,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: the value is only reached through `with`, under the lock.
-unsafe impl<T: Send> Sync for Spin<T> {}
-
-impl<T> Spin<T> {
-    /// Not held.
-    pub const fn new(value: T) -> Self {
-        Self { held: AtomicUsize::new(0), value: UnsafeCell::new(value) }
-    }
-
-    fn acquire(&self) {
-        let mut round = 0u32;
-        while !self.try_acquire() {
-            round += 1;
-            if round.is_multiple_of(64) {
-                sys::yield_now();
-            }
-            core::hint::spin_loop();
-        }
-    }
-
-    fn try_acquire(&self) -> bool {
-        self.held.compare_exchange(0, me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    fn release(&self) {
-        self.held.store(0, Ordering::Release);
-    }
-
-    /// Does this thread hold it? Then it runs a signal handler that interrupted its work.
-    #[inline]
-    fn is_mine(&self) -> bool {
-        self.held.load(Ordering::Relaxed) == me()
-    }
-
-    /// [`with`](Self::with), but `None` where the lock cannot be had soon: this very thread may hold it, whose signal handler would wait for ever, or another one that
-    /// waits for what this one holds.
-    pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
-        const ROUNDS: u32 = 256;
-        let had = !self.is_mine()
-            && (0..ROUNDS).any(|round| {
-                let had = self.try_acquire();
-                if !had {
-                    if round % 64 == 63 {
-                        sys::yield_now();
-                    }
-                    core::hint::spin_loop();
-                }
-                had
-            });
-        had.then(|| {
-            // SAFETY: under the lock.
-            let result = work(unsafe { &mut *self.value.get() });
-            self.release();
-            result
-        })
-    }
-
-    /// Works on the value under the lock.
-    pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        self.acquire();
-        // SAFETY: under the lock.
-        let result = work(unsafe { &mut *self.value.get() });
-        self.release();
-        result
-    }
 }
 
 /// One registration.
@@ -371,102 +302,6 @@ fn tag(index: u32, generation: u8) -> u64 {
     tag_base() | u64::from(generation) << 24 | u64::from(index)
 }
 
-/// A new epoll set.
-pub fn created(fd: c_int) {
-    for (index, place) in SETS.iter().enumerate() {
-        let mut set = place.load(Ordering::Acquire);
-        if set.is_null() {
-            let fresh = Box::into_raw(Box::new(Set {
-                number: u32::try_from(index).unwrap_or(0),
-                inner: Spin::new(Inner::default()),
-                descriptors: AtomicU32::new(0),
-                fd: AtomicI32::new(-1),
-                size: AtomicU32::new(0),
-                sleepers: AtomicU32::new(0),
-                masked: AtomicU32::new(0),
-                shared: AtomicBool::new(false),
-                changes: AtomicU32::new(0),
-                habit: crate::spin::Habit::new(),
-                lively: AtomicBool::new(false),
-                cold: AtomicBool::new(false),
-                question: AtomicU64::new(0),
-                still: AtomicBool::new(false),
-            }));
-            match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => set = fresh,
-                Err(other) => {
-                    // SAFETY: just made, nobody has it.
-                    drop(unsafe { Box::from_raw(fresh) });
-                    set = other;
-                }
-            }
-        }
-        // SAFETY: sets are never freed.
-        let set = unsafe { &*set };
-        if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            set.fd.store(fd, Ordering::Relaxed);
-            // A wait that was under way when the one before was closed may have said so.
-            set.still.store(false, Ordering::SeqCst);
-            return fds::set(fd, Entry::Epoll(set.number));
-        }
-    }
-    fds::set(fd, Entry::Plain);
-}
-
-/// One more descriptor of a set.
-pub fn duplicated(index: u32) {
-    if let Some(set) = set_at(index) {
-        set.descriptors.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// A set's descriptor is closed.
-pub fn closed(fd: c_int, index: u32) {
-    let Some(set) = set_at(index) else { return };
-    forget_child(fd);
-    if set.descriptors.load(Ordering::Acquire) > 1 {
-        set.descriptors.fetch_sub(1, Ordering::AcqRel);
-        if set.fd.load(Ordering::Relaxed) == fd {
-            let other = fds::all().find(|(other, entry)| *other != fd && *entry == Entry::Epoll(index));
-            set.fd.store(other.map_or(-1, |(other, _)| other), Ordering::Relaxed);
-        }
-        return;
-    }
-    let slot = |inner: &Inner, place: u32| inner.registrations.get(place as usize).and_then(|entry| entry.slot);
-    let members: Vec<_> = set.with(|inner| inner.by_fd.iter().map(|(&member, &place)| (member, slot(inner, place))).collect());
-    for (member, slot) in members {
-        unlink(member, index);
-        if let Some(slot) = slot {
-            unregistered(member, slot);
-        }
-    }
-    set.with(|inner| {
-        if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
-            waiter.retire(attachment);
-        }
-        *inner = Inner::default();
-    });
-    set.size.store(0, Ordering::Release);
-    set.masked.store(0, Ordering::Release);
-    set.shared.store(false, Ordering::Release);
-    set.descriptors.store(0, Ordering::Release);
-}
-
-fn forget_child(fd: c_int) {
-    for set in all_sets() {
-        if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
-            set.with(|inner| forget_children(set, inner, fd));
-        }
-    }
-}
-
-/// Inner sets with this number are in `set` no more.
-fn forget_children(set: &Set, inner: &mut Inner, fd: c_int) {
-    let before = inner.children.len();
-    inner.children.retain(|(child, ..)| *child != fd);
-    shrinks(set, inner, u32::try_from(before - inner.children.len()).unwrap_or(0));
-}
-
 /// So many registrations and inner sets are gone. One that has none left is the kernel's alone, as polls go: nothing of ours may be ready in it.
 fn shrinks(set: &Set, inner: &mut Inner, by: u32) {
     if set.size.fetch_sub(by, Ordering::AcqRel) == by {
@@ -474,94 +309,9 @@ fn shrinks(set: &Set, inner: &mut Inner, by: u32) {
     }
 }
 
-/// `fd`, a TCP socket, is about to be closed: its registrations go with it.
-pub fn closing(fd: c_int, slot: Option<u32>) {
-    let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
-    let Some(places) = places else { return };
-    for (index, registration) in places {
-        let Some(set) = set_at(index) else { continue };
-        set.with(|inner| {
-            late::tell_of(set, inner, registration);
-            inner.by_fd.remove(&fd);
-            let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd;
-            let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
-            let slot = slot.or(entry.slot);
-            if slot.is_some_and(|slot| fds::count(slot) > 1) {
-                // The kernel goes on reporting it for the other descriptors of the socket: so does this.
-                entry.slot = slot;
-                return;
-            }
-            if slot.is_some_and(is_held_by_service) {
-                // A kernel goes on reporting a closed descriptor while another thread's wait still looks at the socket.
-                let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
-            }
-            drop_registration(set, inner, registration);
-        });
-    }
-    if let Some(slot) = slot
-        && fds::count(slot) <= 1
-        && let Some(local) = LOCAL.get(slot as usize)
-    {
-        local.store(0, Ordering::Release);
-    }
-}
-
 /// Did this thread's signal handler interrupt its work on a set?
 pub fn is_interrupted() -> bool {
     BY_FD.is_mine() || all_sets().any(|set| set.inner.is_mine())
-}
-
-/// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to report it no more.
-pub fn forsake(fd: c_int) {
-    for set in all_sets() {
-        let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
-    }
-}
-
-/// May the service thread wait on the socket too, or begin to before the number is closed? Which nobody else has.
-fn is_held_by_service(slot: u32) -> bool {
-    let Some(attachment) = runtime::attachment() else { return false };
-    let of = attachment.ledger.slot(slot);
-    of.is_alone() && (service::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
-}
-
-/// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.
-pub fn returned(fd: c_int, slot: u32) {
-    if !registered(slot) {
-        return;
-    }
-    for set in all_sets().filter(|set| set.holds_any()) {
-        set.with(|inner| {
-            let kept = |entry: &Registration| entry.used && entry.fd == fd && entry.slot == Some(slot);
-            let Some(place) = inner.registrations.iter().position(kept).and_then(|place| u32::try_from(place).ok()) else { return };
-            if inner.by_fd.insert(fd, place).is_none() {
-                BY_FD.with(|map| map.get_or_insert_with(Map::default).entry(fd).or_default().push((set.number, place)));
-            }
-        });
-    }
-}
-
-/// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
-pub fn disconnecting(fd: c_int, slot: u32) {
-    late::tell_of_descriptor(fd);
-    let places = places_of(fd);
-    for (index, registration) in places {
-        let Some(set) = set_at(index) else { continue };
-        set.with(|inner| {
-            inner.hot.retain(|hot| *hot != registration);
-            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return };
-            if entry.masked {
-                entry.mask(set, false);
-                if !entry.disabled {
-                    retell(set, set.fd.load(Ordering::Relaxed), registration, entry);
-                }
-            }
-            (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
-        });
-    }
-    if fds::count(slot) <= 1 {
-        fresh(slot);
-    }
 }
 
 fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
@@ -707,147 +457,6 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
 fn share(slot: u32) {
     if let Some(attachment) = runtime::attachment() {
         attachment.ledger.slot(slot).set(flag::SHARED, true);
-    }
-}
-
-impl Registration {
-    fn wants(&self, event: c_int) -> bool {
-        self.events & event as u32 != 0
-    }
-
-    /// What the program may be told: what it asked for, and errors, which it need not ask for.
-    fn asked(&self) -> u32 {
-        self.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32
-    }
-
-    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
-    fn hide(&mut self, set: &Set, epfd: c_int, index: u32) -> bool {
-        let before = self.interest();
-        self.mask(set, true);
-        let changes = self.interest() != before;
-        if changes {
-            retell(set, epfd, index, self);
-        }
-        if let Some(endpoint) = self.endpoint() {
-            endpoint.probe_half_closed();
-        }
-        changes
-    }
-
-    /// It is of this slot's socket.
-    fn link(&mut self, slot: u32) {
-        self.slot = Some(slot);
-        let writes = if self.wants(libc::EPOLLOUT) { local::WRITES } else { 0 };
-        local_bits(slot, local::REGISTERED | writes, 0);
-    }
-
-    /// It was told of, and is armed once. `shot`: for bytes in a ring, or of what the kernel is yet to be told.
-    fn spend(&mut self, shot: bool) {
-        self.disabled = true;
-        self.shot |= shot;
-        self.arming = self.armings();
-    }
-
-    /// It is armed again.
-    fn rearm(&mut self) {
-        (self.disabled, self.shot) = (false, false);
-    }
-
-    /// Is the kernel's report of it one too many? Another thread reported it meanwhile, and nobody has armed it since. (Another process's arming is known here only later.)
-    fn is_spent(&self, set: &Set) -> bool {
-        let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
-        self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
-    }
-
-    fn armings(&self) -> u32 {
-        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
-        slot.map_or(0, |slot| slot.armings.load(Ordering::Acquire))
-    }
-
-    /// What the kernel is told.
-    fn interest(&self) -> u32 {
-        if self.disabled {
-            // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds by itself: those come once more, and are not passed on.)
-            return (libc::EPOLLONESHOT | libc::EPOLLET) as u32;
-        }
-        let mut events = self.events;
-        if self.masked {
-            if !self.wants(libc::EPOLLET) {
-                // Edges need no mask: the kernel tells of its own room only when that changes. Another process that has the set too would miss what is masked here.
-                let mark = if self.wants(libc::EPOLLEXCLUSIVE) { 0 } else { shared::MASKED };
-                events = events & !(libc::EPOLLOUT as u32) | mark;
-            }
-            if !self.wants(libc::EPOLLIN) && events & libc::EPOLLEXCLUSIVE as u32 == 0 {
-                // A token for room must be noticed, once.
-                events |= (libc::EPOLLIN | libc::EPOLLET) as u32 | shared::LISTENS;
-            }
-        }
-        events
-    }
-
-    /// Takes EPOLLOUT out of the kernel's interest, or puts it back, as soon as the kernel is told.
-    fn mask(&mut self, set: &Set, on: bool) {
-        match (self.masked, on) {
-            (false, true) => set.masked.fetch_add(1, Ordering::AcqRel),
-            (true, false) => set.masked.fetch_sub(1, Ordering::AcqRel),
-            _ => return,
-        };
-        self.masked = on;
-    }
-
-    /// Is its number still its socket's? Where that has other numbers the registration outlives its own, and the kernel can be told nothing more of it: another socket may have the
-    /// number.
-    fn is_named(&self) -> bool {
-        self.slot.is_none_or(|slot| matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
-    }
-
-    /// What the kernel returns with its events.
-    fn kernel_data(&self, index: u32) -> u64 {
-        if self.tagged { tag(index, self.generation) } else { self.data }
-    }
-
-    fn endpoint(&self) -> Option<Endpoint<'static>> {
-        let slot = self.slot?;
-        let fd = if self.is_named() { self.fd } else { fds::of_slot(slot)? };
-        runtime::endpoint(fd, slot)
-    }
-}
-
-fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u32, data: u64) -> Result<usize, i32> {
-    let mut event = epoll_event { events, u64: data };
-    // SAFETY: `event` is readable.
-    unsafe { sys::raw(syscalls::Sysno::epoll_ctl, [epfd as usize, operation as usize, fd as usize, &raw mut event as usize, 0, 0]) }
-}
-
-/// Tells the kernel a registration's present interest.
-fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
-    (entry.loud, entry.late) = (false, None);
-    if !entry.is_named() {
-        return;
-    }
-    let data = entry.kernel_data(index);
-    if entry.wants(libc::EPOLLEXCLUSIVE) {
-        // The kernel does not modify exclusive registrations.
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);
-        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
-    } else if entry.in_kernel {
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), data);
-    } else {
-        entry.in_kernel = kernel_control(epfd, libc::EPOLL_CTL_ADD, entry.fd, entry.interest(), data).is_ok();
-    }
-    shared::told(set, entry);
-}
-
-fn make_hot(inner: &mut Inner, index: u32) {
-    if let Some(entry) = inner.registrations.get_mut(index as usize) {
-        entry.idle = 0;
-        if entry.used && !entry.hot && entry.slot.is_some() {
-            entry.hot = true;
-            if let Some(slot) = entry.slot {
-                local_bits(slot, local::HOT, 0);
-            }
-            inner.hot.push(index);
-        }
     }
 }
 
