@@ -1,6 +1,7 @@
 # Ginnel's front door. Each target installs what it lacks (Debian 12), builds and runs.
 #
 #   make demo          real servers and clients, plainly and through Ginnel, as one table
+#   make demo-peers    the same servers and clients, with more connections, and through the kernel's sockmap too
 #   make test          every test
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
@@ -15,7 +16,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test bench bench-peers bench-compare bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test bench bench-peers bench-compare bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -29,6 +30,13 @@ build:
 demo: deps-demo
 	$(CARGO) build --release --workspace
 	$(TARGET)/release/ginnel-demo $(DEMO_ARGS)
+
+# From end to end with what the kernel has of its own.
+demo-peers: deps-demo deps-bench
+	$(CARGO) build --release --workspace
+	mkdir -p $(TARGET)/bench-programs
+	cc -O2 -std=gnu11 -o $(TARGET)/bench-programs/sockmap crates/bench/programs/sockmap.c
+	$(TARGET)/release/ginnel-demo --sockmap $(TARGET)/bench-programs/sockmap --further $(DEMO_ARGS)
 
 # The build comes first: the tests run the release binary and the library beside it. The models are compiled with loom's atomics instead, apart from the rest.
 test: deps-test

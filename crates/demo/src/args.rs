@@ -33,6 +33,10 @@ pub struct Args {
     #[arg(long)]
     pub further: bool,
 
+    /// Also through the kernel's sockmap, by this program: `make demo-peers` compiles it. Needs root. No virtual machines
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server_only", "plain_only"])]
+    pub sockmap: Option<String>,
+
     /// Use the loopback interface even where namespaces could be made
     #[arg(long)]
     pub loopback: bool,
@@ -67,7 +71,7 @@ impl Args {
 
     /// Whether virtual machines are wanted.
     pub fn guests(&self) -> bool {
-        !self.no_guests && !self.server_only
+        !self.no_guests && !self.server_only && self.sockmap.is_none()
     }
 }
 

@@ -86,9 +86,14 @@ impl Child {
     pub fn wait(&self, limit: Duration) -> Result<End> {
         Ok(match interrupt::poll(limit, || ended(self.pid))? {
             None => End::Late,
-            Some(true) => End::Done(fs::read(&self.out).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())?),
+            Some(true) => End::Done(self.printed()?),
             Some(false) => End::Failed(self.last_words()),
         })
+    }
+
+    /// What it has printed so far.
+    pub fn printed(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(&self.out)?).into_owned())
     }
 
     /// The last lines that it printed.

@@ -165,7 +165,7 @@ fn in_guest(path: &str) -> String {
 /// A command line for a machine's shell.
 fn line(carrier: Carrier, command: &[String]) -> String {
     let mut line = match carrier {
-        Carrier::Plain => String::new(),
+        Carrier::Plain | Carrier::Sockmap => String::new(),
         Carrier::Ginnel => "ginnel run --".to_owned(),
     };
     for word in command {

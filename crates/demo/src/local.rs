@@ -10,6 +10,7 @@ use crate::cpus::Cpus;
 use crate::pair::{Bench, Carrier, Found, Ground, Server, Track};
 use crate::place::{Place, Side};
 use crate::programs::{Listen, Load, Setting};
+use crate::tools::Ginnel;
 use crate::{diagnose, interrupt, ports, share};
 
 /// How long a server may take until it listens.
@@ -33,6 +34,20 @@ pub struct Listening<'a> {
 }
 
 impl Local<'_> {
+    /// The whole command of a program at one end.
+    fn line(&self, bench: &Bench, side: Side, carrier: Carrier, command: Vec<String>) -> Vec<String> {
+        let (first, last) = match carrier {
+            Carrier::Plain => Default::default(),
+            Carrier::Ginnel => (Vec::new(), bench.ginnel.map(Ginnel::run).unwrap_or_default()),
+            Carrier::Sockmap => (bench.sockmap.map(|held| held.enter.clone()).unwrap_or_default(), Vec::new()),
+        };
+        let pin = match side {
+            Side::Server => self.cpus.server(),
+            Side::Client => self.cpus.client(),
+        };
+        [first, self.place.enter(side), pin, last, command].concat()
+    }
+
     /// Starts a server, and returns once it listens.
     pub fn listen(&self, bench: &Bench, found: &Found, carrier: Carrier) -> Result<Listening<'_>> {
         let name = found.name(carrier, "server");
@@ -41,7 +56,7 @@ impl Local<'_> {
         let root = rustix::process::geteuid().is_root();
         let listen = Listen { address: self.place.address(), port, dir: &dir, root };
         let command = found.program.server(&found.server, &listen)?;
-        let command = [self.place.enter(Side::Server), self.cpus.server(), through(bench, carrier), command].concat();
+        let command = self.line(bench, Side::Server, carrier, command);
         let child = Child::spawn(&name, &command, &[], bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
@@ -70,8 +85,10 @@ impl Ground for Local<'_> {
 pub struct Begin<'a> {
     /// Which server it is put on: for its name.
     pub on: Carrier,
-    /// How the load itself runs: plainly, or under `ginnel run`, with this file for its report.
-    pub through: Option<&'a Path>,
+    /// How the load itself runs.
+    pub carrier: Carrier,
+    /// Where it runs under `ginnel run`: the file for its report.
+    pub report: Option<&'a Path>,
     /// How long it should last.
     pub seconds: u32,
     /// The figure that the same load reached before.
@@ -83,12 +100,10 @@ impl Listening<'_> {
     pub fn begin(&self, bench: &Bench, found: &Found, setting: &'static Setting, begin: Begin) -> Result<Child> {
         self.child.check_alive()?;
         let dir = bench.workdir.subdir("client")?;
-        let Begin { on, through: report, seconds, before } = begin;
+        let Begin { on, carrier, report, seconds, before } = begin;
         let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
-        let carrier = report.map_or(Carrier::Plain, |_| Carrier::Ginnel);
-        let mut command = [self.local.place.enter(Side::Client), self.local.cpus.client(), through(bench, carrier)].concat();
-        command.push(found.client.clone());
-        command.extend(found.program.client(&load)?);
+        let command = [vec![found.client.clone()], found.program.client(&load)?].concat();
+        let command = self.local.line(bench, Side::Client, carrier, command);
         let env: Vec<_> = report.map(|report| (share::REPORT_VARIABLE, report.display().to_string())).into_iter().collect();
         Child::spawn(&found.name(on, "client"), &command, &env, bench.workdir)
     }
@@ -96,8 +111,8 @@ impl Listening<'_> {
 
 impl Server for Listening<'_> {
     fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64> {
-        let through = (track.carrier == Carrier::Ginnel).then_some(track.report.as_path());
-        let begin = Begin { on: track.carrier, through, seconds: bench.args.seconds(), before };
+        let report = (track.carrier == Carrier::Ginnel).then_some(track.report.as_path());
+        let begin = Begin { on: track.carrier, carrier: track.carrier, report, seconds: bench.args.seconds(), before };
         let client = self.begin(bench, found, setting, begin)?;
         found.program.read(&finish(bench, &client, begin.seconds, &[&self.child])?)
     }
@@ -114,13 +129,5 @@ pub fn finish(bench: &Bench, load: &Child, seconds: u32, others: &[&Child]) -> R
             diagnose::print(bench.ginnel, &[&[load], others].concat());
             Err(anyhow!("{name} did not end within {limit:?}"))
         }
-    }
-}
-
-/// What is put before a program's own command.
-fn through(bench: &Bench, carrier: Carrier) -> Vec<String> {
-    match (carrier, bench.ginnel) {
-        (Carrier::Ginnel, Some(ginnel)) => ginnel.run(),
-        _ => Vec::new(),
     }
 }

@@ -27,6 +27,7 @@ mod place;
 mod progress;
 mod report;
 mod share;
+mod sockmap;
 mod turns;
 mod undo;
 mod workdir;
@@ -45,6 +46,7 @@ use crate::pair::{Bench, Carrier};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::report::{Results, Row};
+use crate::sockmap::Held;
 use crate::tools::Ginnel;
 use crate::workdir::WorkDir;
 
@@ -78,8 +80,9 @@ fn demo(args: &Args) -> Result<bool> {
     place::sweep();
     workdir::sweep();
     let ginnel = if args.plain_only { None } else { Some(Ginnel::find()?) };
-    let carriers = Carrier::all(ginnel.is_some());
+    let carriers = Carrier::all(ginnel.is_some(), args.sockmap.is_some());
     let workdir = WorkDir::create()?;
+    let sockmap = args.sockmap.as_ref().map(|program| Held::new(program, &workdir)).transpose()?;
     let (place, note) = Place::choose(args.loopback)?;
     if let Some(note) = note {
         say!("{note}");
@@ -92,7 +95,15 @@ fn demo(args: &Args) -> Result<bool> {
     let steps = settings * args.rounds() * carriers.len();
     let progress = Progress::new(if args.guests() { 2 * steps } else { steps });
     let local = Local { place: &place, cpus: &cpus };
-    let bench = Bench { args, ginnel: ginnel.as_ref(), carriers, ground: &local, workdir: &workdir, progress: &progress };
+    let bench = Bench {
+        args,
+        ginnel: ginnel.as_ref(),
+        sockmap: sockmap.as_ref(),
+        carriers,
+        ground: &local,
+        workdir: &workdir,
+        progress: &progress,
+    };
 
     let mut rows: Vec<Row> = Vec::new();
     for program in &programs {
@@ -127,6 +138,9 @@ fn demo(args: &Args) -> Result<bool> {
     }
     for line in report::remarks(&results, ginnel.is_some() && !args.server_only) {
         say!("{line}");
+    }
+    if let Some(held) = sockmap {
+        say!("{:.1} % of the bytes of the sockmap's connections went past TCP", held.end()? * 100.0);
     }
     report::write_json(&results, &args.json)?;
     say!("the same as JSON: {}", args.json.display());

@@ -10,6 +10,7 @@ use crate::args::Args;
 use crate::programs::{Program, Setting};
 use crate::progress::Progress;
 use crate::report::Row;
+use crate::sockmap::Held;
 use crate::stats::{median, quantile};
 use crate::tools::Ginnel;
 use crate::workdir::WorkDir;
@@ -36,6 +37,8 @@ pub struct Bench<'a> {
     pub args: &'a Args,
     /// The `ginnel` command, where it is measured.
     pub ginnel: Option<&'a Ginnel>,
+    /// The sockmap, where it is measured.
+    pub sockmap: Option<&'a Held>,
     /// What is measured, in this order.
     pub carriers: &'a [Carrier],
     /// Where.
@@ -53,12 +56,18 @@ pub enum Carrier {
     Plain,
     /// Both ends under `ginnel run`.
     Ginnel,
+    /// Both ends in a cgroup whose connections are in the kernel's sockmap.
+    Sockmap,
 }
 
 impl Carrier {
     /// Those that are measured.
-    pub fn all(ginnel: bool) -> &'static [Self] {
-        if ginnel { &[Self::Plain, Self::Ginnel] } else { &[Self::Plain] }
+    pub fn all(ginnel: bool, sockmap: bool) -> &'static [Self] {
+        match (ginnel, sockmap) {
+            (true, true) => &[Self::Plain, Self::Ginnel, Self::Sockmap],
+            (true, false) => &[Self::Plain, Self::Ginnel],
+            (false, _) => &[Self::Plain],
+        }
     }
 
     /// For messages, and names of files.
@@ -66,6 +75,7 @@ impl Carrier {
         match self {
             Self::Plain => "plain",
             Self::Ginnel => "ginnel",
+            Self::Sockmap => "sockmap",
         }
     }
 }
@@ -224,9 +234,10 @@ fn label(program: &dyn Program, setting: &Setting) -> String {
 pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Track], failure: Option<String>) -> Row {
     let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
     let rounds_of = |carrier| of(carrier).map_or_else(Vec::new, |track| track.values.clone());
-    let (plain, ginnel) = (rounds_of(Carrier::Plain), rounds_of(Carrier::Ginnel));
+    let [plain, ginnel, sockmap] = [Carrier::Plain, Carrier::Ginnel, Carrier::Sockmap].map(rounds_of);
     // Round by round: what changes about the machine from one round to the next is in both of a round's figures.
-    let ratios: Vec<f64> = plain.iter().zip(&ginnel).map(|(plain, ginnel)| ginnel / plain).collect();
+    let beside = |other: &[f64]| -> Vec<f64> { other.iter().zip(&ginnel).map(|(other, ginnel)| ginnel / other).collect() };
+    let ratios = beside(&plain);
     let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();
     Row {
         program: label(program, setting),
@@ -236,8 +247,11 @@ pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Tr
         unit: program.unit(),
         ratio: median(&ratios),
         quartiles: quantile(&ratios, 0.25).zip(quantile(&ratios, 0.75)).filter(|_| ratios.len() > 1),
+        sockmap: median(&sockmap),
+        beside_sockmap: median(&beside(&sockmap)),
         plain_rounds: plain,
         ginnel_rounds: ginnel,
+        sockmap_rounds: sockmap,
         share: of(Carrier::Ginnel).and_then(|track| share::read(&track.report)),
         failure: (!failures.is_empty()).then(|| failures.join("; ")),
     }

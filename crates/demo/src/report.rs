@@ -32,10 +32,19 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The first and the third quartile of these ratios, of two rounds or more.
     pub quartiles: Option<(f64, f64)>,
+    /// Median of the rounds through the sockmap, where that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockmap: Option<f64>,
+    /// Median of the rounds' ratios to that. Above 1: Ginnel is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_sockmap: Option<f64>,
     /// The plain rounds, in the order in which they were measured.
     pub plain_rounds: Vec<f64>,
     /// Those under `ginnel run`, each beside the plain one of the same place.
     pub ginnel_rounds: Vec<f64>,
+    /// Those through the sockmap, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sockmap_rounds: Vec<f64>,
     /// Part of the client's bytes that went through shared memory, 0 to 1.
     pub share: Option<f64>,
     /// Why something is missing.
@@ -54,11 +63,13 @@ impl Row {
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["program", "where", "plain", "Ginnel", "unit", "ratio", "quartiles", "through shared memory"]);
+    let header = ["program", "where", "plain", "Ginnel", "unit", "ratio", "quartiles", "through shared memory"];
+    let beside: &[&str] = if results.rows.iter().any(|row| row.sockmap.is_some()) { &["sockmap", "Ginnel : sockmap"] } else { &[] };
+    table.set_header(header.iter().chain(beside));
     for row in &results.rows {
         let missing = if row.failure.is_some() { "failed" } else { "–" };
         let cell = |text: Option<String>| Cell::new(text.unwrap_or_else(|| missing.to_owned())).set_alignment(CellAlignment::Right);
-        table.add_row([
+        let figures = vec![
             Cell::new(&row.program),
             Cell::new(row.place),
             cell(row.plain.map(figure)),
@@ -67,7 +78,9 @@ pub fn table(results: &Results) -> Table {
             cell(row.ratio.map(|ratio| format!("{ratio:.2}"))),
             cell(row.quartiles.map(|(first, third)| format!("{first:.2} to {third:.2}"))),
             cell(row.share.map(|share| format!("{:.1} %", share * 100.0))),
-        ]);
+        ];
+        let others = [cell(row.sockmap.map(figure)), cell(row.beside_sockmap.map(|ratio| format!("{ratio:.2}")))];
+        table.add_row(figures.into_iter().chain(others.into_iter().take(beside.len())));
     }
     table
 }
@@ -143,6 +156,9 @@ mod tests {
             quartiles: Some((2.25, 2.75)),
             plain_rounds: vec![50_000.0, 50_000.0],
             ginnel_rounds: vec![100_000.0, 150_000.0],
+            sockmap: None,
+            beside_sockmap: None,
+            sockmap_rounds: Vec::new(),
             share: Some(0.998),
             failure: None,
         }

@@ -158,7 +158,7 @@ fn round(
     let begin = |at: usize, setting, before| {
         // Half of the time is the other's. A load that counts its requests takes no notice of the time.
         let seconds = if counts { bench.args.seconds() } else { 2 * bench.args.seconds() };
-        servers[at].begin(bench, found, setting, Begin { on: carriers[at], through: None, seconds, before })
+        servers[at].begin(bench, found, setting, Begin { on: carriers[at], carrier: Carrier::Plain, report: None, seconds, before })
     };
     let first = number % 2;
     let order = [first, 1 - first];

@@ -200,3 +200,43 @@ fn a_signal_takes_everything_back() {
         trace.assert_nothing_left(pid);
     }
 }
+
+#[test]
+fn a_sockmap_that_cannot_be_had_is_an_error() {
+    let trace = Trace::new("no-sockmap");
+    let arguments = ["--sockmap", "/bin/false", "--loopback", "--quick", "--only", "iperf3"];
+    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("sockmap has ended"), "{output:?}");
+    trace.assert_nothing_left(pid);
+}
+
+#[test]
+fn a_sockmap_is_measured_in_the_same_rounds() {
+    let trace = Trace::new("sockmap");
+    let program = trace.dir.join("sockmap");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/programs/sockmap.c");
+    let compiled =
+        Command::new("cc").args(["-std=gnu11", "-o"]).arg(&program).arg(source).status().is_ok_and(|status| status.success());
+    let can = compiled
+        && Command::new(&program).args(["run", "true"]).stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !can || missing("iperf3") {
+        println!("SKIPPED: a sockmap needs a C compiler, root, cgroup v2 and a kernel that has it");
+        return;
+    }
+    let arguments = ["--sockmap", program.to_str().unwrap(), "--quick", "--only", "iperf3"];
+    let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let row = &serde_json::from_str::<serde_json::Value>(&fs::read_to_string(trace.json()).unwrap()).unwrap()["rows"][0];
+    let [sockmap, ginnel] = ["sockmap", "ginnel"].map(|carrier| row[carrier].as_f64().expect("a figure"));
+    // Figures are read back to the last bit but one.
+    assert!(row["beside_sockmap"].as_f64().is_some_and(|ratio| (ratio * sockmap / ginnel - 1.0).abs() < 1e-9), "{row}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let share = said.lines().find_map(|line| line.strip_suffix(" % of the bytes of the sockmap's connections went past TCP"));
+    assert!(share.and_then(|share| share.parse::<f64>().ok()).is_some_and(|share| share > 50.0), "{said}");
+    trace.assert_nothing_left(pid);
+}
