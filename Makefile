@@ -32,10 +32,10 @@ demo: deps-demo
 	$(TARGET)/release/ginnel-demo $(DEMO_ARGS)
 
 # From end to end with what the kernel has of its own.
-demo-peers: deps-demo deps-bench
+demo-peers: deps-demo
 	$(CARGO) build --release --workspace
 	mkdir -p $(TARGET)/bench-programs
-	cc -O2 -std=gnu11 -o $(TARGET)/bench-programs/sockmap crates/bench/programs/sockmap.c
+	$(CC) -O2 -std=gnu11 -Wall -Wextra -o $(TARGET)/bench-programs/sockmap crates/bench/programs/sockmap.c
 	$(TARGET)/release/ginnel-demo --sockmap $(TARGET)/bench-programs/sockmap --further $(DEMO_ARGS)
 
 # The build comes first: the tests run the release binary and the library beside it. The models are compiled with loom's atomics instead, apart from the rest.

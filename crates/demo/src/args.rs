@@ -30,7 +30,7 @@ pub struct Args {
     pub only: Vec<Name>,
 
     /// More numbers of connections: nginx up to 1024, memcached up to 256
-    #[arg(long)]
+    #[arg(long, overrides_with = "further")]
     pub further: bool,
 
     /// Also through the kernel's sockmap, by this program: `make demo-peers` compiles it. Needs root. No virtual machines

@@ -165,6 +165,7 @@ fn in_guest(path: &str) -> String {
 /// A command line for a machine's shell.
 fn line(carrier: Carrier, command: &[String]) -> String {
     let mut line = match carrier {
+        // A sockmap is of one kernel, and never asked for here (`Args::guests`).
         Carrier::Plain | Carrier::Sockmap => String::new(),
         Carrier::Ginnel => "ginnel run --".to_owned(),
     };

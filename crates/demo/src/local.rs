@@ -10,7 +10,6 @@ use crate::cpus::Cpus;
 use crate::pair::{Bench, Carrier, Found, Ground, Server, Track};
 use crate::place::{Place, Side};
 use crate::programs::{Listen, Load, Setting};
-use crate::tools::Ginnel;
 use crate::{diagnose, interrupt, ports, share};
 
 /// How long a server may take until it listens.
@@ -35,17 +34,20 @@ pub struct Listening<'a> {
 
 impl Local<'_> {
     /// The whole command of a program at one end.
-    fn line(&self, bench: &Bench, side: Side, carrier: Carrier, command: Vec<String>) -> Vec<String> {
-        let (first, last) = match carrier {
-            Carrier::Plain => Default::default(),
-            Carrier::Ginnel => (Vec::new(), bench.ginnel.map(Ginnel::run).unwrap_or_default()),
-            Carrier::Sockmap => (bench.sockmap.map(|held| held.enter.clone()).unwrap_or_default(), Vec::new()),
+    fn line(&self, bench: &Bench, side: Side, carrier: Carrier, command: Vec<String>) -> Result<Vec<String>> {
+        let (first, last) = match (carrier, bench.ginnel, bench.sockmap) {
+            (Carrier::Ginnel, Some(ginnel), _) => (Vec::new(), ginnel.run()),
+            (Carrier::Sockmap, _, Some(held)) => {
+                held.check()?;
+                (held.enter.clone(), Vec::new())
+            }
+            _ => Default::default(),
         };
         let pin = match side {
             Side::Server => self.cpus.server(),
             Side::Client => self.cpus.client(),
         };
-        [first, self.place.enter(side), pin, last, command].concat()
+        Ok([first, self.place.enter(side), pin, last, command].concat())
     }
 
     /// Starts a server, and returns once it listens.
@@ -56,7 +58,7 @@ impl Local<'_> {
         let root = rustix::process::geteuid().is_root();
         let listen = Listen { address: self.place.address(), port, dir: &dir, root };
         let command = found.program.server(&found.server, &listen)?;
-        let command = self.line(bench, Side::Server, carrier, command);
+        let command = self.line(bench, Side::Server, carrier, command)?;
         let child = Child::spawn(&name, &command, &[], bench.workdir)?;
         let listens = interrupt::poll(START, || {
             child.check_alive()?;
@@ -103,7 +105,7 @@ impl Listening<'_> {
         let Begin { on, carrier, report, seconds, before } = begin;
         let load = Load { address: self.local.place.address(), port: self.port, dir: &dir, seconds, before, setting };
         let command = [vec![found.client.clone()], found.program.client(&load)?].concat();
-        let command = self.local.line(bench, Side::Client, carrier, command);
+        let command = self.local.line(bench, Side::Client, carrier, command)?;
         let env: Vec<_> = report.map(|report| (share::REPORT_VARIABLE, report.display().to_string())).into_iter().collect();
         Child::spawn(&found.name(on, "client"), &command, &env, bench.workdir)
     }

@@ -1,4 +1,4 @@
-//! One server and its loads: the two servers run side by side, and the loads take turns.
+//! One server and its loads: the servers, one for each carrier, run side by side, and the loads take turns.
 
 use std::fmt::Debug;
 use std::path::PathBuf;

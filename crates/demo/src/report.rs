@@ -12,6 +12,9 @@ use serde::Serialize;
 pub struct Results {
     /// One for each setting of each program.
     pub rows: Vec<Row>,
+    /// Part of the bytes of the sockmap's connections, of all programs, that went past TCP, 0 to 1, where a sockmap was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockmap: Option<f64>,
 }
 
 /// One setting. What could not be measured is `null` in the JSON.
@@ -26,7 +29,7 @@ pub struct Row {
     pub plain: Option<f64>,
     /// Median of the rounds under `ginnel run`.
     pub ginnel: Option<f64>,
-    /// What the two are counted in.
+    /// What they are counted in.
     pub unit: &'static str,
     /// Median of the rounds' ratios. Above 1: Ginnel is better.
     pub ratio: Option<f64>,
@@ -59,12 +62,12 @@ impl Row {
     }
 }
 
-/// The table.
-pub fn table(results: &Results) -> Table {
+/// The table; with what the sockmap did, where that was asked for.
+pub fn table(results: &Results, sockmap: bool) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     let header = ["program", "where", "plain", "Ginnel", "unit", "ratio", "quartiles", "through shared memory"];
-    let beside: &[&str] = if results.rows.iter().any(|row| row.sockmap.is_some()) { &["sockmap", "Ginnel : sockmap"] } else { &[] };
+    let beside: &[&str] = if sockmap { &["sockmap", "Ginnel : sockmap"] } else { &[] };
     table.set_header(header.iter().chain(beside));
     for row in &results.rows {
         let missing = if row.failure.is_some() { "failed" } else { "–" };
@@ -94,6 +97,9 @@ pub fn remarks(results: &Results, ginnel: bool) -> Vec<String> {
         .collect();
     if ginnel && results.rows.iter().any(|row| row.ginnel.is_some() && row.share.is_none_or(|share| share < 0.5)) {
         lines.push("Some traffic stayed on TCP; `ginnel status` says why while such a program runs.".to_owned());
+    }
+    if results.sockmap.is_some_and(|share| share < 0.5) {
+        lines.push("The sockmap left most to TCP: the ratios to it say nothing.".to_owned());
     }
     lines
 }
@@ -175,7 +181,7 @@ mod tests {
             failure: Some("gone".to_owned()),
             ..row()
         };
-        let json = serde_json::to_value(Results { rows: vec![row(), failed] }).unwrap();
+        let json = serde_json::to_value(Results { rows: vec![row(), failed], sockmap: None }).unwrap();
         let expected = serde_json::json!({"rows": [
             {"program": "nginx, 16 connections", "where": "namespaces", "plain": 50_000.0, "ginnel": 125_000.0,
              "unit": "requests/s", "ratio": 2.5, "quartiles": [2.25, 2.75],
@@ -190,9 +196,24 @@ mod tests {
     #[test]
     fn the_table_says_what_failed() {
         let failed = Row { ginnel: None, failure: Some("gone".to_owned()), ..row() };
-        let results = Results { rows: vec![failed] };
-        assert!(table(&results).to_string().contains("failed"));
+        let results = Results { rows: vec![failed], sockmap: None };
+        assert!(table(&results, false).to_string().contains("failed"));
         assert_eq!(remarks(&results, true), ["failed: nginx, 16 connections: gone"]);
+    }
+
+    #[test]
+    fn the_sockmap_has_its_columns_and_fields_where_it_is_asked_for() {
+        let measured = Row { sockmap: Some(62_500.0), beside_sockmap: Some(2.0), sockmap_rounds: vec![62_500.0], ..row() };
+        let results = Results { rows: vec![measured, row()], sockmap: Some(0.75) };
+        let json = serde_json::to_value(&results).unwrap();
+        assert_eq!(json["sockmap"], 0.75);
+        assert_eq!([&json["rows"][0]["sockmap"], &json["rows"][0]["beside_sockmap"]], [62_500.0, 2.0]);
+        assert!(json["rows"][0]["sockmap_rounds"].is_array() && json["rows"][1].get("sockmap_rounds").is_none());
+        let with = table(&results, true).to_string();
+        assert!(
+            with.contains("62,500") && with.contains("2.00") && !table(&results, false).to_string().contains("sockmap"),
+            "{with}"
+        );
     }
 
     #[test]

@@ -28,9 +28,15 @@ impl Held {
             holder.check_alive()?;
             Ok(holder.printed()?.lines().find_map(|line| line.strip_prefix("cgroup ").map(str::to_owned)))
         };
-        let cgroup =
-            interrupt::poll(PATIENCE, told)?.with_context(|| format!("no sockmap within {PATIENCE:?}: {}", holder.last_words()))?;
+        let cgroup = interrupt::poll(PATIENCE, told)
+            .and_then(|cgroup| cgroup.with_context(|| format!("nothing within {PATIENCE:?}: {}", holder.last_words())))
+            .context("no sockmap: it needs root, Linux 5.14, cgroup v2, CONFIG_CGROUP_BPF and CONFIG_BPF_STREAM_PARSER")?;
         Ok(Self { holder, enter: [program, "in", &cgroup].map(String::from).into() })
+    }
+
+    /// Fails where it is gone: what runs in it would be plain TCP.
+    pub fn check(&self) -> Result<()> {
+        self.holder.check_alive()
     }
 
     /// Takes it back, and returns which part of its connections' bytes went past TCP, 0 to 1.

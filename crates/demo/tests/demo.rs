@@ -51,6 +51,15 @@ impl Trace {
             let space = Path::new("/run/netns").join(format!("ginnel-demo-{pid}-{end}"));
             assert!(!space.exists(), "{} left behind", space.display());
         }
+        // Named for the process that made it.
+        let is_stale = |name: &str| {
+            let maker = name.strip_prefix("gnlbench-sockmap-").and_then(|pid| pid.parse::<u32>().ok());
+            maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        };
+        let cgroups = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+        let stale: Vec<_> =
+            cgroups.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_stale(name)).collect();
+        assert!(stale.is_empty(), "cgroups left behind: {stale:?}");
     }
 }
 
@@ -213,30 +222,51 @@ fn a_sockmap_that_cannot_be_had_is_an_error() {
     trace.assert_nothing_left(pid);
 }
 
+/// The program of the sockmap, compiled, where there can be one.
+fn sockmap(trace: &Trace) -> Option<String> {
+    let program = trace.dir.join("sockmap");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/programs/sockmap.c");
+    let works = |command: &mut Command| command.stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+    let can = works(Command::new("cc").args(["-std=gnu11", "-o"]).arg(&program).arg(source))
+        && works(Command::new(&program).args(["run", "true"]));
+    if !can {
+        println!("SKIPPED: a sockmap needs a C compiler, root, cgroup v2 and a kernel that has it");
+    }
+    (can && !missing("iperf3")).then(|| program.into_os_string().into_string().unwrap())
+}
+
 #[test]
 fn a_sockmap_is_measured_in_the_same_rounds() {
     let trace = Trace::new("sockmap");
-    let program = trace.dir.join("sockmap");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/programs/sockmap.c");
-    let compiled =
-        Command::new("cc").args(["-std=gnu11", "-o"]).arg(&program).arg(source).status().is_ok_and(|status| status.success());
-    let can = compiled
-        && Command::new(&program).args(["run", "true"]).stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !can || missing("iperf3") {
-        println!("SKIPPED: a sockmap needs a C compiler, root, cgroup v2 and a kernel that has it");
-        return;
-    }
-    let arguments = ["--sockmap", program.to_str().unwrap(), "--quick", "--only", "iperf3"];
+    let Some(program) = sockmap(&trace) else { return };
+    let arguments = ["--sockmap", &program, "--quick", "--only", "iperf3"];
     let child = trace.demo(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let output = wait(child);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let row = &serde_json::from_str::<serde_json::Value>(&fs::read_to_string(trace.json()).unwrap()).unwrap()["rows"][0];
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(trace.json()).unwrap()).unwrap();
+    let row = &results["rows"][0];
     let [sockmap, ginnel] = ["sockmap", "ginnel"].map(|carrier| row[carrier].as_f64().expect("a figure"));
     // Figures are read back to the last bit but one.
     assert!(row["beside_sockmap"].as_f64().is_some_and(|ratio| (ratio * sockmap / ginnel - 1.0).abs() < 1e-9), "{row}");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let share = said.lines().find_map(|line| line.strip_suffix(" % of the bytes of the sockmap's connections went past TCP"));
-    assert!(share.and_then(|share| share.parse::<f64>().ok()).is_some_and(|share| share > 50.0), "{said}");
+    assert!(results["sockmap"].as_f64().is_some_and(|share| share > 0.5), "{results}");
+    trace.assert_nothing_left(pid);
+}
+
+#[test]
+fn a_signal_takes_the_sockmap_back() {
+    let trace = Trace::new("sockmap-signal");
+    let Some(program) = sockmap(&trace) else { return };
+    let arguments = ["--sockmap", &program, "--seconds", "60", "--only", "iperf3"];
+    let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    // All three servers and a client.
+    let end = Instant::now() + Duration::from_secs(60);
+    while trace.processes().iter().filter(|name| *name == "iperf3").count() < 4 {
+        assert!(Instant::now() < end, "the demo does not get going: {:?}", trace.processes());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(wait(child).status.code(), Some(130));
     trace.assert_nothing_left(pid);
 }
