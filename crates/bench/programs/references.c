@@ -262,7 +262,7 @@ static void copy(int self) {
     shared->elapsed = now_ns() - begin;
 }
 
-// Counted by all of them from a moment at which all are there.
+// Counted by all of them from a moment on at which all should be there: a fork takes less than a millisecond.
 static int changes(void) {
     uint64_t begin = now_ns() + 20000000, end = begin + (uint64_t)(o.seconds * 1e9), count = 0;
     pid_t child = 1;

@@ -1,4 +1,4 @@
-//! The reader's side of a direction: everything here happens under the receive lock.
+//! The reader's side of a direction: what is done here is done under the receive lock, where it does not say otherwise.
 
 mod end;
 mod freeze;

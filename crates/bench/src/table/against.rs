@@ -90,7 +90,7 @@ impl Outcome {
 }
 
 /// Those of Ginnel's measures that these figures need and two builds can be compared by: the cost of idle connections is so
-/// near 0 that a ratio says nothing. `no_veth`: without those that were not asked for.
+/// near 0 that a ratio says nothing. `no_veth`: without those over veth.
 pub fn measures(figures: &[&Figure], no_veth: bool) -> Vec<&'static Measure> {
     let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
     let is_ours = |measure: &&Measure| measure.carrier.is_ginnel() && !measure.carrier.is_guests() && measure.work != Work::Idle;

@@ -55,7 +55,7 @@ struct Options {
     /// Do not build ginnel first
     #[arg(long)]
     no_build: bool,
-    /// Do without network namespaces; their rows are shown as failed
+    /// Do without network namespaces; their rows are shown as failed (with --against left out)
     #[arg(long)]
     no_veth: bool,
     /// Measure from guest to guest, in two virtual machines, instead of the rest

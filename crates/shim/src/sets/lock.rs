@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use ginnel_region::sys;
 
 /// A spin lock over private data: its holders do little. It knows its holder, since a signal handler may come back to what the thread that it interrupted holds.
-pub struct Spin<T> {
+pub(super) struct Spin<T> {
     /// 0, or [`me`] of who holds it.
     held: AtomicUsize,
     pub(super) value: UnsafeCell<T>,

@@ -1,4 +1,4 @@
-//! From a file into a socket (`sendfile`), and from a socket into a pipe (`splice`).
+//! From a file into a socket (`sendfile`), and between a socket and a pipe (`splice`).
 
 use super::send::{send_before, send_carried, send_kernel};
 use super::{PATIENCE, nonblocking, recv};
