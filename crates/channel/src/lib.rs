@@ -35,6 +35,7 @@ pub mod bits;
 pub mod catchup;
 pub mod census;
 pub mod cork;
+pub mod cursor;
 pub mod finish;
 pub mod growth;
 pub mod join;

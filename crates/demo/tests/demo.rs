@@ -42,6 +42,15 @@ impl Trace {
             .collect()
     }
 
+    /// Waits until so many processes of this name run, of which the kernel keeps fifteen letters.
+    fn await_running(&self, program: &str, count: usize) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.processes().iter().filter(|name| *name == program).count() < count {
+            assert!(Instant::now() < end, "no {count} of {program} run: {:?}", self.processes());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn assert_nothing_left(&self, pid: u32) {
         let processes = self.processes();
         assert!(processes.is_empty(), "processes left behind: {processes:?}");
@@ -175,11 +184,7 @@ fn a_signal_takes_guests_back() {
         let arguments = ["--plain-only", "--loopback", "--rounds", "1", "--seconds", "3", "--only", "iperf3"];
         let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
-        let end = Instant::now() + Duration::from_secs(60);
-        while trace.processes().iter().filter(|name| name.starts_with("qemu-system")).count() < 2 {
-            assert!(Instant::now() < end, "no machine begins to boot: {:?}", trace.processes());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        trace.await_running("qemu-system-x86", 2);
         std::thread::sleep(Duration::from_secs(pause));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(wait(child).status.code(), Some(130));
@@ -199,11 +204,7 @@ fn a_signal_takes_everything_back() {
         let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         // Server and client: it is in the middle of a measurement.
-        let end = Instant::now() + Duration::from_secs(60);
-        while trace.processes().iter().filter(|name| *name == "iperf3").count() < 2 {
-            assert!(Instant::now() < end, "the demo does not get going: {:?}", trace.processes());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        trace.await_running("iperf3", 2);
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(wait(child).status.code(), Some(status));
         trace.assert_nothing_left(pid);
@@ -261,11 +262,7 @@ fn a_signal_takes_the_sockmap_back() {
     let child = trace.demo(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let pid = child.id();
     // All three servers and a client.
-    let end = Instant::now() + Duration::from_secs(60);
-    while trace.processes().iter().filter(|name| *name == "iperf3").count() < 4 {
-        assert!(Instant::now() < end, "the demo does not get going: {:?}", trace.processes());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    trace.await_running("iperf3", 4);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(wait(child).status.code(), Some(130));
     trace.assert_nothing_left(pid);

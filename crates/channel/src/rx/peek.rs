@@ -2,6 +2,7 @@
 
 use super::tokens::Sweeper;
 use super::{Sink, Step, Take};
+use crate::cursor::WINDOW;
 use crate::kernel;
 use crate::layout::Direction;
 use crate::settle::Endpoint;
@@ -102,7 +103,7 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The sink's buffers are writable memory.
     unsafe fn peek_kernel(self, sink: &mut Sink<'_>, limit: u64) -> Take {
-        let mut pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 16];
+        let mut pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; WINDOW];
         let window = sink.window(&mut pieces, limit);
         if window.is_empty() {
             return Take::Nothing;

@@ -6,6 +6,7 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::cursor::{Cursor, WINDOW};
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::tx::Put;
@@ -129,42 +130,20 @@ pub(super) unsafe fn send_kernel(fd: c_int, iov: &[iovec], flags: c_int) -> isiz
     unsafe { next::sendmsg(fd, &raw const header, flags) }
 }
 
-/// What is left of a send: a window of at most 16 pieces at a time.
+/// What is left of a send.
 struct Source<'a> {
-    iov: &'a [iovec],
-    index: usize,
-    offset: usize,
+    at: Cursor<'a>,
     left: usize,
 }
 
 impl<'a> Source<'a> {
     fn new(iov: &'a [iovec]) -> Self {
-        Self { iov, index: 0, offset: 0, left: iov.iter().map(|piece| piece.iov_len).sum() }
+        Self { at: Cursor::new(iov), left: iov.iter().map(|piece| piece.iov_len).sum() }
     }
 
-    fn window<'b>(&self, pieces: &'b mut [iovec; 16]) -> &'b [iovec] {
-        let mut count = 0;
-        for (place, piece) in pieces.iter_mut().zip(self.iov.iter().skip(self.index)) {
-            let skip = if count == 0 { self.offset } else { 0 };
-            // SAFETY: `offset` lies inside the piece.
-            *place = iovec { iov_base: unsafe { piece.iov_base.cast::<u8>().add(skip) }.cast(), iov_len: piece.iov_len - skip };
-            count += 1;
-        }
-        pieces.get(..count).unwrap_or(&[])
-    }
-
-    fn moved(&mut self, mut n: usize) {
+    fn moved(&mut self, n: usize) {
         self.left -= n.min(self.left);
-        while let Some(piece) = self.iov.get(self.index) {
-            let here = piece.iov_len - self.offset;
-            if n < here {
-                self.offset += n;
-                return;
-            }
-            n -= here;
-            self.index += 1;
-            self.offset = 0;
-        }
+        self.at.advance(n);
     }
 }
 
@@ -173,7 +152,7 @@ impl<'a> Source<'a> {
 pub(super) unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) -> Outcome {
     // Where it is so, the kernel answers.
     let _ = endpoint.reader_died();
-    if iov.len() <= 16 {
+    if iov.len() <= WINDOW {
         // The usual case: all at once, with room for it.
         // SAFETY: the caller's promise.
         match unsafe { endpoint.put(iov, flags) } {
@@ -204,8 +183,8 @@ pub(super) unsafe fn send_carried(endpoint: Endpoint<'static>, iov: &[iovec], fl
 unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut done: usize, flags: c_int) -> Outcome {
     let mut limit = wait::Limit::new(endpoint, libc::SO_SNDTIMEO);
     while source.left > 0 {
-        let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; 16];
-        let window = source.window(&mut pieces);
+        let mut pieces = [iovec { iov_base: core::ptr::null_mut::<c_void>(), iov_len: 0 }; WINDOW];
+        let window = source.at.window(&mut pieces, u64::MAX);
         // SAFETY: the caller's promise.
         let in_ring = match unsafe { endpoint.put(window, flags) } {
             Put::Bytes(n) => {
