@@ -22,15 +22,21 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/net.h>
 #include <linux/nospec.h>
 #include <linux/pci.h>
 #include <linux/poll.h>
 #include <linux/rwsem.h>
+#include <linux/siphash.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/tcp.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 #include <linux/wait.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+#include <net/tcp_states.h>
 
 #include "ginnel.h"
 
@@ -295,15 +301,108 @@ static int ginnel_ring(struct ginnel *g, unsigned long bell)
 	return 0;
 }
 
+/* ---- Proofs ---- */
+
+/* The second half of the hash's key: "GINPROOF". */
+#define PROOF_DOMAIN 0x464f4f52504e4947ull
+
+/* What is hashed. Claim::hash in crates/channel/src/proof.rs writes the same bytes. */
+struct ginnel_hashed {
+	__le64 shower;
+	__le64 nonces[2];
+	u8 addresses[2][16];	/* of side 0 and side 1; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2) */
+	__le16 ports[2];
+	u8 zero[4];
+} __packed __aligned(8);
+static_assert(sizeof(struct ginnel_hashed) == 64);
+
+static void put_address(u8 *to, const struct sock *sk, __be32 ipv4, const struct in6_addr *ipv6)
+{
+	if (sk->sk_family == AF_INET6) {
+		memcpy(to, ipv6, 16);
+	} else {
+		memset(to, 0, 10);
+		memset(to + 10, 0xff, 2);
+		memcpy(to + 12, &ipv4, 4);
+	}
+}
+
+/* The two ends of a connection, under its lock: side 0's first. Both sequence numbers are those of the first byte. */
+static void look_at_connection(struct sock *sk, const struct ginnel_proof *proof, struct ginnel_hashed *hashed,
+			       siphash_key_t *key)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct inet_sock *inet = inet_sk(sk);
+	unsigned int own = proof->side, other = 1 - own;
+	const struct in6_addr *from = NULL, *to = NULL;
+	u32 numbers[2];
+
+#if IS_ENABLED(CONFIG_IPV6)
+	from = &sk->sk_v6_rcv_saddr;
+	to = &sk->sk_v6_daddr;
+#endif
+	/* Both differences stay the same for the life of a connection. A SYN counts as acknowledged. */
+	numbers[own] = tp->snd_una - (u32)tp->bytes_acked + proof->connected;
+	numbers[other] = tp->rcv_nxt - (u32)tp->bytes_received;
+	put_address(hashed->addresses[own], sk, inet->inet_saddr, from);
+	put_address(hashed->addresses[other], sk, inet->inet_daddr, to);
+	hashed->ports[own] = cpu_to_le16(be16_to_cpu(inet->inet_sport));
+	hashed->ports[other] = cpu_to_le16(be16_to_cpu(inet->inet_dport));
+	key->key[0] = numbers[0] | (u64)numbers[1] << 32;
+	key->key[1] = PROOF_DOMAIN;
+}
+
+static int ginnel_prove(struct ginnel_proof *proof)
+{
+	struct ginnel_hashed hashed = {};
+	siphash_key_t key;
+	struct socket *socket;
+	struct sock *sk;
+	unsigned int side;
+	int ret = 0;
+
+	if (proof->side > 1 || proof->connected > 1 || proof->reserved[0] || proof->reserved[1])
+		return -EINVAL;
+	socket = sockfd_lookup(proof->fd, &ret);
+	if (!socket)
+		return ret;
+	sk = socket->sk;
+	if (sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP ||
+	    (sk->sk_family != AF_INET && !(IS_ENABLED(CONFIG_IPV6) && sk->sk_family == AF_INET6))) {
+		ret = -EINVAL;
+		goto put;
+	}
+	lock_sock(sk);
+	if (1 << sk->sk_state & (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT))
+		look_at_connection(sk, proof, &hashed, &key);
+	else
+		ret = -ENOTCONN;
+	release_sock(sk);
+	if (ret)
+		goto put;
+
+	hashed.nonces[0] = cpu_to_le64(proof->nonces[0]);
+	hashed.nonces[1] = cpu_to_le64(proof->nonces[1]);
+	for (side = 0; side < 2; side++) {
+		hashed.shower = cpu_to_le64(side ? 1 - proof->side : proof->side);
+		proof->proofs[side] = siphash(&hashed, sizeof(hashed), &key);
+	}
+put:
+	memzero_explicit(&key, sizeof(key));
+	sockfd_put(socket);
+	return ret;
+}
+
 static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct ginnel_file *f = file->private_data;
 	struct ginnel *g = f->g;
 	void __user *user = (void __user *)argument;
 	struct ginnel_watch watch;
+	struct ginnel_proof proof;
 	struct ginnel_info info = {
 		.version = GINNEL_VERSION,
-		.flags = g->vectors ? GINNEL_DOORBELLS : 0,
+		.flags = GINNEL_PROOFS | (g->vectors ? GINNEL_DOORBELLS : 0),
 		.peer = g->peer,
 		.vectors = g->vectors,
 		.size = g->size,
@@ -311,6 +410,8 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	long ret;
 
 	if (command == GINNEL_WATCH && copy_from_user(&watch, user, sizeof(watch)))
+		return -EFAULT;
+	if (command == GINNEL_PROVE && copy_from_user(&proof, user, sizeof(proof)))
 		return -EFAULT;
 
 	down_read(&g->plug);
@@ -327,6 +428,9 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 		case GINNEL_RING:
 			ret = file->f_mode & FMODE_WRITE ? ginnel_ring(g, argument) : -EBADF;
 			break;
+		case GINNEL_PROVE:
+			ret = ginnel_prove(&proof);
+			break;
 		default:
 			ret = -ENOTTY;
 		}
@@ -334,6 +438,8 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	up_read(&g->plug);
 
 	if (!ret && command == GINNEL_INFO && copy_to_user(user, &info, sizeof(info)))
+		ret = -EFAULT;
+	if (!ret && command == GINNEL_PROVE && copy_to_user(user, &proof, sizeof(proof)))
 		ret = -EFAULT;
 	return ret;
 }

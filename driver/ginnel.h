@@ -20,6 +20,8 @@
 
 /* In ginnel_info.flags: doorbells can be rung and waited for. */
 #define GINNEL_DOORBELLS (1u << 0)
+/* In ginnel_info.flags: GINNEL_PROVE is there. */
+#define GINNEL_PROOFS (1u << 1)
 
 struct ginnel_info {
 	__u32 version;	/* GINNEL_VERSION */
@@ -42,6 +44,20 @@ struct ginnel_watch {
 	__u32 reserved;	/* 0 */
 };
 
+/*
+ * Asks for the proofs that two ends hold the two ends of one TCP connection: a hash, keyed with
+ * both initial sequence numbers, over what follows, the addresses, and the side that shows it.
+ * Only the two kernels know the numbers, and none leaves them.
+ */
+struct ginnel_proof {
+	__s32 fd;		/* a TCP socket that is connected */
+	__u8 side;		/* this end's side of the channel, 0 or 1 */
+	__u8 connected;		/* 1: this end called connect */
+	__u8 reserved[2];	/* 0 */
+	__u64 nonces[2];	/* drawn by side 0 and side 1 */
+	__u64 proofs[2];	/* out: what this end is to show, and what the other one is */
+};
+
 /* A doorbell, as the argument of GINNEL_RING. */
 #define GINNEL_BELL(peer, vector) ((__u32)(peer) << 16 | (__u32)(vector))
 
@@ -50,5 +66,7 @@ struct ginnel_watch {
 #define GINNEL_WATCH	_IOW(0xb6, 2, struct ginnel_watch)
 /* Ring the doorbell that the argument names; takes a file that is open for writing. Nobody says whether anybody is there. */
 #define GINNEL_RING	_IO(0xb6, 3)
+/* Fails with EINVAL where the socket is none of TCP, ENOTCONN where it is not connected. */
+#define GINNEL_PROVE	_IOWR(0xb6, 4, struct ginnel_proof)
 
 #endif /* GINNEL_H */

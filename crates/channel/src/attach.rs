@@ -1,6 +1,6 @@
 //! A process's hold on the ledger and on its segment.
 //!
-//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-7` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-8` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::bells::Bells;
@@ -8,6 +8,7 @@ use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
 use crate::policy::{Policy, program_names};
+use crate::proof::Prover;
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::Deref;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// Name of the segment that is used where none is named.
 pub const DEFAULT_SEGMENT: &str = "default";
 /// Name of the ledger in its directory.
-pub const LEDGER: &str = "sockets-7";
+pub const LEDGER: &str = "sockets-8";
 
 /// Is it the name of a ledger, of this version or another?
 #[must_use]
@@ -534,6 +535,12 @@ impl Joined {
     #[must_use]
     pub fn device(&self) -> i32 {
         self.device.load(Ordering::Relaxed)
+    }
+
+    /// Who proves that this process holds a connection.
+    #[must_use]
+    pub fn prover(&self) -> Prover<'_> {
+        Prover::of(self.segment.is_own(), self.segment.source(), self.device(), self.segment.path())
     }
 
     /// Page of the service thread's waiter, 0 where there is none.

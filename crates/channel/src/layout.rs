@@ -14,6 +14,7 @@
 //! | 0x050 | 2 × 8 | agreed: 1 once this side saw that both count the same bytes | each its own |
 //! | 0x060 | 2 × 8 | service waiter: page of the side's service thread's waiter, 0 none | each its own |
 //! | 0x070 | 2 × 8 | pausing: 1 while this side holds back its stream so that the other can catch up | each its own |
+//! | 0x080 | 2 × 8 | proof: that this side holds its end of the connection ([`crate::proof`]), 0 none yet | each its own |
 //! | 0x100 | 2 × 64 | snapshot of each side: sequence, sent, arrived, scales | each its own |
 //! | 0x200 | 512 | direction 0 | |
 //! | 0x400 | 512 | direction 1 | |
@@ -212,6 +213,8 @@ impl<'a> Channel<'a> {
         service = 0x060, 8;
         /// 1 while a side writes nothing, so that the other can catch up.
         pausing = 0x070, 8;
+        /// A side's proof that it holds its end of the connection ([`crate::proof`]); 0 none.
+        proof = 0x080, 8;
         /// Sequence of a side's snapshot: odd while it is written.
         snapshot_sequence = 0x100, 64;
         /// Bytes that a side sent over TCP.

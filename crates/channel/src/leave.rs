@@ -183,7 +183,7 @@ impl Endpoint<'_> {
     }
 
     /// There is no channel any more.
-    fn forget_phases(self) {
+    pub(crate) fn forget_phases(self) {
         let slot = self.slot();
         for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
             word.store(0, Relaxed);

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 
 /// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
 pub const SLOTS: u32 = 32768;

@@ -12,6 +12,7 @@
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
+//! | [`proof`] | proof that two ends hold the two ends of one connection |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
@@ -47,6 +48,7 @@ pub mod path;
 pub mod place;
 pub mod policy;
 pub mod program;
+pub mod proof;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;

@@ -33,7 +33,18 @@ struct Watch {
     reserved: u32,
 }
 
-const _: () = assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16);
+/// `struct ginnel_proof`.
+#[repr(C)]
+struct Proof {
+    fd: i32,
+    side: u8,
+    connected: u8,
+    reserved: [u8; 2],
+    nonces: [u64; 2],
+    proofs: [u64; 2],
+}
+
+const _: () = assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16 && size_of::<Proof>() == 40);
 
 /// `_IOC(dir, 0xb6, number, size)` (ioctl(2)).
 const fn command(direction: usize, number: usize, size: usize) -> usize {
@@ -43,6 +54,7 @@ const fn command(direction: usize, number: usize, size: usize) -> usize {
 const GINNEL_INFO: usize = command(2, 1, size_of::<Info>());
 const GINNEL_WATCH: usize = command(1, 2, size_of::<Watch>());
 const GINNEL_RING: usize = command(0, 3, 0);
+const GINNEL_PROVE: usize = command(3, 4, size_of::<Proof>());
 
 /// How a segment came into this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +131,18 @@ pub fn ring(fd: i32, peer: u16, vector: u16) -> sys::Result<()> {
     let bell = usize::from(peer) << 16 | usize::from(vector);
     // SAFETY: the argument is a number.
     unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_RING, bell, 0, 0, 0]) }.map(drop)
+}
+
+/// Has the driver prove that this process holds the TCP socket `fd` (`driver/ginnel.h`,
+/// GINNEL_PROVE): what the socket's side of a channel is to show, and what the other side is.
+///
+/// # Errors
+/// The `errno`: ENOTTY from a driver that cannot, EINVAL where it is no TCP connection.
+pub fn prove(device: i32, fd: i32, side: u8, connected: bool, nonces: [u64; 2]) -> sys::Result<[u64; 2]> {
+    let mut proof = Proof { fd, side, connected: u8::from(connected), reserved: [0; 2], nonces, proofs: [0; 2] };
+    // SAFETY: the command reads and writes as many bytes as the value has.
+    unsafe { sys::raw(Sysno::ioctl, [device as usize, GINNEL_PROVE, &raw mut proof as usize, 0, 0, 0]) }?;
+    Ok(proof.proofs)
 }
 
 /// An ivshmem device as sysfs shows it.

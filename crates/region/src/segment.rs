@@ -114,6 +114,7 @@ pub struct Segment {
     features: u64,
     path: PathBuf,
     source: Source,
+    own: bool,
 }
 
 // SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
@@ -225,12 +226,13 @@ impl Segment {
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         header.check(actual)?;
         let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
-        Ok(Self::mapped(path, base, header, Source::File))
+        let own = stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0;
+        Ok(Self { own, ..Self::mapped(path, base, header, Source::File) })
     }
 
     fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
         let (len, id, features) = (header.size, header.id, header.features);
-        Self { base, len, id, features, path: path.to_owned(), source }
+        Self { base, len, id, features, path: path.to_owned(), source, own: false }
     }
 
     /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
@@ -342,6 +344,13 @@ impl Segment {
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// Is it a file of this kernel that, when it was opened, belonged to this process's effective
+    /// user and gave nobody else any right?
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.own
     }
 
     /// Did a daemon make it, and does it keep the table of peers?

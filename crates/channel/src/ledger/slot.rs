@@ -92,13 +92,15 @@ pub enum Reason {
     NoThread = 21,
     /// The user's policy keeps it on TCP.
     Denied = 22,
+    /// An end could not prove that it holds the connection: see [`crate::proof`].
+    Unproven = 23,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 23] = [
+        const ALL: [Reason; 24] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -122,6 +124,7 @@ impl Reason {
             Reason::NotServed,
             Reason::NoThread,
             Reason::Denied,
+            Reason::Unproven,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -152,6 +155,7 @@ impl fmt::Display for Reason {
             Self::Unplugged => "the segment's device was unplugged",
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::Denied => "the policy of this end keeps it on TCP",
+            Self::Unproven => "an end could not prove that it holds the connection (ginnel doctor says what to do)",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }
@@ -195,6 +199,8 @@ pub mod flag {
     pub const BOTH_AGREED: u32 = INCOMING_AGREED | OUTGOING_AGREED;
     /// Several processes hold it, or once did.
     pub const SEVERAL: u32 = 1 << 16;
+    /// While settling: the other end has proved that it holds the connection, or need not.
+    pub const PROVED: u32 = 1 << 17;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -406,6 +412,10 @@ pub struct Slot {
     pub forking: AtomicU32,
     /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
     pub left: AtomicU32,
+    /// While settling: the proof that the other end is to show; 0: not known yet.
+    pub expected: AtomicU64,
+    /// How many who offered or took a channel could not prove that they hold the other end.
+    pub refused: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
