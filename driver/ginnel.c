@@ -402,7 +402,7 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	struct ginnel_proof proof;
 	struct ginnel_info info = {
 		.version = GINNEL_VERSION,
-		.flags = GINNEL_PROOFS | (g->vectors ? GINNEL_DOORBELLS : 0),
+		.flags = g->vectors ? GINNEL_DOORBELLS : 0,
 		.peer = g->peer,
 		.vectors = g->vectors,
 		.size = g->size,

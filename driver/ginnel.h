@@ -20,8 +20,6 @@
 
 /* In ginnel_info.flags: doorbells can be rung and waited for. */
 #define GINNEL_DOORBELLS (1u << 0)
-/* In ginnel_info.flags: GINNEL_PROVE is there. */
-#define GINNEL_PROOFS (1u << 1)
 
 struct ginnel_info {
 	__u32 version;	/* GINNEL_VERSION */

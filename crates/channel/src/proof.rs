@@ -26,7 +26,7 @@ pub mod prover;
 pub mod repair;
 
 use crate::attach;
-use crate::join::Fd;
+use crate::join::{self, Fd};
 use crate::kernel;
 use crate::ledger::Tuple;
 use ginnel_region::{Source, device, sys};
@@ -168,7 +168,21 @@ impl Claim {
     }
 }
 
-/// May a process with the socket's rights leave the numbers to be read? For `ginnel doctor`.
+impl Prover<'_> {
+    /// Can it prove anything, as far as can be told without a connection? For `ginnel doctor`.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        can_prove_by_itself()
+            || match self {
+                Self::Nobody => true,
+                Self::Process => false,
+                Self::Driver(_, path) => device::can_prove(Fd(attach::open_device(path)).0),
+                Self::Daemon(path) => join::connect(&path.with_file_name(prover::SOCKET), libc::SOCK_SEQPACKET).is_ok(),
+            }
+    }
+}
+
+/// May this process read sequence numbers, at least of sockets that it makes itself now?
 #[must_use]
 pub fn can_prove_by_itself() -> bool {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;

@@ -1,9 +1,11 @@
 //! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
 //!
-//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine.
+//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
+//! proves that connections are this user's.
 
 mod guest;
 mod host;
+mod proof;
 
 use crate::args::Doctor;
 use crate::survey::Survey;
@@ -103,6 +105,7 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
     let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
     all.push(ledger(&settings.directory));
     all.push(segment(&settings));
+    all.push(proof::check(&settings));
     all.push(io_uring(&settings.directory));
     all.extend(guest::checks(args.vm));
     all.extend(host::checks(args.config.as_deref()));

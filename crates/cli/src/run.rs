@@ -112,7 +112,7 @@ fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
     }
-    if let Some(rules) = policy::rules(args.policy.as_deref())? {
+    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow)? {
         changes.push((policy::VARIABLE, rules));
     }
     if args.verbose {

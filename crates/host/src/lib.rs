@@ -37,6 +37,7 @@ pub mod metrics;
 pub mod page;
 pub mod qemu;
 pub mod segment;
+pub mod prover;
 pub mod server;
 mod sockets;
 mod users;
