@@ -323,8 +323,13 @@ impl Ledger {
         if on {
             return self.is_detached(segment) || change(0, segment);
         }
-        while change(segment, 0) {}
-        true
+        // As often as it can stand there: whoever writes it anew meanwhile keeps nobody in here.
+        for _ in ids {
+            if !change(segment, 0) {
+                return true;
+            }
+        }
+        !self.is_detached(segment)
     }
 
     fn next_generation(&self) -> u64 {

@@ -15,6 +15,7 @@
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
+//! | `rings` | from the numbers of a slot to a ring's memory, checked at each use |
 //! | [`growth`] | larger rings, where a ring is full too often or much goes through it |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
@@ -50,6 +51,7 @@ pub mod program;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;
+mod rings;
 pub mod rx;
 pub mod settle;
 pub mod tx;

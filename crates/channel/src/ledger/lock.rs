@@ -111,6 +111,7 @@ impl Lock {
     #[cold]
     fn lock_contended(&self, ledger: &Ledger, word: u64) -> Result<Held<'_>, Interrupted> {
         let mut round = 0u32;
+        let mut begin = None;
         loop {
             for _ in 0..50 {
                 std::hint::spin_loop();
@@ -131,7 +132,9 @@ impl Lock {
                     },
                     false => is_dead(ledger, seen),
                 };
-                if gone && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                let now = sys::monotonic_ns();
+                let too_long = now - *begin.get_or_insert(now) > LONGEST && !is_stopped(ledger, seen);
+                if (gone || too_long) && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(Held { lock: self, taken_over: true });
                 }
             }
@@ -144,6 +147,17 @@ impl Lock {
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
     holder(word) != 0 && !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
 }
+
+/// Is whoever put `word` into a lock stopped (SIGSTOP, a debugger), and will go on in the middle of
+/// its work?
+fn is_stopped(ledger: &Ledger, word: u64) -> bool {
+    holder(word) != 0 && ledger.is_stopped(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
+}
+
+/// After so long a lock is taken from a holder that lives and is not stopped, nanoseconds: the work
+/// under it takes microseconds, and a word that nobody takes out again is none of a holder's. (Who
+/// may write the ledger could keep others waiting for ever.)
+const LONGEST: u64 = if cfg!(test) { 300_000_000 } else { 20_000_000_000 };
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
 const LONG: u32 = 20;
@@ -178,6 +192,22 @@ mod tests {
             take_and_leave(lock, ledger, me, depth - 1);
         }
         std::hint::black_box(&room);
+    }
+
+    /// The word is not that of anybody's work: of a process that lives, and of none.
+    #[test]
+    fn a_lock_that_nobody_gives_back_is_taken_in_the_end() {
+        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
+        let ledger = Ledger::open_or_create(&path).expect("a ledger");
+        let index = ledger.enter().expect("room");
+        let me = ledger.process(index).ticket(index);
+        let other = (index + 1) % super::super::PROCESSES;
+        ledger.process(other).pid.store(1, Ordering::Relaxed);
+        for word in [u64::from(ledger.process(other).ticket(other)) + 1, 1 << TICKET] {
+            let lock = Lock(AtomicU64::new(word));
+            assert!(lock.lock(&ledger, me).taken_over, "{word:#x}");
+        }
+        std::fs::remove_file(path).expect("remove");
     }
 
     /// facts.md: a thread leaves by siglongjmp and waits for another, which needs what it held.

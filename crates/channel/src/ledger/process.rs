@@ -160,6 +160,12 @@ impl Ledger {
         self.alive(index) && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
     }
 
+    /// Is the process stopped whose ticket this is? False where that cannot be told.
+    pub(crate) fn is_stopped(&self, ticket: u32) -> bool {
+        let pid = self.process(ticket & 0xffff).pid.load(Ordering::Relaxed);
+        state_of(pid).is_some_and(|(_, state)| matches!(state, b'T' | b't'))
+    }
+
     /// Is a process seen without its lock, and not known to have ended yet?
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
@@ -310,8 +316,13 @@ fn comm() -> [u8; 16] {
     name
 }
 
-/// (start time, is a zombie) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
+/// (start time, is a zombie) of a process.
 fn stat_of(pid: u32) -> Option<(u64, bool)> {
+    state_of(pid).map(|(started, state)| (started, matches!(state, b'Z' | b'X')))
+}
+
+/// (start time, state) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
+fn state_of(pid: u32) -> Option<(u64, u8)> {
     // Written by hand: this runs in a fork child, where allocating is not safe.
     let mut path = [0u8; 32];
     let mut digits = [0u8; 10];
@@ -336,7 +347,7 @@ fn stat_of(pid: u32) -> Option<(u64, bool)> {
     let mut fields = text[end + 1..n].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let state = fields.next()?.first().copied()?;
     let started = fields.nth(18)?.iter().try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
-    Some((started, state == b'Z' || state == b'X'))
+    Some((started, state))
 }
 
 #[cfg(test)]
