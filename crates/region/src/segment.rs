@@ -301,8 +301,8 @@ impl Segment {
     /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the process lives. A thread that is late, wherever it is,
     /// finds memory there.
     pub fn let_go(&self) {
-        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing. Where it cannot be had, the map stays.
-        let _ = unsafe { sys::replace_with_zeroes(self.base, self.len as usize) };
+        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing.
+        unsafe { sys::give_up(self.base, self.len as usize) };
     }
 
     /// Where the segment begins in this process.

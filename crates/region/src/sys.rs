@@ -200,6 +200,27 @@ pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
     }
 }
 
+/// Gives a map up for good: private zeroes stand in its place, or nothing where they cannot be had.
+/// Whoever is late then ends there, rather than in memory that is not this process's any more.
+///
+/// # Safety
+/// As for [`replace_with_zeroes`].
+pub unsafe fn give_up(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    if unsafe { replace_with_zeroes(at, len) }.is_ok() {
+        return;
+    }
+    // In one step again, without room for a second map.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let arguments = [at as usize, len, protection as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: the caller's promise.
+    if unsafe { raw(Sysno::mmap, arguments) }.is_err() {
+        // SAFETY: as above.
+        unsafe { unmap(at, len) };
+    }
+}
+
 /// Copies into this process's own memory by `process_vm_writev(2)`: EFAULT where a plain store would have raised a signal.
 ///
 /// # Errors

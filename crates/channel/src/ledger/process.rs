@@ -2,7 +2,7 @@
 
 use super::{Ledger, PROCESSES, flag};
 use ginnel_region::{PAGE, sys};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// What is known of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,13 +198,15 @@ impl Ledger {
         });
         sys::close(fd);
         if locked {
+            LOCK.store(map.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
             LOCKED.store(mark(index), Ordering::Relaxed);
         }
         locked
     }
 
-    /// In a fork child: the lock is the parent's.
+    /// In a fork child: the lock is the parent's, and so is the map by which it is held.
     pub fn forget_parent(&self) {
+        LOCK.store(std::ptr::null_mut(), Ordering::Relaxed);
         LOCKED.store(0, Ordering::Relaxed);
     }
 
@@ -265,6 +267,16 @@ impl Ledger {
     }
 }
 
+/// Gives the lock of this process's entry back, if it has it.
+pub(super) fn unlock_entry() {
+    LOCKED.store(0, Ordering::Relaxed);
+    let at = LOCK.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    if !at.is_null() {
+        // SAFETY: the map is this process's, and nobody looks into it.
+        unsafe { sys::unmap(at, PAGE as usize) };
+    }
+}
+
 /// What [`LOCKED`] is where this process holds the lock of that entry.
 fn mark(index: u32) -> u64 {
     u64::from(sys::pid()) << 32 | (u64::from(index) + 1)
@@ -277,6 +289,8 @@ fn has_entered(index: u32) -> bool {
 
 /// This process's number and, plus one, the entry whose lock it holds; 0: none.
 static LOCKED: AtomicU64 = AtomicU64::new(0);
+/// The map that keeps that lock; null: there is none.
+static LOCK: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 const UNKNOWN: u64 = 1;

@@ -92,13 +92,15 @@ pub enum Reason {
     NoThread = 21,
     /// The user's policy keeps it on TCP.
     Denied = 22,
+    /// The process became another user, or lost the right to what it had here.
+    OtherUser = 23,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 23] = [
+        const ALL: [Reason; 24] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -122,6 +124,7 @@ impl Reason {
             Reason::NotServed,
             Reason::NoThread,
             Reason::Denied,
+            Reason::OtherUser,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -152,6 +155,7 @@ impl fmt::Display for Reason {
             Self::Unplugged => "the segment's device was unplugged",
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::Denied => "the policy of this end keeps it on TCP",
+            Self::OtherUser => "the process became another user, or gave its rights here up",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }
@@ -682,7 +686,7 @@ mod tests {
 
     #[test]
     fn reasons_round_trip() {
-        for value in 0..19 {
+        for value in 0..24 {
             assert_eq!(Reason::of(value) as u32, value);
         }
         assert_eq!(Reason::of(99), Reason::None);
