@@ -50,6 +50,7 @@ macro_rules! programs {
 programs! {
     added_under_poll
     asked_beside_a_sleeper
+    becomes_another
     both_ways
     broken_pipe
     cancelled_at_once

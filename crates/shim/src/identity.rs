@@ -118,7 +118,25 @@ fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
     service::close_down(old);
     runtime::stop();
     old.renounce(reason);
+    empty_own();
     plain
+}
+
+/// What is left of the shim's own descriptors: FIFOs by which threads sleep just now. Each closes its
+/// own when it wakes, so the numbers stay, and stand for something by which nobody is woken.
+fn empty_own() {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    let mut none = None;
+    for (fd, _) in fds::all().filter(|(_, entry)| *entry == Entry::Own) {
+        // SAFETY: no memory is passed.
+        let made = || unsafe { sys::raw(Sysno::eventfd2, [0, flags as usize, 0, 0, 0, 0]) };
+        let Some(none) = none.or_else(|| made().ok()).inspect(|&made| none = Some(made)) else { return };
+        // SAFETY: as above; the number is the shim's own.
+        let _ = unsafe { sys::raw(Sysno::dup3, [none, fd as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+    }
+    if let Some(none) = none {
+        sys::close(none as c_int);
+    }
 }
 
 /// Connections of which nothing is written down yet, and which a parent or a child may come to

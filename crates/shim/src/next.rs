@@ -14,8 +14,8 @@ use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
-    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, gid_t, iovec, mmsghdr, mode_t, msghdr, nfds_t,
-    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
+    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, gid_t, iovec, mmsghdr, mode_t, msghdr,
+    nfds_t, off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
     size_t, sockaddr, socklen_t, termios, timespec, timeval, uid_t, winsize,
 };
 use syscalls::{Errno, Sysno, syscall as kernel};

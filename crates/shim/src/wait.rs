@@ -3,7 +3,7 @@
 use crate::fds::{self, Entry};
 use crate::pool::{Borrowed, borrow};
 use crate::spin::{Habit, prefetch, spin, together};
-use crate::{gather, next};
+use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use ginnel_channel::kernel;
@@ -122,6 +122,14 @@ impl Limit {
     #[must_use]
     pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
         self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+    }
+
+    /// Is it the same connection, but the process has given up what it had of it and become somebody
+    /// else ([`crate::identity`])? Then it is the kernel's alone.
+    #[must_use]
+    pub fn was_given_up(&self, endpoint: Endpoint<'_>) -> bool {
+        let is_present = runtime::attachment().is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
+        !is_present && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
     }
 
     /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.
