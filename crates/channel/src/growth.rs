@@ -44,7 +44,8 @@ struct Growth {
 impl Growth {
     /// Never 0: the new ring is larger than a page.
     fn word(self) -> u64 {
-        let pages = |size: u64| u64::from((size / PAGE).ilog2()) & 15;
+        // Of a ring that cannot be (whoever writes the ledger says so) the least.
+        let pages = |size: u64| u64::from((size / PAGE).checked_ilog2().unwrap_or(0)) & 15;
         self.offset | pages(self.size) << 8 | pages(self.before) << 4 | self.number & 15
     }
 

@@ -1,6 +1,7 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
 use crate::fds::{self, Entry};
+use crate::ops::Outcome;
 use crate::pool::{Borrowed, borrow};
 use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next, runtime};
@@ -124,12 +125,24 @@ impl Limit {
         self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
     }
 
-    /// Is it the same connection, but the process has given up what it had of it and become somebody
-    /// else ([`crate::identity`])? Then it is the kernel's alone.
+    /// Returns what becomes of a call that finds its connection to be no longer what it began with.
+    /// `done`: so many bytes were moved before.
     #[must_use]
-    pub fn was_given_up(&self, endpoint: Endpoint<'_>) -> bool {
+    pub fn ended(&self, endpoint: Endpoint<'_>, done: usize) -> Outcome {
         let is_present = runtime::attachment().is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
-        !is_present && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+        let of_slot = |entry| matches!(entry, Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == endpoint.index());
+        if done > 0 {
+            Outcome::Done(done as isize)
+        } else if !is_present && kernel::cookie(endpoint.fd()) == Ok(self.cookie) {
+            // The process has given up what it had of it, and become somebody else: it is the
+            // kernel's alone ([`crate::identity`]).
+            Outcome::Libc
+        } else if is_present && of_slot(fds::get(endpoint.fd())) {
+            // Somebody wrote another socket's cookie into the slot.
+            Outcome::Failed(libc::ECONNRESET)
+        } else {
+            Outcome::Failed(libc::EBADF)
+        }
     }
 
     /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.

@@ -133,7 +133,8 @@ impl Lock {
                     false => is_dead(ledger, seen),
                 };
                 let now = sys::monotonic_ns();
-                let too_long = now - *begin.get_or_insert(now) > LONGEST && !is_stopped(ledger, seen);
+                let longest = if holder(seen) == holder(word) { OWN_LONGEST } else { LONGEST };
+                let too_long = now - *begin.get_or_insert(now) > longest && !is_stopped(ledger, seen);
                 if (gone || too_long) && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(Held { lock: self, taken_over: true });
                 }
@@ -145,11 +146,12 @@ impl Lock {
 
 /// Has whoever put `word` into a lock ended, or begun another program?
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
-    holder(word) != 0 && !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
+    // A word that names nobody was put there by none who works under the lock.
+    word != 0 && (holder(word) == 0 || !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
 }
 
-/// Is whoever put `word` into a lock stopped (SIGSTOP, a debugger), and will go on in the middle of
-/// its work?
+/// Is whoever put `word` into a lock stopped (SIGSTOP, a debugger, a page of its memory that is long
+/// in coming), and will go on in the middle of its work?
 fn is_stopped(ledger: &Ledger, word: u64) -> bool {
     holder(word) != 0 && ledger.is_stopped(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
 }
@@ -157,7 +159,11 @@ fn is_stopped(ledger: &Ledger, word: u64) -> bool {
 /// After so long a lock is taken from a holder that lives and is not stopped, nanoseconds: the work
 /// under it takes microseconds, and a word that nobody takes out again is none of a holder's. (Who
 /// may write the ledger could keep others waiting for ever.)
-const LONGEST: u64 = if cfg!(test) { 300_000_000 } else { 20_000_000_000 };
+const LONGEST: u64 = if cfg!(test) { 300_000_000 } else { 5_000_000_000 };
+
+/// The same where it seems to be another thread of this process, of whom it is not known whether it
+/// waits for a page.
+const OWN_LONGEST: u64 = 60_000_000_000;
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
 const LONG: u32 = 20;

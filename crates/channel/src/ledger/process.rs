@@ -163,7 +163,7 @@ impl Ledger {
     /// Is the process stopped whose ticket this is? False where that cannot be told.
     pub(crate) fn is_stopped(&self, ticket: u32) -> bool {
         let pid = self.process(ticket & 0xffff).pid.load(Ordering::Relaxed);
-        state_of(pid).is_some_and(|(_, state)| matches!(state, b'T' | b't'))
+        state_of(pid).is_some_and(|(_, state)| matches!(state, b'T' | b't' | b'D'))
     }
 
     /// Is a process seen without its lock, and not known to have ended yet?

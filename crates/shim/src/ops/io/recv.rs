@@ -254,11 +254,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         };
         // Another thread may have closed the descriptor, and opened another, while this one slept.
         if !limit.is_still(endpoint) {
-            return match limit.was_given_up(endpoint) {
-                true if sink.filled() > 0 => Outcome::Done(sink.filled() as isize),
-                true => Outcome::Libc,
-                false => Outcome::Failed(libc::EBADF),
-            };
+            return limit.ended(endpoint, sink.filled());
         }
         match woken {
             Woken::Again => {}
