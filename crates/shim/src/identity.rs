@@ -16,7 +16,7 @@
 //! then on, on both sides: two users have no memory in which they could agree on its bytes.
 
 use crate::fds::{self, Entry, Young};
-use crate::{membership, next, own, report, runtime, service, sets, uncounted};
+use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
@@ -228,8 +228,7 @@ fn keep_plain(fd: c_int) {
     }
 }
 
-/// Has the process but this thread? The kernel does nothing then, and refuses otherwise.
+/// Has the process but this thread? False where that cannot be told (no `/proc`).
 fn is_single_threaded() -> bool {
-    // SAFETY: takes a number only.
-    unsafe { sys::raw(Sysno::unshare, [libc::CLONE_THREAD as usize, 0, 0, 0, 0, 0]) }.is_ok()
+    leader::threads() == Some(1)
 }
