@@ -51,7 +51,9 @@ static void has_nothing(void) {
         char link[PATH_MAX];
         ssize_t n = readlinkat(fds, one->d_name, link, sizeof link - 1);
         link[n < 0 ? 0 : n] = 0;
-        CHECK(strncmp(link, place, strlen(place)) != 0 || strstr(link, "report"));
+        bool is_kept = strstr(link, "/sockets-") || strstr(link, "/default");
+        if (is_kept) fprintf(stderr, "descriptor %s is %s\n", one->d_name, link);
+        CHECK(!is_kept);
     }
     closedir(all);
 }

@@ -130,7 +130,8 @@ fn a_worker_writes_nowhere_in_its_parents_memory() {
 /// A directory, or a ledger, that is another's or open to others: the program runs on TCP, and says why where it is asked to.
 #[test]
 fn what_others_may_write_is_not_used() {
-    let cases: [(&str, u32, &str); 3] = [("directory", 0o750, "chmod 700"), ("directory", 0o707, "chmod 700"), ("ledger", 0o660, "mode 600")];
+    let cases: [(&str, u32, &str); 3] =
+        [("directory", 0o750, "chmod 700"), ("directory", 0o707, "chmod 700"), ("ledger", 0o660, "mode 600")];
     for (what, bits, word) in cases {
         let stand = Stand::shimmed("open-to-others", &[("GINNEL_VERBOSE", "1")]).limit(Duration::from_secs(60));
         let first = stand.run(&mut stand.command(build::program("half_close")));

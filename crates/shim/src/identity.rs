@@ -16,6 +16,7 @@
 //! then on, on both sides: two users have no memory in which they could agree on its bytes.
 
 use crate::fds::{self, Entry, Young};
+use crate::ops::locks;
 use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
@@ -66,7 +67,7 @@ pub fn forget_parent() {
 /// Leaves everything as one user, and joins as another.
 fn change(old: &'static Attachment) {
     let settings = old.settings.of_present_user();
-    let may_join = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES;
+    let may_join = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES && !locks::may_lock_later_maps();
     service::pause();
     let name = old.ledger.process(old.me()).name();
     let plain = leave(old, Reason::OtherUser);
