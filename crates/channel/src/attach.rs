@@ -643,7 +643,9 @@ pub(crate) mod tests {
     /// This process's hold on a ledger and a segment that nobody else has.
     pub(crate) fn attached(directory: &Path) -> Attachment {
         let given = Settings::from_environment();
-        let mut settings = Settings { directory: directory.to_owned(), tokens: false, chaos: None, deaf: 0, ..given };
+        // Made by whoever attaches, and so that user's alone.
+        let directory = &directory.join("own");
+        let mut settings = Settings { directory: directory.clone(), tokens: false, chaos: None, deaf: 0, ..given };
         settings.segment = directory.join(DEFAULT_SEGMENT);
         settings.config.size = 16 << 20;
         Attachment::new(settings, |_, _| {}).expect("attached")
