@@ -4,11 +4,13 @@
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::bells::Bells;
+pub use crate::home::default_directory;
 use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
 use crate::policy::{Policy, program_names};
 use crate::proof::Prover;
+use crate::{home, renounce};
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::Deref;
@@ -51,6 +53,10 @@ const LEAST_MEMORY: u64 = 256 << 20;
 pub struct Settings {
     /// Directory of the ledger and of segments given by name.
     pub directory: PathBuf,
+    /// The directory was named, and is not the effective user's own.
+    pub directory_is_named: bool,
+    /// As the segment was named: a path, or a name in the directory.
+    pub segment_name: String,
     /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
     pub segment: PathBuf,
     /// It was found (the device that a host shares with its virtual machine), not named.
@@ -77,20 +83,6 @@ pub struct Settings {
     pub policy: Policy,
 }
 
-/// The directory for a user's files: `GINNEL_DIR`, else in `/dev/shm`, else in `XDG_RUNTIME_DIR`, else in `/tmp`.
-#[must_use]
-pub fn default_directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os("GINNEL_DIR") {
-        return directory.into();
-    }
-    // SAFETY: no arguments, cannot fail.
-    let name = format!("ginnel-{}", unsafe { libc::geteuid() });
-    if Path::new("/dev/shm").is_dir() {
-        return Path::new("/dev/shm").join(name);
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join(name)
-}
-
 impl Settings {
     /// From `GINNEL_*` (see `ginnel run --help`).
     #[must_use]
@@ -98,8 +90,8 @@ impl Settings {
         let directory = default_directory();
         let text = |name: &str| std::env::var(name).ok();
         let number = |name: &str| text(name).and_then(|value| value.trim().parse::<u64>().ok());
-        let segment = text("GINNEL_SEGMENT").unwrap_or_else(|| DEFAULT_SEGMENT.into());
-        let segment = if segment.contains('/') { PathBuf::from(segment) } else { directory.join(segment) };
+        let segment_name = text("GINNEL_SEGMENT").unwrap_or_else(|| DEFAULT_SEGMENT.into());
+        let segment = segment_of(&directory, &segment_name);
         let power = |value: u64| value.next_power_of_two().clamp(4096, 1 << 26);
         let ring = power(number("GINNEL_RING").unwrap_or(32 << 10));
         let mut config = Config::default();
@@ -107,6 +99,8 @@ impl Settings {
             config.size = size;
         }
         Self {
+            directory_is_named: std::env::var_os("GINNEL_DIR").is_some(),
+            segment_name,
             segment,
             found: text("GINNEL_FOUND").is_some(),
             config,
@@ -129,6 +123,24 @@ impl Settings {
             directory,
         }
     }
+}
+
+impl Settings {
+    /// Returns the same for the user that the process has become. The environment is not read again:
+    /// programs write their titles over it.
+    #[must_use]
+    pub fn of_present_user(&self) -> Self {
+        let mut settings = self.clone();
+        if !settings.directory_is_named {
+            settings.directory = home::own_directory();
+            settings.segment = segment_of(&settings.directory, &settings.segment_name);
+        }
+        settings
+    }
+}
+
+fn segment_of(directory: &Path, name: &str) -> PathBuf {
+    if name.contains('/') { PathBuf::from(name) } else { directory.join(name) }
 }
 
 /// What a process has of the segment that it is joined to.
@@ -164,6 +176,8 @@ pub struct Attachment {
     pub ledger: Ledger,
     /// Settings.
     pub settings: Settings,
+    /// As whom the process was let in: see [`crate::renounce`].
+    pub(crate) identity: (u32, u64),
     joined: AtomicPtr<Joined>,
     standing: AtomicU32,
     me: AtomicU32,
@@ -231,7 +245,8 @@ impl Attachment {
         if space < settings.config.size.saturating_mul(LEAST_SPACE) || memory < LEAST_MEMORY {
             return Err(Unattached { reason: Reason::NoSegment, message: "memory limited (ulimit -v or -d)".to_owned() });
         }
-        make_directory(&settings.directory)?;
+        let refused = |message| Unattached { reason: Reason::NoSegment, message };
+        home::make_directory(&settings.directory).map_err(refused)?;
         let path = settings.directory.join(LEDGER);
         let ledger = Ledger::open_or_create(&path).map_err(|error| Unattached::new(&path, &error))?;
         let me = ledger
@@ -246,6 +261,7 @@ impl Attachment {
         let joined = open(&settings).and_then(|opened| Joined::new(opened, &ledger, ticket, &settings, 0)).map_err(refuse)?;
         let attachment = Self {
             ledger,
+            identity: renounce::identity(),
             joined: AtomicPtr::new(Box::into_raw(Box::new(joined))),
             standing: AtomicU32::new(Standing::Here as u32),
             me: AtomicU32::new(me),
@@ -569,32 +585,6 @@ fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
     -1
 }
 
-fn make_directory(directory: &Path) -> Result<(), Unattached> {
-    let failed = |doing, errno| Unattached::new(directory, &Error::System { doing, errno });
-    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| failed("make directory", libc::EINVAL))?;
-    match sys::mkdir(&path, 0o700) {
-        Ok(()) | Err(libc::EEXIST) => Ok(()),
-        Err(errno) => Err(failed("make directory", errno)),
-    }?;
-    // In a world-writable directory somebody else may have been there first. Root may be told to use another user's.
-    let told = std::env::var_os("GINNEL_DIR").is_some();
-    let follow = if told { 0 } else { libc::O_NOFOLLOW };
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | follow, 0);
-    let fd = fd.map_err(|errno| failed("open directory", errno))?;
-    let stat = sys::fstat(fd);
-    sys::close(fd);
-    let stat = stat.map_err(|errno| failed("look at directory", errno))?;
-    // SAFETY: no arguments, cannot fail.
-    let me = unsafe { libc::geteuid() };
-    if stat.st_uid != me && !(me == 0 && told) {
-        let owner = stat.st_uid;
-        let message =
-            format!("{} belongs to user {owner}: set GINNEL_DIR to a directory of this user's ({me})", directory.display());
-        return Err(Unattached { reason: Reason::NoSegment, message });
-    }
-    Ok(())
-}
-
 /// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
 #[must_use]
 pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
@@ -660,7 +650,9 @@ pub(crate) mod tests {
     /// This process's hold on a ledger and a segment that nobody else has.
     pub(crate) fn attached(directory: &Path) -> Attachment {
         let given = Settings::from_environment();
-        let mut settings = Settings { directory: directory.to_owned(), tokens: false, chaos: None, deaf: 0, ..given };
+        // Made by whoever attaches, and so that user's alone.
+        let directory = &directory.join("own");
+        let mut settings = Settings { directory: directory.clone(), tokens: false, chaos: None, deaf: 0, ..given };
         settings.segment = directory.join(DEFAULT_SEGMENT);
         settings.config.size = 16 << 20;
         Attachment::new(settings, |_, _| {}).expect("attached")

@@ -1,7 +1,7 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
-use crate::{Error, PAGE, PeerTable, sys};
+use crate::{Corrupt, Error, PAGE, PeerTable, sys};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -303,8 +303,8 @@ impl Segment {
     /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the process lives. A thread that is late, wherever it is,
     /// finds memory there.
     pub fn let_go(&self) {
-        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing. Where it cannot be had, the map stays.
-        let _ = unsafe { sys::replace_with_zeroes(self.base, self.len as usize) };
+        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing.
+        unsafe { sys::give_up(self.base, self.len as usize) };
     }
 
     /// Where the segment begins in this process.
@@ -448,6 +448,22 @@ impl Segment {
         let offset = u64::from(page).min(self.len / PAGE - 1) * PAGE;
         // SAFETY: inside the map.
         unsafe { self.base.add(offset as usize) }
+    }
+
+    /// Returns where a ring of `size` bytes at `offset` lies in this process.
+    ///
+    /// Asked at each use, also of numbers that were checked when they were stored: what stores them
+    /// (the ledger) is memory that others write, too. Base and length are this process's own.
+    ///
+    /// # Errors
+    /// [`Corrupt`] unless `size` is a power of two and all of the ring lies in the segment.
+    #[inline]
+    pub fn ring(&self, offset: u64, size: u64) -> Result<*mut u8, Corrupt> {
+        if !size.is_power_of_two() || size > self.len || offset > self.len - size {
+            return Err(Corrupt);
+        }
+        // SAFETY: `offset..offset + size` was just found to lie inside the map.
+        Ok(unsafe { self.base.add(offset as usize) })
     }
 
     /// Is `len` bytes from `offset` on inside the pages that can be claimed?

@@ -94,13 +94,15 @@ pub enum Reason {
     Denied = 22,
     /// An end could not prove that it holds the connection: see [`crate::proof`].
     Unproven = 23,
+    /// The process became another user, or lost the right to what it had here.
+    OtherUser = 24,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 24] = [
+        const ALL: [Reason; 25] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -125,6 +127,7 @@ impl Reason {
             Reason::NoThread,
             Reason::Denied,
             Reason::Unproven,
+            Reason::OtherUser,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -156,6 +159,7 @@ impl fmt::Display for Reason {
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::Denied => "the policy of this end keeps it on TCP",
             Self::Unproven => "an end could not prove that it holds the connection (ginnel doctor says what to do)",
+            Self::OtherUser => "the process became another user, or gave its rights here up",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }
@@ -692,7 +696,7 @@ mod tests {
 
     #[test]
     fn reasons_round_trip() {
-        for value in 0..19 {
+        for value in 0..24 {
             assert_eq!(Reason::of(value) as u32, value);
         }
         assert_eq!(Reason::of(99), Reason::None);

@@ -28,12 +28,15 @@ pub fn check(settings: &Settings) -> Finding {
 
 fn of(prover: Prover<'_>, path: &Path) -> Finding {
     if prover.is_there() {
-        return Finding::ok(CHECK, match prover {
-            Prover::Nobody => format!("none is needed: {} is this user's own", path.display()),
-            Prover::Driver(..) => "the driver proves that connections are this machine's".to_owned(),
-            Prover::Daemon(_) => "ginneld's prover, or this process itself, proves whose connections are".to_owned(),
-            Prover::Process => "this process may read sequence numbers (CAP_NET_ADMIN)".to_owned(),
-        });
+        return Finding::ok(
+            CHECK,
+            match prover {
+                Prover::Nobody => format!("none is needed: {} is this user's own", path.display()),
+                Prover::Driver(..) => "the driver proves that connections are this machine's".to_owned(),
+                Prover::Daemon(_) => "ginneld's prover, or this process itself, proves whose connections are".to_owned(),
+                Prover::Process => "this process may read sequence numbers (CAP_NET_ADMIN)".to_owned(),
+            },
+        );
     }
     let (found, advice) = match prover {
         Prover::Driver(..) => ("the driver is older than proofs", "update it (driver/README.md)"),

@@ -11,14 +11,24 @@ use syscalls::Sysno;
 
 /// MCL_FUTURE was asked for.
 static FUTURE: AtomicBool = AtomicBool::new(false);
+/// It was ever asked for, also without MCL_CURRENT.
+static EVER_FUTURE: AtomicBool = AtomicBool::new(false);
 /// What else of the shim's is counted with the program's own: its code, its service thread, bytes.
 const BESIDE: u64 = 2 << 20;
 /// capabilities(7): may lock as much as it likes.
 const CAP_IPC_LOCK: u32 = 14;
 
+/// May the kernel lock all of a map that is made now? A segment would take all of its memory then.
+pub fn may_lock_later_maps() -> bool {
+    EVER_FUTURE.load(Ordering::Relaxed)
+}
+
 /// `mlockall(flags)`: where that means what is mapped now, each map by itself, as the kernel does (it does not mind those that cannot be locked).
 pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    if flags & libc::MCL_FUTURE != 0 {
+        EVER_FUTURE.store(true, Ordering::Relaxed);
+    }
     let Some(attachment) = runtime::attachment().filter(|_| flags & libc::MCL_CURRENT != 0 && flags & !known == 0) else {
         return Outcome::Libc;
     };
