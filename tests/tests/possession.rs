@@ -93,10 +93,10 @@ fn a_stranger_in_the_segment_gets_nothing_and_sees_no_count() {
     if !is_root() || !Path::new(PYTHON).exists() {
         return skip("a stranger in the segment", "needs root and python3.11");
     }
-    let (client, stranger) = attacked("", ["4", "500"], &[]);
-    assert_eq!(client, "2000 right, 0 forged\n", "{stranger}");
+    let (client, stranger) = attacked("", ["3", "1200"], &[]);
+    assert_eq!(client, "3600 right, 0 forged\n", "{stranger}");
     // It was at it.
-    assert!(last(&stranger, "met") >= 3, "{stranger}");
+    assert!(last(&stranger, "met") >= 2, "{stranger}");
     for gain in ["counts", "agreed", "stolen", "forged"] {
         assert_eq!(last(&stranger, gain), 0, "{gain}: {stranger}");
     }
@@ -107,7 +107,7 @@ fn the_same_stranger_succeeds_where_the_address_is_trusted() {
     if !is_root() || !Path::new(PYTHON).exists() {
         return skip("a stranger and a trusted address", "needs root and python3.11");
     }
-    let (client, stranger) = attacked("trust address 127.0.0.0/8", ["4", "500"], &[]);
+    let (client, stranger) = attacked("trust address 127.0.0.0/8", ["3", "1200"], &[]);
     for gain in ["met", "counts", "agreed", "stolen", "forged"] {
         assert!(last(&stranger, gain) > 0, "{gain}: {stranger}\n{client}");
     }

@@ -31,7 +31,9 @@ const NONCE: u64 = 0x1234_5678_9abc_def1;
 const RING: u32 = 8;
 /// So long it shows no proof in a channel, and pretends the rest.
 const WITHOUT_PROOF: Duration = Duration::from_millis(200);
-/// So long a member may take for its part, and an attempt with a wrong proof at most.
+/// So long a member may take to come: one for which nobody came at first looks rarely.
+const COMES_IN: Duration = Duration::from_secs(5);
+/// So long an attempt with a wrong proof takes at most.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// What it answers, as long as what the test's server answers.
 const FORGED: &[u8; 19] = b"forged forged forge";
@@ -177,7 +179,7 @@ fn publish<'a>(segment: &'a Segment, entry: Entry<'a>) -> Option<Grip<'a>> {
     let met = rendezvous::meet(segment, &mirrored, NONCE, owner);
     entry.free();
     let Found::Published(own) = met else { return None };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + COMES_IN;
     while own.state() != state::OFFERED {
         if Instant::now() > until {
             let _ = own.step(state::PUBLISHED, state::FREE);
@@ -200,7 +202,7 @@ impl<'a> Grip<'a> {
     /// Has the member come into the channel? Does its own part of the greeting.
     fn was_taken_up(&self) -> bool {
         let (channel, theirs) = (self.channel, 1 - self.mine);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + COMES_IN;
         while Instant::now() < until {
             channel.echo(self.mine).store(channel.nonce(theirs).load(Relaxed), SeqCst);
             if channel.echo(theirs).load(Relaxed) == NONCE {
