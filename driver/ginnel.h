@@ -64,7 +64,7 @@ struct ginnel_proof {
 #define GINNEL_WATCH	_IOW(0xb6, 2, struct ginnel_watch)
 /* Ring the doorbell that the argument names; takes a file that is open for writing. Nobody says whether anybody is there. */
 #define GINNEL_RING	_IO(0xb6, 3)
-/* Fails with EINVAL where the socket is none of TCP, ENOTCONN where it is not connected. */
+/* Fails with EBADF or ENOTSOCK where fd is no socket, EINVAL where it is none of TCP, ENOTCONN where it is not connected. */
 #define GINNEL_PROVE	_IOWR(0xb6, 4, struct ginnel_proof)
 
 #endif /* GINNEL_H */

@@ -248,6 +248,20 @@ impl Tuple {
             u64::from(self.local_port) << 16 | u64::from(self.remote_port),
         ]
     }
+
+    /// From [`Self::words`]; what is more than a port holds is cut off.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "ports are cut out of the last word")]
+    pub fn of_words([label, local_high, local_low, remote_high, remote_low, ports]: [u64; 6]) -> Self {
+        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        Self {
+            label,
+            local: address(local_high, local_low),
+            local_port: (ports >> 16) as u16,
+            remote: address(remote_high, remote_low),
+            remote_port: ports as u16,
+        }
+    }
 }
 
 /// The writer's private state, under its lock.

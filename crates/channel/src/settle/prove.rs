@@ -78,3 +78,31 @@ impl Endpoint<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::attached;
+    use crate::layout::{GATE_TAKEN, Record};
+    use crate::settle::tests::active_end;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    /// An end that hands its socket over, or leaves its segment, waits for no word of a side that
+    /// has not proved itself.
+    #[test]
+    fn an_unproven_side_holds_nobody_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        end.slot().set_stage(Stage::Settling);
+        let lies = end.incoming();
+        lies.gate().store(GATE_TAKEN, SeqCst);
+        lies.set_switch(Record { epoch: 1, tcp: 4711, ring: 0 });
+        lies.epoch().store(1, SeqCst);
+        assert!(end.on_tcp());
+        assert_eq!(end.go_on_detaching(), Some(true));
+        // Once both count the same, it is the other end's word.
+        end.slot().set(flag::COUNTED, true);
+        assert!(!end.on_tcp());
+    }
+}
