@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -70,6 +71,32 @@ static uint64_t count(int fd)
 
 	CHECK(read(fd, &n, sizeof(n)) == sizeof(n));
 	return n;
+}
+
+// Files that wait for one vector: an interrupt goes through them all, so there are only so many.
+static void crowd(const char *name)
+{
+	const rlim_t most = 4096;
+	const struct rlimit limit = { most + 100, most + 100 };
+	struct ginnel_watch watch = { .offset = GINNEL_ALWAYS };
+	int fds[most + 1];
+	rlim_t n = 0;
+
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (; n <= most; n++) {
+		fds[n] = open_device(name, O_RDWR | O_NONBLOCK);
+		if (ioctl(fds[n], GINNEL_WATCH, &watch))
+			break;
+	}
+	// One of them is the caller's.
+	CHECK(n == most - 1 && errno == ENOSPC);
+	CHECK(ioctl(fds[n], GINNEL_RING, GINNEL_BELL(info.peer, 0)) == 0 && ready(fds[0], 0) == POLLIN && ready(fds[n], 0) == 0);
+	// Who watches may change what for, and who goes makes room.
+	CHECK(ioctl(fds[0], GINNEL_WATCH, &watch) == 0);
+	close(fds[1]);
+	CHECK(ioctl(fds[n], GINNEL_WATCH, &watch) == 0);
+	for (rlim_t i = 0; i <= n; i++)
+		close(fds[i]);
 }
 
 static void rules(const char *name)
@@ -144,6 +171,8 @@ static void rules(const char *name)
 	if (info.vectors > 1) {
 		CHECK(ioctl(fd, GINNEL_RING, self + 1) == 0 && ready(fd, 0) == 0);
 	}
+
+	crowd(name);
 
 	// Ringing: only who may write; nobody need be there; not what no register takes.
 	FAILS(ioctl(reader, GINNEL_RING, self), EBADF);
