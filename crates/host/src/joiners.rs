@@ -13,10 +13,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Joiners taken from one door in one round.
 const MAX_ARRIVALS: usize = 16;
+/// How long a machine is not sent anything because the store has yet to take its connection.
+const PATIENCE_WITH_STORE: Duration = Duration::from_millis(50);
 /// Log lines about refused joiners in one second.
 const MAX_REFUSAL_LINES: u32 = 5;
 
@@ -98,6 +100,7 @@ impl Server {
     fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
         // Kept before all else, and before anything is sent: until then a kill loses it, and from the first byte on it must not be lost.
         self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
+        self.store.settle(PATIENCE_WITH_STORE);
         let there = &mut self.segments[segment];
         there.silence(peer);
         there.note(peer, true, true);

@@ -21,6 +21,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Set by `ginneld --keep` to its process id, in place of `LISTEN_PID`, which it cannot know before it starts us.
 pub const KEEPER: &str = "GINNELD_KEEPER";
@@ -134,6 +135,14 @@ impl Store {
         if self.is_there() {
             self.untold.push_back((text, descriptor));
             self.flush();
+        }
+    }
+
+    /// The same, for so long at most. For what must not be lost: it is told before anything follows from it.
+    pub fn settle(&mut self, most: Duration) {
+        let until = Instant::now() + most;
+        while !self.flush() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(200));
         }
     }
 

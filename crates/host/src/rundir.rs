@@ -104,13 +104,16 @@ fn without_links(path: &Path) -> Result<PathBuf> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no directory for sockets") };
     let plain = parent.canonicalize()?.join(name);
     check_above(parent)?;
-    let link = rustix::fs::lstat(&plain).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && is_ours(&stat));
+    let link =
+        rustix::fs::lstat(&plain).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && is_ours(&stat));
     Ok(if link { plain.canonicalize()? } else { plain })
 }
 
 /// The directory in which one without links lies, found to be safe, and the name there.
 fn above(path: &Path) -> Result<(OwnedFd, PathBuf)> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("{}: no directory for sockets", path.display()) };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        bail!("{}: no directory for sockets", path.display())
+    };
     check_above(parent)?;
     let help = || format!("{}: cannot be used; choose another directory with `run_dir`", path.display());
     let above = open(parent, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).with_context(help)?;
@@ -202,7 +205,7 @@ mod tests {
     fn a_place_that_others_can_take_away_is_refused() {
         let (directory, path) = place();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).expect("set");
-        let error = RunDir::open(&path).expect_err("refused").to_string();
+        let error = format!("{:#}", RunDir::open(&path).expect_err("refused"));
         assert!(error.contains("mode 777"), "{error}");
         fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).expect("set");
         RunDir::open(&path).expect("as in /tmp: what is ours is nobody else's to remove");

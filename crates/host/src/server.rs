@@ -124,7 +124,8 @@ impl Server {
             segments.push(made.with_context(|| format!("segment {name}"))?);
             run_dir.make_segment(name)?;
         }
-        let places = segments.iter().map(|segment| usize::from(segment.config.machines) + usize::from(segment.config.processes)).sum();
+        let places =
+            segments.iter().map(|segment| usize::from(segment.config.machines) + usize::from(segment.config.processes)).sum();
         let mut server = Self {
             segments,
             sources: BTreeMap::new(),

@@ -46,7 +46,15 @@ impl Server {
         joiner.outbox = Outbox::new(0);
         if !matches!(joiner.role, Role::Refused) {
             let (segment, pid, slot) = (&self.segments[joiner.segment].name, joiner.who.pid, joiner.peer);
-            log!(Info, "let_go", segment = segment, slot = slot, pid = pid, why = why, so = "its place is free once it has read its setup");
+            log!(
+                Info,
+                "let_go",
+                segment = segment,
+                slot = slot,
+                pid = pid,
+                why = why,
+                so = "its place is free once it has read its setup"
+            );
         }
         self.crowded.remove(&token);
         self.parting.insert(token);
@@ -72,7 +80,9 @@ impl Server {
     /// where there is none, or where this user has left too many unread.
     pub(crate) fn make_room_for_refused(&mut self, uid: u32) -> bool {
         let refused = self.sources.iter().filter_map(|(token, source)| match source {
-            Source::Joiner(Joiner { role: Role::Refused, socket, who, .. }) => Some((*token, who.uid, sockets::has_read_all(socket))),
+            Source::Joiner(Joiner { role: Role::Refused, socket, who, .. }) => {
+                Some((*token, who.uid, sockets::has_read_all(socket)))
+            }
             _ => None,
         });
         let refused: Vec<(u64, u32, bool)> = refused.collect();

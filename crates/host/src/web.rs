@@ -99,7 +99,9 @@ impl Server {
     /// without it, and tries again after [`PAUSE`].
     pub(crate) fn open_page(&mut self, kept: Option<OwnedFd>) {
         let Some(address) = self.config.status else {
-            return if kept.is_some() { self.store.forget(&Name::Page) };
+            return if kept.is_some() {
+                self.store.forget(&Name::Page)
+            };
         };
         let first = self.page_at.is_none();
         self.page_at = None;

@@ -174,7 +174,7 @@ fn memory_of_another_release_stays_while_a_machine_is_attached() {
     assert_ne!(id(&daemon.join(1)), before);
 }
 
-/// As many descriptors as a configuration may need, with the longest names: 2909 are handed on, and a joiner gets 2856 doorbells.
+/// As many descriptors as a configuration may need, with the longest names: 2910 are handed on, and a joiner gets 2856 doorbells.
 #[test]
 fn the_largest_configuration_is_handed_on() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -194,7 +194,7 @@ fn the_largest_configuration_is_handed_on() {
     let one = join(1);
     wait("its whole setup", || (daemon.slots() == [1]).then_some(()));
     daemon.restart(libc::SIGKILL);
-    assert!(daemon.wait_log("event=started", 2).contains("took_over=2909"));
+    assert!(daemon.wait_log("event=started", 2).contains("took_over=2910"));
     let two = join(50);
     assert_eq!(one.peers().count(), 51);
     one.ring(50, 55).expect("rung");
