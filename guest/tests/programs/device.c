@@ -173,6 +173,7 @@ static void rules(const char *name)
 	}
 
 	crowd(name);
+	CHECK(count(fd) == 1);
 
 	// Ringing: only who may write; nobody need be there; not what no register takes.
 	FAILS(ioctl(reader, GINNEL_RING, self), EBADF);
