@@ -15,6 +15,9 @@ use std::time::SystemTime;
 /// Version of the memory's layout where the release that kept it noted none.
 const UNRECORDED: u32 = 2;
 
+/// How many doorbells are renewed in one go: all have to be told to the store, and a machine that joins meanwhile waits behind them.
+const RENEWED_AT_ONCE: usize = 32;
+
 /// Descriptors of earlier instances that nobody has taken up yet.
 pub type Kept = BTreeMap<Name, OwnedFd>;
 
@@ -194,7 +197,9 @@ impl Segment {
     /// No machine is attached: gives new doorbells to every slot that had one, as those who left may have kept the old ones, and could read
     /// what the next machine is rung for. While anybody is attached that cannot be done: QEMU takes no second doorbell for a slot.
     pub fn renew_bells(&mut self, store: &mut Store) {
-        for peer in std::mem::take(&mut self.used) {
+        let at_once = RENEWED_AT_ONCE / usize::from(self.config.vectors).max(1);
+        for peer in self.used.iter().copied().take(at_once).collect::<Vec<_>>() {
+            self.used.remove(&peer);
             let Some(bells) = self.bells.get_mut(usize::from(peer)) else { continue };
             for (vector, bell) in (0..).zip(bells) {
                 // Where there is no descriptor to be had, the old one stays.
