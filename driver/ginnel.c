@@ -53,6 +53,8 @@
 #define MAX_DEVICES		256
 /* The specification's doorbell register has 8 bits for a vector. */
 #define MAX_VECTORS		256
+/* An interrupt goes through all files that watch its vector, so these are bounded. */
+#define MAX_WATCHERS		4096
 
 /* What every segment begins with, and the memory of a machine that may not join. */
 static const char magic[8] = "GINNELSG";
@@ -85,6 +87,7 @@ struct ginnel {
 		/* Files that watch this vector; also taken by the interrupt. */
 		spinlock_t lock;
 		struct list_head watchers;
+		unsigned int watching;
 		char name[32];
 	} vector[];
 };
@@ -184,6 +187,7 @@ static void unwatch(struct ginnel_file *f)
 		return;
 	spin_lock_irq(&f->vector->lock);
 	list_del_init(&f->watcher);
+	f->vector->watching--;
 	spin_unlock_irq(&f->vector->lock);
 	f->vector = NULL;
 }
@@ -258,7 +262,9 @@ static __poll_t ginnel_poll(struct file *file, poll_table *table)
 static int ginnel_watch(struct ginnel_file *f, const struct ginnel_watch *watch)
 {
 	struct ginnel *g = f->g;
+	struct ginnel_vector *v;
 	const u64 *word = NULL;
+	bool room;
 
 	if (watch->reserved)
 		return -EINVAL;
@@ -270,15 +276,21 @@ static int ginnel_watch(struct ginnel_file *f, const struct ginnel_watch *watch)
 		word = g->memory + watch->offset;
 	}
 
+	v = &g->vector[array_index_nospec(watch->vector, g->vectors)];
 	mutex_lock(&f->lock);
 	unwatch(f);
 	f->word = word;
-	f->vector = &g->vector[array_index_nospec(watch->vector, g->vectors)];
-	spin_lock_irq(&f->vector->lock);
-	list_add(&f->watcher, &f->vector->watchers);
-	spin_unlock_irq(&f->vector->lock);
+	spin_lock_irq(&v->lock);
+	room = v->watching < MAX_WATCHERS;
+	if (room) {
+		v->watching++;
+		list_add(&f->watcher, &v->watchers);
+	}
+	spin_unlock_irq(&v->lock);
+	if (room)
+		f->vector = v;
 	mutex_unlock(&f->lock);
-	return 0;
+	return room ? 0 : -ENOSPC;
 }
 
 static int ginnel_ring(struct ginnel *g, unsigned long bell)

@@ -60,7 +60,10 @@ struct ginnel_proof {
 #define GINNEL_BELL(peer, vector) ((__u32)(peer) << 16 | (__u32)(vector))
 
 #define GINNEL_INFO	_IOR(0xb6, 1, struct ginnel_info)
-/* Wait for interrupts on this file, in place of what it waited for before. */
+/*
+ * Wait for interrupts on this file, in place of what it waited for before. ENOSPC: 4096 files wait for the vector, which is the most; then
+ * this one waits for nothing.
+ */
 #define GINNEL_WATCH	_IOW(0xb6, 2, struct ginnel_watch)
 /* Ring the doorbell that the argument names; takes a file that is open for writing. Nobody says whether anybody is there. */
 #define GINNEL_RING	_IO(0xb6, 3)

@@ -630,7 +630,7 @@ fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i
         Ok(()) | Err(libc::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0).map(sys::move_high)?;
+    let fd = find_wake_directory(directory, segment).map(sys::move_high)?;
     // Who may read may enter. One user's files are not another's to remove, but for those who inherited the directory.
     let sticky = if private { 0 } else { 0o1000 };
     let wanted = sticky | mode | (mode & 0o444) >> 2;
@@ -640,6 +640,22 @@ fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i
         let _ = sys::fchmod(fd, wanted);
     }
     Ok((fd, mode))
+}
+
+/// Opens the directory of FIFOs, if it belongs to the segment's owner, to this user or to root. Beside a segment in a directory that everybody
+/// may write into, anybody could have made it first, to read the wake-ups away: without it, they go over TCP.
+pub(crate) fn find_wake_directory(directory: &Path, segment: &Path) -> Result<i32, i32> {
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0)?;
+    // SAFETY: no arguments, cannot fail.
+    let me = unsafe { libc::geteuid() };
+    let owner = sys::fstat(fd).map(|stat| stat.st_uid);
+    let trusted = owner.is_ok_and(|uid| uid == 0 || uid == me || std::fs::metadata(segment).is_ok_and(|meta| meta.uid() == uid));
+    if trusted {
+        return Ok(fd);
+    }
+    sys::close(fd);
+    Err(libc::EPERM)
 }
 
 #[cfg(test)]
@@ -656,6 +672,32 @@ pub(crate) mod tests {
         settings.segment = directory.join(DEFAULT_SEGMENT);
         settings.config.size = 16 << 20;
         Attachment::new(settings, |_, _| {}).expect("attached")
+    }
+
+    /// In a directory that everybody may write into, somebody without any right to the segment may have been first.
+    #[test]
+    fn wake_ups_do_not_go_through_a_directory_that_a_stranger_made() {
+        // SAFETY: no arguments, cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        let segment = place.path().join(DEFAULT_SEGMENT);
+        let wakes = wake_directory(place.path(), &segment);
+        let give = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).expect("given");
+        std::fs::create_dir(&wakes).expect("made");
+        give(&wakes, 65534);
+        let attachment = attached(place.path());
+        assert!(!attachment.fifos && attachment.wake_dir() == -1, "tokens do without it");
+        assert!(crate::waiter::Waiter::new(&attachment).is_err());
+        // Of the segment's owner it is as good as one's own.
+        give(&segment, 65534);
+        let dir = find_wake_directory(&wakes, &segment).expect("its owner's");
+        sys::close(dir);
+        give(&segment, 65533);
+        assert_eq!(find_wake_directory(&wakes, &segment), Err(libc::EPERM));
+        give(&wakes, 0);
+        sys::close(find_wake_directory(&wakes, &segment).expect("root's"));
     }
 
     /// In a process of its own for each value: the environment is all threads'.

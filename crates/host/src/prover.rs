@@ -11,7 +11,8 @@
 //! few at a time, so that nobody but this user's own programs waits.
 
 use crate::config::Config;
-use crate::{log, sockets};
+use crate::log;
+use crate::rundir::RunDir;
 use anyhow::{Context, Result, ensure};
 use ginnel_channel::proof::prover::{QUESTION, SOCKET, answer};
 use ginnel_peer::credentials::Credentials;
@@ -50,9 +51,13 @@ type Asking = Arc<Mutex<BTreeMap<u32, u32>>>;
 /// # Errors
 /// What failed, and what to do about it.
 pub fn serve(config: &Config) -> Result<()> {
-    let _lock = sockets::lock(&config.run_dir, "prove.lock")?;
-    let doors = config.segments.keys().map(|name| door(&config.socket(name, 0).with_file_name(SOCKET)));
-    let doors = doors.collect::<Result<Vec<_>>>()?;
+    let directory = RunDir::open(&config.run_dir)?;
+    let _lock = directory.lock("prove.lock")?;
+    let mut doors = Vec::new();
+    for name in config.segments.keys() {
+        directory.make_segment(name)?;
+        doors.push(door(&config.socket(name, 0).with_file_name(SOCKET))?);
+    }
     keep_one_capability()?;
     log!(Info, "proving", pid = std::process::id(), segments = doors.len(), run_dir = config.run_dir.display());
     let asking = Asking::default();
@@ -85,9 +90,6 @@ fn keep_one_capability() -> Result<()> {
 
 fn door(path: &Path) -> Result<OwnedFd> {
     let make = || -> Result<OwnedFd> {
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-        }
         match fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}

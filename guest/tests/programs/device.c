@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -95,7 +96,6 @@ static void proofs(int device)
 	int local = socket(AF_UNIX, SOCK_STREAM, 0), pipes[2];
 	uint64_t one[2], two[2], again[2];
 
-	CHECK(info.flags & GINNEL_PROOFS);
 	CHECK(pipe(pipes) == 0 && udp >= 0 && local >= 0 && fresh >= 0);
 	CHECK(bind(listening, (void *)&name, sizeof(name)) == 0 && listen(listening, 1) == 0);
 	CHECK(getsockname(listening, (void *)&name, &length) == 0);
@@ -127,6 +127,32 @@ static void proofs(int device)
 	struct linger reset = { 1, 0 };
 	CHECK(setsockopt(server, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0 && close(server) == 0);
 	FAILS(prove(device, client, 0, 1, 0, one), ENOTCONN);
+}
+
+// Files that wait for one vector: an interrupt goes through them all, so there are only so many.
+static void crowd(const char *name)
+{
+	const rlim_t most = 4096;
+	const struct rlimit limit = { most + 100, most + 100 };
+	struct ginnel_watch watch = { .offset = GINNEL_ALWAYS };
+	int fds[most + 1];
+	rlim_t n = 0;
+
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (; n <= most; n++) {
+		fds[n] = open_device(name, O_RDWR | O_NONBLOCK);
+		if (ioctl(fds[n], GINNEL_WATCH, &watch))
+			break;
+	}
+	// One of them is the caller's.
+	CHECK(n == most - 1 && errno == ENOSPC);
+	CHECK(ioctl(fds[n], GINNEL_RING, GINNEL_BELL(info.peer, 0)) == 0 && ready(fds[0], 0) == POLLIN && ready(fds[n], 0) == 0);
+	// Who watches may change what for, and who goes makes room.
+	CHECK(ioctl(fds[0], GINNEL_WATCH, &watch) == 0);
+	close(fds[1]);
+	CHECK(ioctl(fds[n], GINNEL_WATCH, &watch) == 0);
+	for (rlim_t i = 0; i <= n; i++)
+		close(fds[i]);
 }
 
 static void rules(const char *name)
@@ -201,6 +227,9 @@ static void rules(const char *name)
 	if (info.vectors > 1) {
 		CHECK(ioctl(fd, GINNEL_RING, self + 1) == 0 && ready(fd, 0) == 0);
 	}
+
+	crowd(name);
+	CHECK(count(fd) == 1);
 
 	// Ringing: only who may write; nobody need be there; not what no register takes.
 	FAILS(ioctl(reader, GINNEL_RING, self), EBADF);
