@@ -313,18 +313,17 @@ static int ginnel_ring(struct ginnel *g, unsigned long bell)
 	return 0;
 }
 
-/* ---- Proofs ---- */
+/* ---- Secrets of connections ---- */
 
 /* The second half of the hash's key: "GINPROOF". */
-#define PROOF_DOMAIN 0x464f4f52504e4947ull
+#define SECRET_DOMAIN 0x464f4f52504e4947ull
 
-/* What is hashed. Claim::hash in crates/channel/src/proof.rs writes the same bytes. */
+/* What is hashed. Claim::hashed in crates/channel/src/proof.rs writes the same bytes. */
 struct ginnel_hashed {
-	__le64 shower;
 	__le64 nonces[2];
 	u8 addresses[2][16];	/* of side 0 and side 1; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2) */
 	__le16 ports[2];
-	u8 zero[4];
+	u8 zero[12];
 } __packed __aligned(8);
 static_assert(sizeof(struct ginnel_hashed) == 64);
 
@@ -340,12 +339,12 @@ static void put_address(u8 *to, const struct sock *sk, __be32 ipv4, const struct
 }
 
 /* The two ends of a connection, under its lock: side 0's first. Both sequence numbers are those of the first byte. */
-static void look_at_connection(struct sock *sk, const struct ginnel_proof *proof, struct ginnel_hashed *hashed,
+static void look_at_connection(struct sock *sk, const struct ginnel_secret *secret, struct ginnel_hashed *hashed,
 			       siphash_key_t *key)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	const struct inet_sock *inet = inet_sk(sk);
-	unsigned int own = proof->side, other = 1 - own;
+	unsigned int own = secret->side, other = 1 - own;
 	const struct in6_addr *from = NULL, *to = NULL;
 	u32 numbers[2];
 
@@ -354,28 +353,27 @@ static void look_at_connection(struct sock *sk, const struct ginnel_proof *proof
 	to = &sk->sk_v6_daddr;
 #endif
 	/* Both differences stay the same for the life of a connection. A SYN counts as acknowledged. */
-	numbers[own] = tp->snd_una - (u32)tp->bytes_acked + proof->connected;
+	numbers[own] = tp->snd_una - (u32)tp->bytes_acked + secret->connected;
 	numbers[other] = tp->rcv_nxt - (u32)tp->bytes_received;
 	put_address(hashed->addresses[own], sk, inet->inet_saddr, from);
 	put_address(hashed->addresses[other], sk, inet->inet_daddr, to);
 	hashed->ports[own] = cpu_to_le16(be16_to_cpu(inet->inet_sport));
 	hashed->ports[other] = cpu_to_le16(be16_to_cpu(inet->inet_dport));
 	key->key[0] = numbers[0] | (u64)numbers[1] << 32;
-	key->key[1] = PROOF_DOMAIN;
+	key->key[1] = SECRET_DOMAIN;
 }
 
-static int ginnel_prove(struct ginnel_proof *proof)
+static int ginnel_secret(struct ginnel_secret *secret)
 {
 	struct ginnel_hashed hashed = {};
 	siphash_key_t key;
 	struct socket *socket;
 	struct sock *sk;
-	unsigned int side;
 	int ret = 0;
 
-	if (proof->side > 1 || proof->connected > 1 || proof->reserved[0] || proof->reserved[1])
+	if (secret->side > 1 || secret->connected > 1 || secret->reserved[0] || secret->reserved[1])
 		return -EINVAL;
-	socket = sockfd_lookup(proof->fd, &ret);
+	socket = sockfd_lookup(secret->fd, &ret);
 	if (!socket)
 		return ret;
 	sk = socket->sk;
@@ -386,19 +384,16 @@ static int ginnel_prove(struct ginnel_proof *proof)
 	}
 	lock_sock(sk);
 	if (1 << sk->sk_state & (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT))
-		look_at_connection(sk, proof, &hashed, &key);
+		look_at_connection(sk, secret, &hashed, &key);
 	else
 		ret = -ENOTCONN;
 	release_sock(sk);
 	if (ret)
 		goto put;
 
-	hashed.nonces[0] = cpu_to_le64(proof->nonces[0]);
-	hashed.nonces[1] = cpu_to_le64(proof->nonces[1]);
-	for (side = 0; side < 2; side++) {
-		hashed.shower = cpu_to_le64(side ? 1 - proof->side : proof->side);
-		proof->proofs[side] = siphash(&hashed, sizeof(hashed), &key);
-	}
+	hashed.nonces[0] = cpu_to_le64(secret->nonces[0]);
+	hashed.nonces[1] = cpu_to_le64(secret->nonces[1]);
+	secret->secret = siphash(&hashed, sizeof(hashed), &key);
 put:
 	memzero_explicit(&key, sizeof(key));
 	sockfd_put(socket);
@@ -411,7 +406,7 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	struct ginnel *g = f->g;
 	void __user *user = (void __user *)argument;
 	struct ginnel_watch watch;
-	struct ginnel_proof proof;
+	struct ginnel_secret secret;
 	struct ginnel_info info = {
 		.version = GINNEL_VERSION,
 		.flags = g->vectors ? GINNEL_DOORBELLS : 0,
@@ -423,7 +418,7 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 
 	if (command == GINNEL_WATCH && copy_from_user(&watch, user, sizeof(watch)))
 		return -EFAULT;
-	if (command == GINNEL_PROVE && copy_from_user(&proof, user, sizeof(proof)))
+	if (command == GINNEL_SECRET && copy_from_user(&secret, user, sizeof(secret)))
 		return -EFAULT;
 
 	down_read(&g->plug);
@@ -440,8 +435,8 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 		case GINNEL_RING:
 			ret = file->f_mode & FMODE_WRITE ? ginnel_ring(g, argument) : -EBADF;
 			break;
-		case GINNEL_PROVE:
-			ret = ginnel_prove(&proof);
+		case GINNEL_SECRET:
+			ret = ginnel_secret(&secret);
 			break;
 		default:
 			ret = -ENOTTY;
@@ -451,7 +446,7 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 
 	if (!ret && command == GINNEL_INFO && copy_to_user(user, &info, sizeof(info)))
 		ret = -EFAULT;
-	if (!ret && command == GINNEL_PROVE && copy_to_user(user, &proof, sizeof(proof)))
+	if (!ret && command == GINNEL_SECRET && copy_to_user(user, &secret, sizeof(secret)))
 		ret = -EFAULT;
 	return ret;
 }

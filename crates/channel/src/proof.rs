@@ -3,25 +3,33 @@
 //! Whoever has a segment can write into every entry of its rendezvous table and into every
 //! channel. So before an end believes the other side of a channel, that side proves that it
 //! holds the other end of this very connection. Both kernels know two numbers that nobody else
-//! does who has not seen the packets: the initial sequence numbers (RFC 9293, section 3.4.1),
-//! 64 bits. Each end shows a hash, keyed with both numbers, over the nonces that both drew for
-//! this channel, the addresses, and its side. It shows no count, and sends nothing for the
-//! other's sake, before it has found the other's hash right. The numbers never leave the kernel
-//! or the process that read them.
+//! does who has not seen the packets: the initial sequence numbers (RFC 9293, section 3.4.1).
 //!
-//! | ends | who proves |
+//! 1. Each end has a *secret* made of both numbers: a hash keyed with them over the nonces that
+//!    both ends drew for this channel, and the addresses ([`Claim::secret`]). It stays in the
+//!    process that holds the socket.
+//! 2. Both ends show each other that they have the same secret, by a password-authenticated key
+//!    exchange ([`exchange`]). What they show tells nothing about the secret, not even to somebody
+//!    who could try all values: each wrong guess costs an attempt, and an end allows few.
+//!
+//! The second step is there because the numbers are worth fewer than 64 bits to some: Linux draws
+//! them from a secret of the whole kernel and from the time (`net/core/secure_seq.c`). A user of
+//! the same kernel, in a network namespace of his own, learns how they begin for any addresses.
+//!
+//! | ends | who reads the numbers |
 //! |---|---|
 //! | in a segment that belongs to this user alone | nobody: the other party is the user |
-//! | in a virtual machine with the driver | the driver, by an ioctl ([`device::prove`]) |
+//! | in a virtual machine with the driver | the driver, by an ioctl ([`device::secret`]) |
 //! | of a process with CAP_NET_ADMIN in the socket's network namespace | itself ([`repair`]) |
 //! | of another process of a host with `ginneld` | its prover, to which the socket is handed |
+//! | in a file that several users may open | nobody: all are on one kernel, see above |
 //!
 //! Where none of these can, the connection stays on TCP, unless the user's policy trusts the
 //! address ([`crate::policy`]).
 //!
-//! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well. Its key
-//! has 64 secret bits, its result 64: nobody finds either in the life of a connection.
+//! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well.
 
+pub mod exchange;
 pub mod prover;
 pub mod repair;
 
@@ -59,14 +67,6 @@ pub struct Claim {
     pub tuple: Tuple,
 }
 
-/// The proofs of both sides; none is 0, which stands for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proofs {
-    /// What this end shows.
-    pub own: u64,
-    /// What the other end must show.
-    pub other: u64,
-}
 
 /// Why there is no proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,11 +77,13 @@ pub enum Unproven {
     Never,
 }
 
-/// Who proves for the processes that are joined to a segment.
+/// Who reads the numbers for the processes that are joined to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prover<'a> {
     /// The segment is this user's alone: no proof is asked for, and none is shown.
     Nobody,
+    /// Several users of one kernel may open the segment: nothing there is a proof.
+    Nothing,
     /// The guest driver, through this open file of its device; -1: one opened for each proof.
     Driver(i32, &'a Path),
     /// The process itself, if it may.
@@ -91,80 +93,77 @@ pub enum Prover<'a> {
 }
 
 impl<'a> Prover<'a> {
-    /// Who proves in a segment that came so; `device`: an open file of the driver's, -1 none;
+    /// Who reads them in a segment that came so; `device`: an open file of the driver's, -1 none;
     /// `path`: what the segment was opened by.
     #[must_use]
     pub fn of(own: bool, source: Source, device: i32, path: &'a Path) -> Self {
         match source {
             Source::File if own => Self::Nobody,
+            Source::File => Self::Nothing,
             Source::Device { .. } => Self::Driver(device, path),
             Source::Host { .. } => Self::Daemon(path),
-            _ => Self::Process,
+            Source::Bar { .. } => Self::Process,
         }
     }
 
-    /// Proves that the caller holds the socket `fd`, which nobody uses meanwhile.
+    /// The secret of the connection of which the caller holds the socket `fd`, which nobody uses
+    /// meanwhile. Not 0.
     ///
     /// # Errors
     /// [`Unproven`].
-    pub fn prove(self, fd: i32, claim: &Claim) -> Result<Proofs, Unproven> {
-        let by_itself = || repair::numbers(fd, claim.connected).map(|numbers| claim.proofs(numbers));
+    pub fn secret(self, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
+        let by_itself = || repair::numbers(fd, claim.connected).map(|numbers| claim.secret(numbers));
         match self {
-            Self::Nobody => Err(Unproven::Never),
+            Self::Nobody | Self::Nothing => Err(Unproven::Never),
             Self::Driver(device, path) => match by_driver(device, path, fd, claim) {
                 // An older driver. Root can do without.
                 Err(Unproven::Never) => by_itself(),
-                proved => proved,
+                secret => secret,
             },
             Self::Process => by_itself(),
             Self::Daemon(path) => match by_itself() {
                 Err(Unproven::Never) => prover::ask(path, fd, claim),
-                proved => proved,
+                secret => secret,
             },
         }
     }
 }
 
-fn by_driver(device: i32, path: &Path, fd: i32, claim: &Claim) -> Result<Proofs, Unproven> {
+fn by_driver(device: i32, path: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
     let opened = Fd(if device < 0 { attach::open_device(path) } else { -1 });
     let device = if device < 0 { opened.0 } else { device };
-    let proved = device::prove(device, fd, claim.side, claim.connected, claim.nonces);
-    let [own, other] = proved.map_err(|_| Unproven::Never)?;
-    Ok(Proofs { own: shown(own), other: shown(other) })
-}
-
-/// Zero stands for no proof.
-fn shown(hash: u64) -> u64 {
-    hash.max(1)
+    let secret = device::secret(device, fd, claim.side, claim.connected, claim.nonces);
+    secret.map(|secret| secret.max(1)).map_err(|_| Unproven::Never)
 }
 
 /// Bytes of what is hashed.
 const HASHED: usize = 64;
 
 impl Claim {
-    /// The proofs of both sides, of the connection with these sequence numbers.
+    /// The secret of the connection with these sequence numbers: the same for both ends. Not 0.
     #[must_use]
-    pub fn proofs(&self, numbers: Numbers) -> Proofs {
-        let hash = |side| shown(self.hash(numbers, side));
-        Proofs { own: hash(self.side), other: hash(1 - self.side) }
+    pub fn secret(&self, numbers: Numbers) -> u64 {
+        let [first, second] = if self.side == 0 { [numbers.sent, numbers.received] } else { [numbers.received, numbers.sent] };
+        let mut hasher = SipHasher24::new_with_keys(u64::from(first) | u64::from(second) << 32, DOMAIN);
+        hasher.write(&self.hashed());
+        hasher.finish().max(1)
     }
 
+    /// What both ends say of the connection without its numbers, alike: side 0's first.
     /// `struct ginnel_hashed` of `driver/ginnel.c` has the same shape.
-    fn hash(&self, numbers: Numbers, shower: u8) -> u64 {
+    #[must_use]
+    pub(crate) fn hashed(&self) -> [u8; HASHED] {
         let Tuple { local, local_port, remote, remote_port, .. } = self.tuple;
-        let (own, other) = ((numbers.sent, local, local_port), (numbers.received, remote, remote_port));
+        let (own, other) = ((local, local_port), (remote, remote_port));
         let [first, second] = if self.side == 0 { [own, other] } else { [other, own] };
         let mut bytes = [0u8; HASHED];
-        bytes[..8].copy_from_slice(&u64::from(shower).to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.nonces[0].to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.nonces[1].to_le_bytes());
-        bytes[24..40].copy_from_slice(&first.1);
-        bytes[40..56].copy_from_slice(&second.1);
-        bytes[56..58].copy_from_slice(&first.2.to_le_bytes());
-        bytes[58..60].copy_from_slice(&second.2.to_le_bytes());
-        let mut hasher = SipHasher24::new_with_keys(u64::from(first.0) | u64::from(second.0) << 32, DOMAIN);
-        hasher.write(&bytes);
-        hasher.finish()
+        bytes[..8].copy_from_slice(&self.nonces[0].to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.nonces[1].to_le_bytes());
+        bytes[16..32].copy_from_slice(&first.0);
+        bytes[32..48].copy_from_slice(&second.0);
+        bytes[48..50].copy_from_slice(&first.1.to_le_bytes());
+        bytes[50..52].copy_from_slice(&second.1.to_le_bytes());
+        bytes
     }
 }
 
@@ -172,11 +171,11 @@ impl Prover<'_> {
     /// Can it prove anything, as far as can be told without a connection? For `ginnel doctor`.
     #[must_use]
     pub fn is_there(self) -> bool {
-        can_prove_by_itself()
+        self != Self::Nothing && can_prove_by_itself()
             || match self {
                 Self::Nobody => true,
-                Self::Process => false,
-                Self::Driver(_, path) => device::can_prove(Fd(attach::open_device(path)).0),
+                Self::Process | Self::Nothing => false,
+                Self::Driver(_, path) => device::makes_secrets(Fd(attach::open_device(path)).0),
                 Self::Daemon(path) => join::connect(&path.with_file_name(prover::SOCKET), libc::SOCK_SEQPACKET).is_ok(),
             }
     }
@@ -195,10 +194,10 @@ pub fn can_prove_by_itself() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn claim(side: u8) -> Claim {
+    pub(crate) fn claim(side: u8) -> Claim {
         let (a, b) = ([1; 16], [2; 16]);
         let tuple = |local, local_port, remote, remote_port| Tuple { label: 0, local, local_port, remote, remote_port };
         let tuple = if side == 0 { tuple(a, 7, b, 9) } else { tuple(b, 9, a, 7) };
@@ -208,22 +207,21 @@ mod tests {
     const NUMBERS: Numbers = Numbers { sent: 0x0102_0304, received: 0x0506_0708 };
 
     #[test]
-    fn the_two_ends_expect_what_the_other_shows() {
+    fn the_two_ends_have_one_secret() {
         let mirrored = Numbers { sent: NUMBERS.received, received: NUMBERS.sent };
-        let (zero, one) = (claim(0).proofs(NUMBERS), claim(1).proofs(mirrored));
-        assert_eq!((zero.own, zero.other), (one.other, one.own));
-        assert_ne!(zero.own, zero.other, "a proof says which side shows it");
+        assert_eq!(claim(0).secret(NUMBERS), claim(1).secret(mirrored));
+        assert_ne!(claim(0).secret(NUMBERS), claim(1).secret(NUMBERS));
     }
 
     #[test]
     fn each_part_counts() {
-        let right = claim(0).proofs(NUMBERS);
+        let right = claim(0).secret(NUMBERS);
         let mut others = vec![
-            claim(0).proofs(Numbers { sent: 0, ..NUMBERS }),
-            claim(0).proofs(Numbers { received: 0, ..NUMBERS }),
-            Claim { nonces: [5, 4], ..claim(0) }.proofs(NUMBERS),
-            Claim { nonces: [3, 5], ..claim(0) }.proofs(NUMBERS),
-            Claim { nonces: [4, 3], ..claim(0) }.proofs(NUMBERS),
+            claim(0).secret(Numbers { sent: 0, ..NUMBERS }),
+            claim(0).secret(Numbers { received: 0, ..NUMBERS }),
+            Claim { nonces: [5, 4], ..claim(0) }.secret(NUMBERS),
+            Claim { nonces: [3, 5], ..claim(0) }.secret(NUMBERS),
+            Claim { nonces: [4, 3], ..claim(0) }.secret(NUMBERS),
         ];
         for part in 0..4 {
             let mut claim = claim(0);
@@ -233,11 +231,9 @@ mod tests {
                 2 => claim.tuple.local_port = 70,
                 _ => claim.tuple.remote_port = 90,
             }
-            others.push(claim.proofs(NUMBERS));
+            others.push(claim.secret(NUMBERS));
         }
-        for other in others {
-            assert!(other.own != right.own && other.other != right.other, "{other:x?}");
-        }
+        assert!(others.iter().all(|&other| other != right), "{others:x?}");
     }
 
     /// The paper's test vector (appendix A): the library's is the hash that the kernel has.

@@ -366,7 +366,7 @@ impl<'a> Endpoint<'a> {
         }
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
-        slot.set(flag::BOTH_AGREED | flag::PROVED, false);
+        slot.set(flag::BOTH_AGREED | flag::OF_PROOF, false);
         slot.expected.store(0, Relaxed);
         for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.seen, &rx.sleeper] {
             word.store(0, Relaxed);
@@ -384,7 +384,7 @@ impl<'a> Endpoint<'a> {
         if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
             return;
         }
-        if !slot.has(flag::PROVED) && !self.prove() {
+        if !self.prove() {
             return;
         }
         if due {

@@ -2,6 +2,7 @@
 
 use super::Lock;
 use crate::kernel;
+use crate::proof::exchange::{Begun, SHARE};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -205,6 +206,10 @@ pub mod flag {
     pub const SEVERAL: u32 = 1 << 16;
     /// While settling: the other end has proved that it holds the connection, or need not.
     pub const PROVED: u32 = 1 << 17;
+    /// While settling: this end's share is shown.
+    pub const BEGUN: u32 = 1 << 18;
+    /// All of the above that stand for a channel which is left.
+    pub const OF_PROOF: u32 = PROVED | BEGUN;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -430,8 +435,10 @@ pub struct Slot {
     pub forking: AtomicU32,
     /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
     pub left: AtomicU32,
-    /// While settling: the proof that the other end is to show; 0: not known yet.
+    /// While settling: the tag that the other end is to show; 0: not known yet.
     pub expected: AtomicU64,
+    /// While settling: this end's number and its share ([`crate::proof::exchange`]), little-endian.
+    exchange: [AtomicU64; 8],
     /// How many who offered or took a channel could not prove that they hold the other end.
     pub refused: AtomicU32,
 }
@@ -538,6 +545,26 @@ impl Slot {
         } else {
             self.flags.fetch_and(!flag, Ordering::Relaxed);
         }
+    }
+
+    /// Keeps this end's part of an exchange.
+    pub fn keep_exchange(&self, begun: &Begun) {
+        let bytes = begun.scalar.iter().chain(&begun.share);
+        let mut bytes = bytes.copied();
+        for word in &self.exchange {
+            let value = bytes.by_ref().take(8).enumerate().fold(0, |value, (at, byte)| value | u64::from(byte) << (8 * at));
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// This end's part of an exchange, which is not kept any longer.
+    pub fn take_exchange(&self) -> Begun {
+        let mut begun = Begun { scalar: [0; SHARE], share: [0; SHARE] };
+        let pieces = begun.scalar.chunks_exact_mut(8).chain(begun.share.chunks_exact_mut(8));
+        for (piece, word) in pieces.zip(&self.exchange) {
+            piece.copy_from_slice(&word.swap(0, Ordering::Relaxed).to_le_bytes());
+        }
+        begun
     }
 
     /// This side's number in its channel.

@@ -1,8 +1,8 @@
 //! The prover of `ginneld`: a process that may read sequence numbers, and does nothing else.
 //!
-//! A program of the host hands it the socket, and learns the proofs, never the numbers. One
+//! A program of the host hands it the socket, and learns the secret, never the numbers. One
 //! connection to [`SOCKET`] beside the segment's `host.sock`, of kind SOCK_SEQPACKET, carries
-//! one question (32 bytes, and the socket as SCM_RIGHTS) and one answer (16 bytes).
+//! one question (32 bytes, and the socket as SCM_RIGHTS) and one answer (8 bytes).
 //!
 //! | question, bytes | |
 //! |---|---|
@@ -12,10 +12,9 @@
 //! | 10..16 | 0 |
 //! | 16..32 | nonces of side 0 and side 1 |
 //!
-//! The answer is the proof of the asking end and that of the other one; 0 twice: not just now;
-//! no answer: never. All numbers are little-endian.
+//! The answer is the secret; 0: not just now; no answer: never. All numbers are little-endian.
 
-use super::{Claim, Proofs, Unproven, repair};
+use super::{Claim, Unproven, repair};
 use crate::join::{self, Fd};
 use crate::kernel;
 use crate::settle;
@@ -30,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"GINPROV1";
 /// Bytes of a question.
 pub const QUESTION: usize = 32;
 /// Bytes of an answer.
-pub const ANSWER: usize = 16;
+pub const ANSWER: usize = 8;
 
 /// How long the prover may take, milliseconds. Its work is microseconds; the caller holds locks.
 const PATIENCE: i32 = 200;
@@ -39,7 +38,7 @@ const PATIENCE: i32 = 200;
 ///
 /// # Errors
 /// [`Unproven`].
-pub fn ask(door: &Path, fd: i32, claim: &Claim) -> Result<Proofs, Unproven> {
+pub fn ask(door: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
     let socket = join::connect(&door.with_file_name(SOCKET), libc::SOCK_SEQPACKET);
     let socket = socket.map_err(|_| Unproven::Never)?;
     send(&socket, fd, &question(claim)).map_err(|_| Unproven::Never)?;
@@ -50,9 +49,9 @@ pub fn ask(door: &Path, fd: i32, claim: &Claim) -> Result<Proofs, Unproven> {
     if sys::read(socket.0, &mut answer) != Ok(ANSWER) {
         return Err(Unproven::Never);
     }
-    match words(&answer) {
-        [0, _] | [_, 0] => Err(Unproven::Later),
-        [own, other] => Ok(Proofs { own, other }),
+    match u64::from_le_bytes(answer) {
+        0 => Err(Unproven::Later),
+        secret => Ok(secret),
     }
 }
 
@@ -84,15 +83,12 @@ pub fn answer(question: &[u8], fd: i32) -> Option<[u8; ANSWER]> {
     nonces.copy_from_slice(&question[16..]);
     let tuple = settle::tuple_of(fd, None)?;
     let claim = Claim { side, connected: connected == 1, nonces: words(&nonces), tuple };
-    let proofs = match repair::numbers(fd, claim.connected) {
-        Ok(numbers) => claim.proofs(numbers),
-        Err(Unproven::Later) => Proofs { own: 0, other: 0 },
+    let secret = match repair::numbers(fd, claim.connected) {
+        Ok(numbers) => claim.secret(numbers),
+        Err(Unproven::Later) => 0,
         Err(Unproven::Never) => return None,
     };
-    let mut answer = [0u8; ANSWER];
-    answer[..8].copy_from_slice(&proofs.own.to_le_bytes());
-    answer[8..].copy_from_slice(&proofs.other.to_le_bytes());
-    Some(answer)
+    Some(secret.to_le_bytes())
 }
 
 /// Sends bytes with a descriptor beside them.

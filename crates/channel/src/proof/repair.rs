@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_prove_and_another_connection_does_not() {
+    fn both_ends_have_the_secret_and_another_connection_does_not() {
         if !can_prove_by_itself() {
             return println!("skipped: needs CAP_NET_ADMIN");
         }
@@ -169,11 +169,10 @@ mod tests {
             Tuple { label: 0, local: local.0, local_port: local.1, remote: remote.0, remote_port: remote.1 }
         };
         let claim = |side: u8, connected| Claim { side, connected, nonces: [5, 6], tuple: tuple(side == 1) };
-        let proofs = |stream: &TcpStream, side, connected| {
-            claim(side, connected).proofs(numbers(stream.as_raw_fd(), connected).expect("read"))
+        let secret = |stream: &TcpStream, side, connected| {
+            claim(side, connected).secret(numbers(stream.as_raw_fd(), connected).expect("read"))
         };
-        let (zero, one) = (proofs(&client, 0, true), proofs(&server, 1, false));
-        assert_eq!((zero.own, zero.other), (one.other, one.own));
-        assert_ne!(proofs(&other, 1, false).own, zero.other);
+        assert_eq!(secret(&client, 0, true), secret(&server, 1, false));
+        assert_ne!(secret(&client, 0, true), secret(&other, 1, false));
     }
 }

@@ -3,69 +3,79 @@
 
 use crate::finish;
 use crate::ledger::{Reason, Stage, flag};
-use crate::proof::{Claim, Prover, Unproven};
+use crate::proof::{Claim, Prover, Unproven, exchange};
 use crate::settle::Endpoint;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// After so many others that could not prove themselves a connection stays on TCP.
-const REFUSALS: u32 = 4;
+const REFUSALS: u32 = 2;
 
 impl Endpoint<'_> {
-    /// Shows this end's proof, and looks at the other's. True once the other end has proved
-    /// itself, or need not. Called under the send lock, while no call is in the kernel.
+    /// Takes the next step of the proof. True once the other end has proved itself, or need not.
+    /// Called under the send lock, while no call is in the kernel.
     pub(super) fn prove(self) -> bool {
-        let (slot, channel) = (self.slot(), self.channel());
+        let slot = self.slot();
         let prover = self.attachment.prover();
         if prover == Prover::Nobody {
             slot.set(flag::PROVED, true);
             return true;
         }
         let trusted = self.attachment.settings.policy.trusts(&slot.tuple());
-        if slot.expected.load(Relaxed) == 0 {
-            match self.show_proof(prover) {
-                Ok(()) => {}
-                Err(Unproven::Later) => return false,
-                Err(Unproven::Never) if trusted => {}
-                Err(Unproven::Never) => {
-                    self.refuse(true);
-                    return false;
-                }
+        slot.set(flag::PROVED, trusted || slot.has(flag::PROVED));
+        // Also where the other end is trusted: it may not trust this one.
+        let proved = match self.go_on(prover) {
+            Ok(proved) => proved,
+            Err(Unproven::Later) => false,
+            Err(Unproven::Never) if trusted => false,
+            Err(Unproven::Never) => {
+                self.refuse(prover);
+                return false;
             }
-        }
-        let shown = channel.proof(1 - slot.side()).load(Acquire);
-        let proved = trusted || shown == slot.expected.load(Relaxed);
-        if proved {
-            slot.set(flag::PROVED, true);
-        } else if shown != 0 {
-            self.refuse(false);
-        }
-        proved
+        };
+        slot.set(flag::PROVED, proved || slot.has(flag::PROVED));
+        slot.has(flag::PROVED)
     }
 
-    fn show_proof(self, prover: Prover<'_>) -> Result<(), Unproven> {
+    /// Shows the share, then the tag, and looks at the other's. Whether the other's tag is right;
+    /// [`Unproven::Never`] where it is wrong, or there can be none.
+    fn go_on(self, prover: Prover<'_>) -> Result<bool, Unproven> {
         let (slot, channel) = (self.slot(), self.channel());
-        // Who sends or receives meanwhile waits for the locks.
-        let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
-        let side = slot.side();
+        let (side, other) = (slot.side(), 1 - slot.side());
         // The own nonce as it was drawn, whatever stands in the channel now.
-        let (own, other) = (slot.nonce.load(Relaxed), channel.nonce(1 - side).load(Relaxed));
+        let (own, theirs) = (slot.nonce.load(Relaxed), channel.nonce(other).load(Relaxed));
         let claim = Claim {
             side,
             connected: slot.has(flag::CONNECTED),
-            nonces: if side == 0 { [own, other] } else { [other, own] },
+            nonces: if side == 0 { [own, theirs] } else { [theirs, own] },
             tuple: slot.tuple(),
         };
-        let proofs = prover.prove(self.fd(), &claim)?;
-        slot.expected.store(proofs.other, Relaxed);
-        channel.proof(side).store(proofs.own, Release);
-        Ok(())
+        if !slot.has(flag::BEGUN) {
+            // Who sends or receives meanwhile waits for the locks.
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
+            let begun = exchange::begin(prover.secret(self.fd(), &claim)?, &claim);
+            slot.keep_exchange(&begun);
+            slot.set(flag::BEGUN, true);
+            channel.set_share(side, &begun.share);
+        }
+        if slot.expected.load(Relaxed) == 0 {
+            let Some(share) = channel.share(other) else { return Ok(false) };
+            let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
+            slot.expected.store(tags.other, Relaxed);
+            channel.proof(side).store(tags.own, Release);
+        }
+        match channel.proof(other).load(Acquire) {
+            0 => Ok(false),
+            tag if tag == slot.expected.load(Relaxed) => Ok(true),
+            _ => Err(Unproven::Never),
+        }
     }
 
     /// Leaves the channel: the other side is not the other end, as far as anybody can tell.
-    /// `for_good`: this end has no means to tell.
-    fn refuse(self, for_good: bool) {
+    fn refuse(self, prover: Prover<'_>) {
         let slot = self.slot();
         let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
+        // Without a share this end has no means to tell: it is the same with everybody.
+        let for_good = !slot.has(flag::BEGUN) || prover == Prover::Nothing;
         self.channel().leave(slot.side());
         finish::set_left(self.attachment, slot);
         self.forget_phases();
