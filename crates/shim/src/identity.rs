@@ -118,6 +118,7 @@ fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
     sets::forget_slots();
     service::close_down(old);
     runtime::stop();
+    locks::give_up(old);
     old.renounce(reason);
     empty_own();
     plain
