@@ -682,8 +682,10 @@ pub(crate) mod tests {
             return;
         }
         let place = tempfile::tempdir().expect("a directory");
-        let segment = place.path().join(DEFAULT_SEGMENT);
-        let wakes = wake_directory(place.path(), &segment);
+        let own = place.path().join("own");
+        home::make_directory(&own).expect("made");
+        let segment = own.join(DEFAULT_SEGMENT);
+        let wakes = wake_directory(&own, &segment);
         let give = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).expect("given");
         std::fs::create_dir(&wakes).expect("made");
         give(&wakes, 65534);

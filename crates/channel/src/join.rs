@@ -177,7 +177,10 @@ mod tests {
         let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
         std::thread::spawn(move || {
             let (socket, _) = listener.accept().expect("a joiner");
-            let memory = Arc::new(std::fs::File::open("/dev/null").expect("there").into());
+            let memory = tempfile::tempfile().expect("a file");
+            // Larger than what one is given who may not join.
+            memory.set_len(1 << 20).expect("its size");
+            let memory = Arc::new(memory.into());
             let bell = Arc::new(ginnel_peer::doorbell::new().expect("an eventfd"));
             let mut outbox = Outbox::welcome(0, &memory, [], &[]);
             while outbox.flush(&socket).is_ok() {

@@ -118,6 +118,7 @@ fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
     sets::forget_slots();
     service::close_down(old);
     runtime::stop();
+    locks::give_up(old);
     old.renounce(reason);
     empty_own();
     plain
@@ -162,7 +163,7 @@ fn come_down(reason: Reason, end: u64) {
         let _ = service::with_endpoint(index, |endpoint| endpoint.begin_detach(Reason::HandedOver));
     }
     let is_out = |endpoint: Endpoint<'static>| {
-        if is_shared(endpoint) { endpoint.go_on_detaching() != None } else { endpoint.leave(reason) }
+        if is_shared(endpoint) { endpoint.go_on_detaching().is_some() } else { endpoint.leave(reason) }
     };
     loop {
         // Every one, each time: all are to come down together.

@@ -127,7 +127,6 @@ impl Limit {
 
     /// Returns what becomes of a call that finds its connection to be no longer what it began with.
     /// `done`: so many bytes were moved before.
-    #[must_use]
     pub fn ended(&self, endpoint: Endpoint<'_>, done: usize) -> Outcome {
         let is_present = runtime::attachment().is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
         let of_slot = |entry| matches!(entry, Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == endpoint.index());

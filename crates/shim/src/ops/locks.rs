@@ -4,7 +4,8 @@
 use super::{Outcome, limits};
 use crate::{fds, next, runtime};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ginnel_channel::Attachment;
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
@@ -18,6 +19,32 @@ const BESIDE: u64 = 2 << 20;
 /// capabilities(7): may lock as much as it likes.
 const CAP_IPC_LOCK: u32 = 14;
 
+/// Where segment and ledger lie.
+fn maps_of(attachment: &Attachment) -> [Range<usize>; 2] {
+    let base = attachment.segment.base() as usize;
+    [base..base + attachment.segment.len() as usize, attachment.ledger.memory()]
+}
+
+/// First and last address of each map that was given up: zeroes stand there, which are not the
+/// program's to lock either. Two for each change of the user.
+static GIVEN_UP: [[AtomicUsize; 2]; 40] = [const { [const { AtomicUsize::new(0) }; 2] }; 40];
+
+/// What `attachment` has mapped is about to be given up.
+pub fn give_up(attachment: &Attachment) {
+    for map in maps_of(attachment) {
+        let free = GIVEN_UP.iter().find(|[start, _]| start.load(Ordering::Relaxed) == 0);
+        if let Some([start, end]) = free {
+            end.store(map.end, Ordering::Relaxed);
+            start.store(map.start, Ordering::Relaxed);
+        }
+    }
+}
+
+fn given_up() -> impl Iterator<Item = Range<usize>> {
+    let all = GIVEN_UP.iter().map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
+    all.take_while(|map| map.start != 0)
+}
+
 /// May the kernel lock all of a map that is made now? A segment would take all of its memory then.
 pub fn may_lock_later_maps() -> bool {
     EVER_FUTURE.load(Ordering::Relaxed)
@@ -29,11 +56,12 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     if flags & libc::MCL_FUTURE != 0 {
         EVER_FUTURE.store(true, Ordering::Relaxed);
     }
-    let Some(attachment) = runtime::attachment().filter(|_| flags & libc::MCL_CURRENT != 0 && flags & !known == 0) else {
+    let mut ours: Vec<Range<usize>> = given_up().collect();
+    ours.extend(runtime::attachment().into_iter().flat_map(maps_of));
+    if ours.is_empty() || flags & libc::MCL_CURRENT == 0 || flags & !known != 0 {
         return Outcome::Libc;
-    };
-    let base = attachment.segment.base() as usize;
-    let ours = [base..base + attachment.segment.len() as usize, attachment.ledger.memory(), fds::memory()];
+    }
+    ours.push(fds::memory());
     let text = sys::read_file(c"/proc/thread-self/maps");
     let text = String::from_utf8_lossy(&text);
     let maps: Vec<Range<usize>> = text
