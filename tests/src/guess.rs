@@ -18,8 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const TICK: u32 = 6;
 /// So long before it was seen a connection may have been made, ticks (8 ms).
 const BEFORE: u64 = (8_000_000) >> TICK;
-/// By so much may the time between the two numbers be longer than was learned, ticks (96 µs) …
-const LONGER: u32 = 96_000 >> TICK;
+/// By so much may the time between the two numbers be longer than was learned, ticks (64 µs) …
+const LONGER: u32 = 64_000 >> TICK;
 /// … or shorter (8 µs).
 const SHORTER: u32 = 8_000 >> TICK;
 /// Connections by which the hashes are learned.
@@ -32,9 +32,9 @@ pub fn ticks() -> u64 {
     (now >> TICK) as u64
 }
 
-/// The hashes of a connection from 127.0.0.1:`client` to 127.0.0.1:`server`: of the client's number
-/// and the server's, less than a few ticks too small. By this program (`argv[0] learn …`) in a
-/// namespace of its own.
+/// The hashes of a connection from 127.0.0.1:`client` to 127.0.0.1:`server`, of the client's number
+/// and the server's, each too large by what passed between a look at the clock and its making. By
+/// this program (`argv[0] learn …`) in a namespace of its own.
 #[must_use]
 pub fn learn(client: u16, server: u16) -> Option<[u32; 2]> {
     let own = std::env::current_exe().ok()?;

@@ -115,7 +115,8 @@ fn the_same_stranger_succeeds_where_the_address_is_trusted() {
 }
 
 /// Known to be open: who has a network namespace of his own on this kernel can compute the numbers
-/// that the proof counts on nobody's knowing ([`ginnel_tests::guess`]).
+/// that the proof counts on nobody's knowing ([`ginnel_tests::guess`]). It takes seconds on a
+/// machine with nothing else to do, whose programs come to run within milliseconds.
 #[test]
 #[ignore = "open: initial sequence numbers of one kernel can be computed by its users"]
 fn a_stranger_who_computes_sequence_numbers_gets_nothing() {

@@ -46,8 +46,8 @@ enum Guess {
     Copied,
     /// What a member showed in an earlier attempt.
     Replayed,
-    /// From the connection's numbers, whose hashes were learned; it was seen at this tick.
-    Computed(Tuple, [u32; 2], u64),
+    /// From the numbers of this connection, which was seen at this tick.
+    Computed(Tuple, u64),
 }
 
 const GUESSES: [Guess; 3] = [Guess::Random, Guess::Copied, Guess::Replayed];
@@ -116,9 +116,7 @@ fn main() {
             continue;
         };
         if !more.is_empty() {
-            let (seen, tuple) = (guess::ticks(), entry.tuple());
-            let learned = guess::learn(tuple.local_port, tuple.remote_port).expect("a namespace");
-            guess = Guess::Computed(tuple, learned, seen);
+            guess = Guess::Computed(entry.tuple(), guess::ticks());
         }
         let grip = if maker { offer(&segment, entry) } else { publish(&segment, entry) };
         loot.attempts += 1;
@@ -253,11 +251,12 @@ impl<'a> Grip<'a> {
             Guess::Random => random,
             Guess::Copied => self.channel.proof(1 - self.mine).load(Relaxed).max(1),
             Guess::Replayed => earlier.last().copied().unwrap_or(random),
-            Guess::Computed(tuple, learned, seen) => {
+            Guess::Computed(tuple, seen) => {
                 let theirs = 1 - self.mine;
                 let nonces = [0, 1].map(|side| self.channel.nonce(side).load(Relaxed));
                 let claim = Claim { side: theirs, connected: true, nonces, tuple };
                 let shown = self.channel.proof(theirs).load(Relaxed);
+                let learned = guess::learn(tuple.local_port, tuple.remote_port).expect("a namespace");
                 let began = Instant::now();
                 let proof = guess::other_proof(&claim, shown, learned, seen);
                 eprintln!("computed: {proof:x?} in {:?}", began.elapsed());
