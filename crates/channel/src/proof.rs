@@ -20,7 +20,9 @@
 //! address ([`crate::policy`]).
 //!
 //! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well. Its key
-//! has 64 secret bits, its result 64: nobody finds either in the life of a connection.
+//! has 64 bits, its result 64. To whoever shares the kernel of neither end all 64 are secret. A user
+//! of an end's own kernel, who may have a network namespace of his own, can compute that end's 32
+//! but for the time of the connection (`docs/protocol.md`, *Meeting*): this is open.
 
 pub mod prover;
 pub mod repair;
