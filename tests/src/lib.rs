@@ -19,7 +19,6 @@ pub mod build;
 pub mod conformance;
 pub mod crash;
 mod crowd;
-pub mod guess;
 pub mod json;
 pub mod netns;
 pub mod programs;

@@ -1,51 +1,13 @@
 //! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which segment a name means, and what is no daemon, or lets nobody in.
 
+use ginnel_tests::daemon::Daemon;
 use ginnel_tests::{Done, Stand, build, is_root, programs, skip};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// `ginneld` with a segment `t`.
-struct Daemon {
-    child: Child,
-    place: Stand,
-}
-
-impl Daemon {
-    fn start(more: &str) -> Self {
-        let place = Stand::plain("ginneld");
-        let (config, log) = (place.dir().join("ginneld.toml"), File::create(place.dir().join("log")).expect("a log"));
-        let run = place.dir().join("run");
-        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}")).expect("written");
-        let mut command = Command::new(build::release_dir().join("ginneld"));
-        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stdin(Stdio::null()).stderr(log);
-        let daemon = Self { child: command.spawn().expect("ginneld"), place };
-        let until = Instant::now() + Duration::from_secs(20);
-        while !daemon.log().contains("event=started") {
-            assert!(Instant::now() < until, "it does not start: {}", daemon.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        daemon
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.place.dir().join("log")).unwrap_or_default()
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.place.dir().join("run/t/host.sock")
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 fn stand(segment: &Path, more: &[(&'static str, &'static str)]) -> Stand {
     let mut settings = vec![("GINNEL_SEGMENT", segment.to_str().expect("UTF-8"))];

@@ -67,7 +67,6 @@ pub struct Claim {
     pub tuple: Tuple,
 }
 
-
 /// Why there is no proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unproven {

@@ -2,7 +2,7 @@
 //! sequence numbers, that they hold their ends of connections.
 //!
 //! A process of its own, with CAP_NET_ADMIN and nothing else, so that the daemon needs no
-//! capability. A program hands it the socket and gets two hashes
+//! capability. A program hands it the socket and gets a hash
 //! ([`ginnel_channel::proof::prover`] has the messages). Whoever holds a socket may ask about it:
 //! the answer tells nothing to anybody who does not.
 //!

@@ -1,5 +1,5 @@
-//! `ginneld --prove`: programs of the host that may not read sequence numbers prove by it that
-//! they hold their connections, and nobody else does.
+//! `ginneld --prove`: programs of the host that may not read sequence numbers learn by it the
+//! secrets of the connections that they hold, and of no others.
 
 mod common;
 
@@ -98,19 +98,19 @@ fn claim(stream: &TcpStream, side: u8, connected: bool) -> Claim {
 }
 
 #[test]
-fn what_it_proves_is_what_the_socket_says() {
+fn the_secret_is_what_the_sockets_numbers_make() {
     if skipped() {
         return;
     }
     let proved = Proved::start();
     let (client, server) = pair();
     let ask = |stream: &TcpStream, side, connected| {
-        ask(&proved.door(), stream.as_raw_fd(), &claim(stream, side, connected)).expect("proved")
+        ask(&proved.door(), stream.as_raw_fd(), &claim(stream, side, connected)).expect("answered")
     };
-    let (zero, one) = (ask(&client, 0, true), ask(&server, 1, false));
-    assert_eq!((zero.own, zero.other), (one.other, one.own));
+    let secret = ask(&client, 0, true);
+    assert_eq!(secret, ask(&server, 1, false));
     let numbers = repair::numbers(client.as_raw_fd(), true).expect("root may");
-    assert_eq!(claim(&client, 0, true).proofs(numbers), zero);
+    assert_eq!(claim(&client, 0, true).secret(numbers), secret);
     let status = fs::read_to_string(format!("/proc/{}/status", proved.prover.id())).expect("it runs");
     let capabilities = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(|text| text.trim().to_owned());
     assert_eq!(capabilities("CapEff:").as_deref(), Some("0000000000001000"), "CAP_NET_ADMIN (12) and nothing else");
@@ -173,7 +173,7 @@ time.sleep(60)";
     let (client, _server) = pair();
     for _ in 0..50 {
         // On a busy machine the answer may take longer than a program waits, which asks again.
-        wait("a proof", || match ask(&proved.door(), client.as_raw_fd(), &claim(&client, 0, true)) {
+        wait("an answer", || match ask(&proved.door(), client.as_raw_fd(), &claim(&client, 0, true)) {
             Ok(_) => Some(()),
             Err(Unproven::Later) => None,
             Err(Unproven::Never) => panic!("it was let go: {}", proved.log()),

@@ -75,18 +75,18 @@ static uint64_t count(int fd)
 	return n;
 }
 
-static int prove(int device, int fd, int side, int connected, int reserved, uint64_t proofs[2])
+static int prove(int device, int fd, int side, int connected, int reserved, uint64_t *secret)
 {
-	struct ginnel_proof proof = { .fd = fd, .side = side, .connected = connected, .nonces = { 3, 4 } };
+	struct ginnel_secret asked = { .fd = fd, .side = side, .connected = connected, .nonces = { 3, 4 } };
 
-	proof.reserved[1] = reserved;
-	if (ioctl(device, GINNEL_PROVE, &proof) != 0)
+	asked.reserved[1] = reserved;
+	if (ioctl(device, GINNEL_SECRET, &asked) != 0)
 		return -1;
-	memcpy(proofs, proof.proofs, sizeof(proof.proofs));
+	*secret = asked.secret;
 	return 0;
 }
 
-/* Proofs: of a connected TCP socket and nothing else, and both ends of one connection give the same. */
+/* Secrets: of a connected TCP socket and nothing else, and both ends of one connection have the same. */
 static void proofs(int device)
 {
 	struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -94,7 +94,7 @@ static void proofs(int device)
 	int udp = socket(AF_INET, SOCK_DGRAM, 0), listening = socket(AF_INET, SOCK_STREAM, 0);
 	int fresh = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
 	int local = socket(AF_UNIX, SOCK_STREAM, 0), pipes[2];
-	uint64_t one[2], two[2], again[2];
+	uint64_t one, two, again;
 
 	CHECK(pipe(pipes) == 0 && udp >= 0 && local >= 0 && fresh >= 0);
 	CHECK(bind(listening, (void *)&name, sizeof(name)) == 0 && listen(listening, 1) == 0);
@@ -104,29 +104,29 @@ static void proofs(int device)
 	int server = accept(listening, NULL, NULL);
 	CHECK(server >= 0);
 
-	FAILS(prove(device, udp, 0, 0, 0, one), EINVAL);
-	FAILS(prove(device, local, 0, 0, 0, one), EINVAL);
-	FAILS(prove(device, fresh, 0, 0, 0, one), ENOTCONN);
-	FAILS(prove(device, listening, 0, 0, 0, one), ENOTCONN);
-	FAILS(prove(device, pipes[0], 0, 0, 0, one), ENOTSOCK);
-	FAILS(prove(device, device, 0, 0, 0, one), ENOTSOCK);
-	FAILS(prove(device, -1, 0, 0, 0, one), EBADF);
-	FAILS(prove(device, 12345, 0, 0, 0, one), EBADF);
-	FAILS(prove(device, client, 2, 1, 0, one), EINVAL);
-	FAILS(prove(device, client, 0, 2, 0, one), EINVAL);
-	FAILS(prove(device, client, 0, 1, 1, one), EINVAL);
-	FAILS(ioctl(device, GINNEL_PROVE, NULL), EFAULT);
+	FAILS(prove(device, udp, 0, 0, 0, &one), EINVAL);
+	FAILS(prove(device, local, 0, 0, 0, &one), EINVAL);
+	FAILS(prove(device, fresh, 0, 0, 0, &one), ENOTCONN);
+	FAILS(prove(device, listening, 0, 0, 0, &one), ENOTCONN);
+	FAILS(prove(device, pipes[0], 0, 0, 0, &one), ENOTSOCK);
+	FAILS(prove(device, device, 0, 0, 0, &one), ENOTSOCK);
+	FAILS(prove(device, -1, 0, 0, 0, &one), EBADF);
+	FAILS(prove(device, 12345, 0, 0, 0, &one), EBADF);
+	FAILS(prove(device, client, 2, 1, 0, &one), EINVAL);
+	FAILS(prove(device, client, 0, 2, 0, &one), EINVAL);
+	FAILS(prove(device, client, 0, 1, 1, &one), EINVAL);
+	FAILS(ioctl(device, GINNEL_SECRET, NULL), EFAULT);
 
-	CHECK(prove(device, client, 0, 1, 0, one) == 0 && prove(device, server, 1, 0, 0, two) == 0);
-	CHECK(one[0] == two[1] && one[1] == two[0] && one[0] != one[1]);
+	CHECK(prove(device, client, 0, 1, 0, &one) == 0 && prove(device, server, 1, 0, 0, &two) == 0);
+	CHECK(one == two);
 	/* Bytes that went both ways change nothing. */
 	CHECK(write(client, "ask", 3) == 3 && write(server, "answer", 6) == 6);
-	CHECK(prove(device, client, 0, 1, 0, again) == 0 && !memcmp(one, again, sizeof(one)));
-	CHECK(prove(device, client, 1, 1, 0, again) == 0 && again[0] != one[0] && again[0] != one[1]);
+	CHECK(prove(device, client, 0, 1, 0, &again) == 0 && one == again);
+	CHECK(prove(device, client, 1, 1, 0, &again) == 0 && again != one);
 	/* Once the connection is gone there is nothing to prove. */
 	struct linger reset = { 1, 0 };
 	CHECK(setsockopt(server, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0 && close(server) == 0);
-	FAILS(prove(device, client, 0, 1, 0, one), ENOTCONN);
+	FAILS(prove(device, client, 0, 1, 0, &one), ENOTCONN);
 }
 
 // Files that wait for one vector: an interrupt goes through them all, so there are only so many.

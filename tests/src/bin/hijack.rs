@@ -7,18 +7,15 @@
 //! taker). In each channel it first shows no proof, then a wrong one, and at every moment goes on
 //! as the agreement wants it: echo, mirrored counts, `agreed`, `received`, its own upgrade, and
 //! answers of its own. It prints what came of it, as one line of JSON, after each step.
-//!
-//! `hijack SEGMENT PORT SECONDS compute` computes the right proof, as far as it can: see
-//! [`ginnel_tests::guess`].
 
+use ginnel_channel::join;
 use ginnel_channel::layout::{Channel, Direction, MAGIC, NO_EOF, Record};
 use ginnel_channel::ledger::Tuple;
-use ginnel_channel::proof::Claim;
+use ginnel_channel::proof::{Claim, exchange};
 use ginnel_channel::rendezvous::{self, Entry, Found, state};
 use ginnel_channel::{attach, waiter};
 use ginnel_region::{Owner, PAGE, Segment, Use, sys};
 use ginnel_ring::park::Want;
-use ginnel_tests::guess;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -41,16 +38,20 @@ const FORGED: &[u8; 19] = b"forged forged forge";
 /// A proof that is none.
 #[derive(Debug, Clone, Copy)]
 enum Guess {
+    /// An exchange that is right but for the secret, which is guessed.
     Random,
     /// What the member has just shown itself.
     Copied,
     /// What a member showed in an earlier attempt.
     Replayed,
-    /// From the connection's numbers, whose hashes were learned; it was seen at this tick.
-    Computed(Tuple, [u32; 2], u64),
+    /// A share of no order: with it the key would be the same for every secret.
+    Empty,
 }
 
-const GUESSES: [Guess; 3] = [Guess::Random, Guess::Copied, Guess::Replayed];
+const GUESSES: [Guess; 4] = [Guess::Random, Guess::Copied, Guess::Replayed, Guess::Empty];
+
+/// What a member showed: its share, and its tag once that was there.
+type Shown = ([u8; exchange::SHARE], u64);
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -93,39 +94,28 @@ struct Grip<'a> {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [learn, client, server] = arguments.as_slice()
-        && learn == "learn"
-    {
-        let port = |text: &String| text.parse().expect("a port");
-        let [client, server] = guess::lesson(port(client), port(server)).expect("a namespace");
-        return println!("{client} {server}");
-    }
-    let [path, port, seconds, more @ ..] = arguments.as_slice() else {
-        eprintln!("usage: hijack SEGMENT PORT SECONDS [compute]");
+    let [path, port, seconds] = arguments.as_slice() else {
+        eprintln!("usage: hijack SEGMENT PORT SECONDS");
         std::process::exit(2);
     };
-    let segment = Segment::open(Path::new(path)).expect("a segment");
+    let segment = join::look(Path::new(path)).expect("a segment");
     let port: u16 = port.parse().expect("a port");
     let until = Instant::now() + Duration::from_secs(seconds.parse().expect("seconds"));
     let (mut loot, mut shown) = (Loot::default(), Vec::new());
     while Instant::now() < until {
         let maker = loot.attempts.is_multiple_of(2);
-        let mut guess = GUESSES[(loot.attempts / 2 % 3) as usize];
+        let guess = GUESSES[(loot.attempts / 2 % 4) as usize];
         let Some(entry) = victim(&segment, port) else {
             std::thread::sleep(Duration::from_micros(200));
             continue;
         };
-        if !more.is_empty() {
-            let (seen, tuple) = (guess::ticks(), entry.tuple());
-            let learned = guess::learn(tuple.local_port, tuple.remote_port).expect("a namespace");
-            guess = Guess::Computed(tuple, learned, seen);
-        }
+        let tuple = entry.tuple();
         let grip = if maker { offer(&segment, entry) } else { publish(&segment, entry) };
         loot.attempts += 1;
         let Some(grip) = grip else { continue };
         if grip.was_taken_up() {
             loot.met += 1;
-            grip.press(guess, until, &mut shown, &mut loot);
+            grip.press((guess, &tuple), until, &mut shown, &mut loot);
         }
         loot.tell();
     }
@@ -215,21 +205,21 @@ impl<'a> Grip<'a> {
 
     /// Everything that the agreement wants, and the guess in place of a proof; until the member
     /// leaves, or, where it believes, until the time is over.
-    fn press(mut self, guess: Guess, until: Instant, shown: &mut Vec<u64>, loot: &mut Loot) {
+    fn press(mut self, lie: (Guess, &Tuple), until: Instant, shown: &mut Vec<Shown>, loot: &mut Loot) {
         let (channel, mine, theirs) = (self.channel, self.mine, 1 - self.mine);
         let (earlier, mut began) = (shown.len(), Instant::now());
         let (mut counted, mut agreed) = (false, false);
         let gone = || channel.was_left(theirs) || channel.has_ended(theirs) || channel.released().load(SeqCst) & 1 << theirs != 0;
         while Instant::now() < until && !gone() && (agreed || began.elapsed() < PATIENCE) {
-            let proof = channel.proof(theirs).load(Relaxed);
-            if proof != 0 && shown.len() == earlier {
-                shown.push(proof);
+            if let Some(share) = channel.share(theirs).filter(|_| shown.len() == earlier) {
+                shown.push((share, 0));
                 loot.proofs += 1;
             }
-            if began.elapsed() > WITHOUT_PROOF && channel.proof(mine).load(Relaxed) == 0 {
-                let proof = self.wrong_proof(guess, &shown[..earlier]);
-                channel.proof(mine).store(proof, SeqCst);
+            if shown.len() > earlier && began.elapsed() > WITHOUT_PROOF && channel.proof(mine).load(Relaxed) == 0 {
+                self.prove_wrongly(lie, &shown[..earlier]);
                 began = Instant::now();
+                let tag = channel.proof(theirs).load(Relaxed);
+                shown.iter_mut().skip(earlier).for_each(|shown| shown.1 = tag);
             }
             if self.mirror_counts() && !counted {
                 (counted, loot.counts) = (true, loot.counts + 1);
@@ -247,23 +237,28 @@ impl<'a> Grip<'a> {
         self.count_forged(loot);
     }
 
-    fn wrong_proof(&self, guess: Guess, earlier: &[u64]) -> u64 {
-        let random = sys::random_u64() | 1;
-        match guess {
-            Guess::Random => random,
-            Guess::Copied => self.channel.proof(1 - self.mine).load(Relaxed).max(1),
-            Guess::Replayed => earlier.last().copied().unwrap_or(random),
-            Guess::Computed(tuple, learned, seen) => {
-                let theirs = 1 - self.mine;
-                let nonces = [0, 1].map(|side| self.channel.nonce(side).load(Relaxed));
-                let claim = Claim { side: theirs, connected: true, nonces, tuple };
-                let shown = self.channel.proof(theirs).load(Relaxed);
-                let began = Instant::now();
-                let proof = guess::other_proof(&claim, shown, learned, seen);
-                eprintln!("computed: {proof:x?} in {:?}", began.elapsed());
-                proof.unwrap_or(random)
-            }
+    /// Shows a share, waits for the member's tag, and shows one.
+    fn prove_wrongly(&self, (guess, victim): (Guess, &Tuple), earlier: &[Shown]) {
+        let (channel, mine, theirs) = (self.channel, self.mine, 1 - self.mine);
+        let Some(share) = channel.share(theirs) else { return };
+        let nonces = [0, 1].map(|side| channel.nonce(side).load(Relaxed));
+        let Tuple { label, local, local_port, remote, remote_port } = *victim;
+        let tuple = Tuple { label, local: remote, local_port: remote_port, remote: local, remote_port: local_port };
+        let claim = Claim { side: mine, connected: false, nonces, tuple };
+        let begun = exchange::begin(sys::random_u64() | 1, &claim);
+        let (own, tag) = match guess {
+            Guess::Random => (begun.share, exchange::finish(&begun, &share, &claim).map_or(1, |tags| tags.own)),
+            Guess::Copied => (share, 0),
+            Guess::Replayed => earlier.last().copied().unwrap_or((begun.share, 1)),
+            Guess::Empty => ([0; exchange::SHARE], 1),
+        };
+        channel.set_share(mine, &own);
+        let until = Instant::now() + WITHOUT_PROOF;
+        while channel.proof(theirs).load(SeqCst) == 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
         }
+        let tag = if tag == 0 { channel.proof(theirs).load(SeqCst) } else { tag };
+        channel.proof(mine).store(tag.max(1), SeqCst);
     }
 
     /// Shows the member's counts the other way round. False: it has shown none.

@@ -439,7 +439,7 @@ pub struct Slot {
     pub expected: AtomicU64,
     /// While settling: this end's number and its share ([`crate::proof::exchange`]), little-endian.
     exchange: [AtomicU64; 8],
-    /// How many who offered or took a channel could not prove that they hold the other end.
+    /// To how many others a tag was shown who have shown no right one since.
     pub refused: AtomicU32,
 }
 

@@ -7,8 +7,8 @@ use crate::proof::{Claim, Prover, Unproven, exchange};
 use crate::settle::Endpoint;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// After so many others that could not prove themselves a connection stays on TCP.
-const REFUSALS: u32 = 2;
+/// So many tags an end shows to sides that show no right one: after that its connection stays on TCP.
+const TRIES: u32 = 2;
 
 impl Endpoint<'_> {
     /// Takes the next step of the proof. True once the other end has proved itself, or need not.
@@ -28,7 +28,7 @@ impl Endpoint<'_> {
             Err(Unproven::Later) => false,
             Err(Unproven::Never) if trusted => false,
             Err(Unproven::Never) => {
-                self.refuse(prover);
+                self.refuse();
                 return false;
             }
         };
@@ -49,6 +49,9 @@ impl Endpoint<'_> {
             nonces: if side == 0 { [own, theirs] } else { [theirs, own] },
             tuple: slot.tuple(),
         };
+        if slot.refused.load(Relaxed) >= TRIES && slot.expected.load(Relaxed) == 0 {
+            return Err(Unproven::Never);
+        }
         if !slot.has(flag::BEGUN) {
             // Who sends or receives meanwhile waits for the locks.
             let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
@@ -60,27 +63,32 @@ impl Endpoint<'_> {
         if slot.expected.load(Relaxed) == 0 {
             let Some(share) = channel.share(other) else { return Ok(false) };
             let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
+            // From the tag the other side learns whether it has guessed right: a try is spent,
+            // whatever it does next.
+            slot.refused.fetch_add(1, Relaxed);
             slot.expected.store(tags.other, Relaxed);
             channel.proof(side).store(tags.own, Release);
         }
         match channel.proof(other).load(Acquire) {
             0 => Ok(false),
-            tag if tag == slot.expected.load(Relaxed) => Ok(true),
+            tag if tag == slot.expected.load(Relaxed) => {
+                slot.refused.store(0, Relaxed);
+                Ok(true)
+            }
             _ => Err(Unproven::Never),
         }
     }
 
     /// Leaves the channel: the other side is not the other end, as far as anybody can tell.
-    fn refuse(self, prover: Prover<'_>) {
+    fn refuse(self) {
         let slot = self.slot();
         let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
         // Without a share this end has no means to tell: it is the same with everybody.
-        let for_good = !slot.has(flag::BEGUN) || prover == Prover::Nothing;
+        let for_good = !slot.has(flag::BEGUN) || slot.refused.load(Relaxed) >= TRIES;
         self.channel().leave(slot.side());
         finish::set_left(self.attachment, slot);
         self.forget_phases();
-        let refused = slot.refused.fetch_add(1, Relaxed) + 1;
-        if for_good || refused >= REFUSALS {
+        if for_good {
             slot.make_plain(Reason::Unproven);
         } else {
             slot.set_reason(Reason::Unproven);

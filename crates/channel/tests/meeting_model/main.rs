@@ -1,9 +1,10 @@
 //! How two ends meet and prove themselves (`docs/protocol.md`, *Meeting*), walked to the last
 //! state. One connection has two true ends, of which both are in the segment or only one. A
 //! stranger is there too: he reads and writes every shared word, so whatever an end reads is what
-//! he chose. He knows each nonce and each hash that was ever shown, and has a nonce of his own.
-//! Hashes are terms that stand for themselves: who does not hold an end cannot make one, and
-//! learns nothing from one. (That the numbers cannot be guessed is an assumption here.)
+//! he chose. He knows each nonce and each proof that was ever shown, and has a nonce of his own.
+//! Proofs (the tags of the key exchange) are terms that stand for themselves: who does not hold an
+//! end cannot make one, and learns nothing from one. That a secret is not guessed in the two tries
+//! that an end allows is an assumption here; that nobody can try at leisure is the exchange's.
 //!
 //! Nothing here uses the crate's code: it is the rules that are checked. Then each rule is left
 //! out in turn, and the checker must find the run that goes wrong.

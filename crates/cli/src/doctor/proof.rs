@@ -27,24 +27,26 @@ pub fn check(settings: &Settings) -> Finding {
 }
 
 fn of(prover: Prover<'_>, path: &Path) -> Finding {
-    if prover.is_there() {
-        return Finding::ok(
-            CHECK,
-            match prover {
-                Prover::Nobody => format!("none is needed: {} is this user's own", path.display()),
-                Prover::Driver(..) => "the driver proves that connections are this machine's".to_owned(),
-                Prover::Daemon(_) => "ginneld's prover, or this process itself, proves whose connections are".to_owned(),
-                Prover::Process => "this process may read sequence numbers (CAP_NET_ADMIN)".to_owned(),
-            },
-        );
-    }
-    let (found, advice) = match prover {
-        Prover::Driver(..) => ("the driver is older than proofs", "update it (driver/README.md)"),
-        Prover::Daemon(_) => ("ginneld has no prover on this host", "start it (systemctl start ginneld-prover)"),
-        Prover::Process | Prover::Nobody => (
-            "others may open the segment, and nothing here can prove whose connections are",
-            "use a segment of this user's own, or name whom you trust (ginnel run --allow ADDRESS, both ends)",
+    let shown = path.display();
+    let is_there = prover.is_there();
+    let wrong = |found: &str, advice: &str| Finding::wrong(CHECK, format!("{found}: they stay on TCP"), advice);
+    match prover {
+        Prover::Nobody => Finding::ok(CHECK, format!("none is needed: {shown} is this user's own")),
+        Prover::Driver(..) if is_there => Finding::ok(CHECK, "the driver proves that connections are this machine's"),
+        Prover::Driver(..) => wrong("the driver is older than proofs of connections", "update it (driver/README.md)"),
+        Prover::Daemon(_) if is_there => {
+            Finding::ok(CHECK, "ginneld's prover, or this process itself, proves whose connections are")
+        }
+        Prover::Daemon(_) => {
+            wrong("nobody on this host proves whose connections are", "start ginneld's prover (systemctl start ginneld-prover)")
+        }
+        Prover::Process if is_there => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
+        Prover::Process => {
+            wrong("this process cannot prove whose connections are", "load the driver (driver/README.md), or run as root")
+        }
+        Prover::Nothing => wrong(
+            &format!("others may open {shown}, and nothing proves whose connections are"),
+            "use a segment of this user's own, or name whom you trust (ginnel run --allow ADDRESS, at both ends)",
         ),
-    };
-    Finding::wrong(CHECK, format!("{found}: they stay on TCP"), advice)
+    }
 }
