@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// `ginneld` with a segment `t`.
 pub struct Daemon {
     child: Child,
-    place: Stand,
+    /// Where it lies.
+    pub place: Stand,
 }
 
 impl Daemon {
