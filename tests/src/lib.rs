@@ -19,6 +19,7 @@ pub mod build;
 pub mod conformance;
 pub mod crash;
 mod crowd;
+pub mod differential;
 pub mod json;
 pub mod netns;
 pub mod programs;

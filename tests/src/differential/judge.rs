@@ -1,0 +1,87 @@
+//! One script in one mode: run plainly and carried, and judged.
+//!
+//! A script whose two runs agree is done with. Where they differ, both are repeated, since a
+//! machine with much to do delivers late. What the plain runs do not agree upon is open. A
+//! difference is one that at least two of three carried runs show: each like no plain run.
+
+use super::compare::{Difference, compare};
+use super::run::{Mode, Place};
+use super::{Said, Script};
+
+/// What became of a script in a mode.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// The same, as far as the rules demand.
+    Same,
+    /// Plain runs differ among themselves.
+    Open(Difference),
+    /// One carried run of three differed.
+    Seldom(Difference),
+    /// It differs.
+    Differs(Difference),
+}
+
+/// Where scripts are judged in one mode.
+pub struct Judge {
+    /// The mode.
+    pub mode: Mode,
+    plain: Place,
+    /// Where its carried runs are.
+    pub carried: Place,
+}
+
+impl Judge {
+    /// A judge for `mode`.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, plain: Place::new(None), carried: Place::new(Some(mode)) }
+    }
+
+    /// Judges `script`.
+    pub fn judge(&mut self, script: &Script) -> Verdict {
+        let mut plain = vec![self.plain.run(script)];
+        let mut carried = vec![self.carried.run(script)];
+        if differs(script, &plain, &carried[0]).is_none() {
+            return Verdict::Same;
+        }
+        for _ in 0..2 {
+            plain.push(self.plain.run(script));
+            carried.push(self.carried.run(script));
+        }
+        let found: Vec<Difference> = carried.iter().filter_map(|said| differs(script, &plain, said)).collect();
+        let Some(first) = found.first().cloned() else { return Verdict::Same };
+        if let Some(open) = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said)) {
+            return Verdict::Open(open);
+        }
+        if found.len() < 2 { Verdict::Seldom(first) } else { Verdict::Differs(first) }
+    }
+
+    /// Whether `script` differs in this kind twice in a row, or in two runs of three. For
+    /// minimising, where most candidates are the same and one pair of runs says so.
+    pub fn shows(&mut self, script: &Script, kind: &str) -> bool {
+        let mut shown = 0;
+        let mut plain: Option<Said> = None;
+        for run in 0..3 {
+            let said = self.plain.run(script);
+            if plain.as_ref().is_some_and(|first| compare(script, first, &said).is_some()) {
+                return false;
+            }
+            let carried = self.carried.run(script);
+            let found = compare(script, &said, &carried).is_some_and(|found| found.kind == kind);
+            shown += usize::from(found);
+            if shown == 2 || shown == 0 && run == 0 && !found {
+                break;
+            }
+            plain = Some(said);
+        }
+        shown >= 2
+    }
+}
+
+/// How `said` differs from the first plain run, if it is like none of them.
+fn differs(script: &Script, plain: &[Said], said: &Said) -> Option<Difference> {
+    if plain.iter().any(|one| compare(script, one, said).is_none()) {
+        return None;
+    }
+    compare(script, plain.first()?, said)
+}
