@@ -7,6 +7,13 @@ static void put(struct slot *at, int fd, enum kind kind, int in, int out) {
     *at = (struct slot){fd, fd < 0 ? NOTHING : kind, in, out};
 }
 
+// Without Nagle's algorithm, which holds a byte back for as long as the other end puts off to
+// acknowledge the one before.
+static void no_delay(int fd) {
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
 static void limits(int fd, long ms) {
     struct timeval t = {ms / 1000, ms % 1000 * 1000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
@@ -43,12 +50,13 @@ static void warm(const struct slot *a, const struct slot *b, int times, bool bac
 // `tcp SLOT SLOT both|one|cold`: a connection, the end that accepts first.
 static void do_tcp(const struct words *w) {
     struct sockaddr_in at;
-    int l = listen_at(&at), one = 1;
+    int l = listen_at(&at);
     int c = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(c, (void *)&at, sizeof at) < 0) say("connect: %s", strerrorname_np(errno));
     int a = accept(l, NULL, NULL);
     close(l);
-    setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    no_delay(c);
+    no_delay(a);
     limits(c, 2000);
     limits(a, 2000);
     int there = new_stream(), back = new_stream();
@@ -82,6 +90,7 @@ static void do_connect(const struct words *w) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     int done = connect(fd, (void *)&at, sizeof at), there = new_stream(), back = new_stream();
     say_result("connect", done);
+    no_delay(fd);
     limits(fd, LIMIT_MS);
     if (done == 0) {
         queue->in[queue->to % QUEUE] = there;
@@ -98,6 +107,7 @@ static void do_accept(const struct words *w) {
     int fd = accept(l->fd, NULL, NULL), n = queue->from;
     if (fd < 0) return say_result("accept", fd);
     queue->from++;
+    no_delay(fd);
     limits(fd, LIMIT_MS);
     put(place(w, 1), fd, CONNECTION, queue->in[n % QUEUE], queue->out[n % QUEUE]);
     say("accepted");
@@ -217,7 +227,7 @@ static void do_option(const struct words *w) {
     }
     if (!strcmp(name, "RCVLOWAT")) return set_option(s->fd, SOL_SOCKET, SO_RCVLOWAT, value);
     if (!strcmp(name, "OOBINLINE")) return set_option(s->fd, SOL_SOCKET, SO_OOBINLINE, value);
-    set_option(s->fd, IPPROTO_TCP, TCP_NODELAY, value);
+    set_option(s->fd, SOL_SOCKET, SO_KEEPALIVE, value);
 }
 
 // `error SLOT`: SO_ERROR, which is taken by being read.

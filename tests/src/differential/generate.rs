@@ -404,7 +404,7 @@ impl Generator {
             (2, "RCVLOWAT 10"),
             (1, "RCVLOWAT 1"),
             (1, "RCVTIMEO 5"),
-            (1, "NODELAY 0"),
+            (1, "KEEPALIVE 1"),
             (1, "OOBINLINE 1"),
         ];
         let option = self.random.weigh(&options);

@@ -35,8 +35,8 @@ pub struct Summary {
     pub runs: u64,
     /// Seeds that were begun.
     pub seeds: u64,
-    /// Runs that plain TCP itself does not repeat.
-    pub open: u64,
+    /// Runs that plain TCP itself does not repeat, by the kind of what it does not repeat.
+    pub open: BTreeMap<String, u64>,
     /// Runs that differed once in three times.
     pub seldom: u64,
     /// Runs that differ, by the kind of their first difference, with some of their seeds.
@@ -60,6 +60,9 @@ impl fmt::Display for Summary {
         for (kind, (count, seeds)) in kinds {
             writeln!(f, "{count:6}  {kind} ({})", seeds.join(", "))?;
         }
+        for (kind, count) in &self.open {
+            writeln!(f, "{count:6}  open: {kind}")?;
+        }
         let share = 100 * self.carried.moved / self.carried.warmed.max(1);
         write!(
             f,
@@ -68,7 +71,7 @@ impl fmt::Display for Summary {
             self.runs,
             self.differing(),
             self.seldom,
-            self.open,
+            self.open.values().sum::<u64>(),
             self.carried.warmed
         )
     }
@@ -137,8 +140,8 @@ fn note(search: &Search, script: &Script, judge: &mut Judge, verdict: Verdict, s
     all.runs += 1;
     let found = match verdict {
         Verdict::Same => return,
-        Verdict::Open(_) => {
-            all.open += 1;
+        Verdict::Open(found) => {
+            *all.open.entry(found.kind).or_default() += 1;
             return;
         }
         Verdict::Seldom(_) => {
@@ -176,7 +179,7 @@ fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> Pat
     let verdict = judge.judge(script);
     if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) = verdict {
         let step = script.steps.get(found.at).map_or("the end", String::as_str);
-        text.header.push(format!("{step}"));
+        text.header.push(step.to_owned());
         text.header.push(format!("plain:   {}", found.plain));
         text.header.push(format!("carried: {}", found.carried));
         if found.carried == "HANG" {
