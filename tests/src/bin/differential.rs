@@ -35,6 +35,9 @@ struct Args {
     /// How many seeds of each kind of difference to make small
     #[arg(long, default_value_t = 1)]
     minimise: usize,
+    /// A kind of difference to pass over, as the summary names it; may be given several times
+    #[arg(long)]
+    ignore: Vec<String>,
     /// Where small scripts are written
     #[arg(long, default_value = "target/differential")]
     to: PathBuf,
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         jobs: args.jobs,
         minimised: args.minimise,
         to: args.to,
+        ignored: args.ignore,
         says: true,
     });
     println!("{summary}");

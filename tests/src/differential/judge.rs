@@ -28,29 +28,37 @@ pub struct Judge {
     plain: Place,
     /// Where its carried runs are.
     pub carried: Place,
+    /// Kinds of differences that are not looked at.
+    ignored: Vec<String>,
 }
 
 impl Judge {
     /// A judge for `mode`.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, plain: Place::new(None), carried: Place::new(Some(mode)) }
+        Self { mode, plain: Place::new(None), carried: Place::new(Some(mode)), ignored: Vec::new() }
+    }
+
+    /// One that does not look at differences of these kinds: to see what is behind them.
+    #[must_use]
+    pub fn ignoring(self, kinds: &[String]) -> Self {
+        Self { ignored: kinds.to_vec(), ..self }
     }
 
     /// Judges `script`.
     pub fn judge(&mut self, script: &Script) -> Verdict {
         let mut plain = vec![self.plain.run(script)];
         let mut carried = vec![self.carried.run(script)];
-        if differs(script, &plain, &carried[0]).is_none() {
+        if self.differs(script, &plain, &carried[0]).is_none() {
             return Verdict::Same;
         }
         for _ in 0..2 {
             plain.push(self.plain.run(script));
             carried.push(self.carried.run(script));
         }
-        let found: Vec<Difference> = carried.iter().filter_map(|said| differs(script, &plain, said)).collect();
+        let found: Vec<Difference> = carried.iter().filter_map(|said| self.differs(script, &plain, said)).collect();
         let Some(first) = found.first().cloned() else { return Verdict::Same };
-        if let Some(open) = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said)) {
+        if let Some(open) = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said, &[])) {
             return Verdict::Open(open);
         }
         if found.len() < 2 { Verdict::Seldom(first) } else { Verdict::Differs(first) }
@@ -63,11 +71,11 @@ impl Judge {
         let mut plain: Option<Said> = None;
         for run in 0..3 {
             let said = self.plain.run(script);
-            if plain.as_ref().is_some_and(|first| compare(script, first, &said).is_some()) {
+            if plain.as_ref().is_some_and(|first| compare(script, first, &said, &[]).is_some()) {
                 return false;
             }
             let carried = self.carried.run(script);
-            let found = compare(script, &said, &carried).is_some_and(|found| found.kind == kind);
+            let found = compare(script, &said, &carried, &self.ignored).is_some_and(|found| found.kind == kind);
             shown += usize::from(found);
             if shown == 2 || shown == 0 && run == 0 && !found {
                 break;
@@ -76,12 +84,21 @@ impl Judge {
         }
         shown >= 2
     }
+
+    /// How `said` differs from the first plain run, if it is like none of them.
+    fn differs(&self, script: &Script, plain: &[Said], said: &Said) -> Option<Difference> {
+        let from = |one| compare(script, one, said, &self.ignored);
+        if plain.iter().any(|one| from(one).is_none()) {
+            return None;
+        }
+        from(plain.first()?)
+    }
 }
 
-/// How `said` differs from the first plain run, if it is like none of them.
-fn differs(script: &Script, plain: &[Said], said: &Said) -> Option<Difference> {
-    if plain.iter().any(|one| compare(script, one, said).is_none()) {
-        return None;
-    }
-    compare(script, plain.first()?, said)
+/// Whether two plain runs of `script` agree.
+#[must_use]
+pub fn repeats(script: &Script) -> bool {
+    let mut place = Place::new(None);
+    let (first, second) = (place.run(script), place.run(script));
+    compare(script, &first, &second, &[]).is_none()
 }

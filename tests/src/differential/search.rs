@@ -24,6 +24,8 @@ pub struct Search {
     pub minimised: usize,
     /// Where small scripts go.
     pub to: PathBuf,
+    /// Kinds of differences that are passed over, to see what is behind them.
+    pub ignored: Vec<String>,
     /// Says each difference when it is found.
     pub says: bool,
 }
@@ -127,7 +129,7 @@ fn one_seed(search: &Search, seed: u64, judges: &mut Vec<Judge>, summary: &Mutex
     for mode in modes_of(search, seed).into_iter().filter(|mode| mode.takes(&script)) {
         let place = judges.iter().position(|judge| judge.mode.name == mode.name);
         let place = place.unwrap_or_else(|| {
-            judges.push(Judge::new(mode));
+            judges.push(Judge::new(mode).ignoring(&search.ignored));
             judges.len() - 1
         });
         let verdict = judges[place].judge(&script);
@@ -174,21 +176,19 @@ fn note(search: &Search, script: &Script, judge: &mut Judge, verdict: Verdict, s
 
 /// Writes a small script, with what both runs answered, and returns where it is.
 fn write(search: &Search, script: &Script, judge: &mut Judge, kind: &str) -> PathBuf {
-    let mut text = script.with_steps(script.steps.clone());
+    let name = format!("{}-{}.txt", script.name.replace(' ', "-"), judge.mode.name);
+    let file = search.to.join(name);
+    let _ = std::fs::create_dir_all(&search.to);
+    let mut text = script.clone();
     text.header = vec![format!("{}, mode: {}", script.name, judge.mode.name), format!("kind: {kind}")];
-    let verdict = judge.judge(script);
-    if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) = verdict {
+    if let Verdict::Differs(found) | Verdict::Seldom(found) | Verdict::Open(found) = judge.judge(script) {
         let step = script.steps.get(found.at).map_or("the end", String::as_str);
         text.header.push(step.to_owned());
         text.header.push(format!("plain:   {}", found.plain));
         text.header.push(format!("carried: {}", found.carried));
-        if found.carried == "HANG" {
-            text.header.extend(judge.carried.look(script).iter().flat_map(|seen| seen.lines().map(str::to_owned)));
-        }
+        let look = (found.carried == "HANG").then(|| judge.carried.look(script)).flatten();
+        look.map(|seen| std::fs::write(file.with_extension("look"), seen));
     }
-    let name = format!("{}-{}.txt", script.name.replace(' ', "-"), judge.mode.name);
-    let file = search.to.join(name);
-    let _ = std::fs::create_dir_all(&search.to);
     std::fs::write(&file, text.text()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     file
 }
