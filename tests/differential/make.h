@@ -130,22 +130,6 @@ static void do_epoll(const struct words *w) {
     say("made");
 }
 
-// `dup OF AT`, `dup2 OF AT`: the second takes the number that AT has, where it has one.
-static void do_dup(const struct words *w) {
-    struct slot *of = open_at(w, 1), *at = place(w, 2);
-    if (!of || of == at) return;
-    struct slot copy = *of;
-    if (!strcmp(w->is[0], "dup2") && at->kind != NOTHING) {
-        int fd = dup2(of->fd, at->fd);
-        copy.fd = at->fd;
-        *at = copy;
-        return say("%s", fd == copy.fd ? "duplicated" : "not duplicated");
-    }
-    int fd = dup(of->fd);
-    put(at, fd, copy.kind, copy.in, copy.out);
-    say("%s", fd < 0 ? strerrorname_np(errno) : "duplicated");
-}
-
 // Whether FIN is on its way and not acknowledged. The kernel may put the acknowledgement off by
 // 40 ms; as it changes the socket's state, and so is an edge of its own, it is waited for.
 static bool fin_is_open(int fd) {
@@ -178,6 +162,25 @@ static void after_end(int out) {
         say(", ");
         drain(reader);
     }
+}
+
+// `dup OF AT`, `dup2 OF AT`: the second takes the number that AT has, where it has one.
+static void do_dup(const struct words *w) {
+    struct slot *of = open_at(w, 1), *at = place(w, 2);
+    if (!of || of == at) return;
+    // What AT has is closed.
+    if (at->kind != NOTHING && ends_in_the_open(at->out)) return say("full");
+    struct slot copy = *of;
+    if (!strcmp(w->is[0], "dup2") && at->kind != NOTHING) {
+        int fd = dup2(of->fd, at->fd), out = at->out;
+        copy.fd = at->fd;
+        *at = copy;
+        say("%s", fd == copy.fd ? "duplicated" : "not duplicated");
+        return after_end(out);
+    }
+    int fd = dup(of->fd);
+    put(at, fd, copy.kind, copy.in, copy.out);
+    say("%s", fd < 0 ? strerrorname_np(errno) : "duplicated");
 }
 
 static void do_shut(const struct words *w) {

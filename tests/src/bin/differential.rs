@@ -35,7 +35,7 @@ struct Args {
     /// How many seeds of each kind of difference to make small
     #[arg(long, default_value_t = 1)]
     minimise: usize,
-    /// A kind of difference to pass over, as the summary names it; may be given several times
+    /// Kinds of difference to pass over: how their names in the summary begin; may be given again
     #[arg(long)]
     ignore: Vec<String>,
     /// Where small scripts are written
