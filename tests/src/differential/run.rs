@@ -11,26 +11,40 @@ use crate::{Stand, build};
 pub struct Mode {
     /// As `--mode` names it.
     pub name: &'static str,
-    settings: &'static [(&'static str, &'static str)],
+    settings: Option<&'static [(&'static str, &'static str)]>,
     /// How many bytes its rings hold; a script that counts on more is not run in it.
     ring: u64,
 }
 
-/// All of them.
+/// Those in which connections are carried.
 pub const MODES: [Mode; 6] = [
-    Mode { name: "fifo", settings: &[], ring: 32768 },
-    Mode { name: "no-spin", settings: &[("GINNEL_SPIN", "0")], ring: 32768 },
-    Mode { name: "tokens", settings: &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")], ring: 32768 },
-    Mode { name: "tiny", settings: &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")], ring: 4096 },
-    Mode { name: "deaf", settings: &[("GINNEL_DEAF", "1"), ("GINNEL_SPIN", "0")], ring: 32768 },
-    Mode { name: "chaos", settings: &[("GINNEL_CHAOS", "7:8"), ("GINNEL_SPIN", "0")], ring: 32768 },
+    mode("fifo", &[]),
+    mode("no-spin", &[("GINNEL_SPIN", "0")]),
+    mode("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")]),
+    Mode { ring: 4096, ..mode("tiny", &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096"), ("GINNEL_SPIN", "0")]) },
+    mode("deaf", &[("GINNEL_DEAF", "1"), ("GINNEL_SPIN", "0")]),
+    mode("chaos", &[("GINNEL_CHAOS", "7:8"), ("GINNEL_SPIN", "0")]),
 ];
+
+/// Those in which none is: without the shim, which shows what plain TCP leaves open; and with the
+/// shim there, but no connection moved.
+const OTHERS: [Mode; 2] = [Mode { settings: None, ..mode("plain", &[]) }, mode("idle", &[("GINNEL_AFTER", "4000000000")])];
+
+const fn mode(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Mode {
+    Mode { name, settings: Some(settings), ring: 32768 }
+}
 
 impl Mode {
     /// The one that is so called.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        MODES.into_iter().find(|mode| mode.name == name)
+        MODES.into_iter().chain(OTHERS).find(|mode| mode.name == name)
+    }
+
+    /// Whether its connections are to be carried.
+    #[must_use]
+    pub fn carries(&self) -> bool {
+        MODES.iter().any(|mode| mode.name == self.name)
     }
 
     /// Whether `script` can be run in it.
@@ -79,9 +93,9 @@ impl std::ops::AddAssign for Carried {
 }
 
 fn stand(mode: Option<Mode>) -> Stand {
-    let stand = match mode {
+    let stand = match mode.and_then(|mode| Some((mode.name, mode.settings?))) {
         None => Stand::plain("differential"),
-        Some(mode) => Stand::shimmed(&format!("differential-{}", mode.name), mode.settings),
+        Some((name, settings)) => Stand::shimmed(&format!("differential-{name}"), settings),
     };
     stand.limit(Duration::from_secs(u64::from(SECONDS) + 4))
 }
@@ -104,7 +118,9 @@ impl Place {
             self.runs = 0;
         }
         self.runs += 1;
-        self.carried.warmed += 2 * script.warmed();
+        if self.mode.is_some_and(|mode| mode.carries()) {
+            self.carried.warmed += 2 * script.warmed();
+        }
         let file = self.stand.dir().join("script");
         std::fs::write(&file, script.steps.join("\n") + "\n").expect("a stand's folder can be written");
         let mut command = self.stand.command(build::interpreter());
