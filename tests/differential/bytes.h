@@ -123,6 +123,7 @@ static void do_fill(const struct words *w) {
     struct stream *to = s ? stream(s->out) : NULL;
     if (!to) return say(" no stream");
     int error = 0;
+    bool was_filled = to->filled;
     uint64_t before = to->sent;
     for (int quiet = 0; quiet < 3;) {
         for (size_t i = 0; i < BLOCK; i++) buffer[i] = pattern(s->out, to->sent + i);
@@ -139,7 +140,8 @@ static void do_fill(const struct words *w) {
         }
     }
     to->filled = error == EAGAIN;
-    say("filled: %s then %s", to->sent > before ? "some" : "none", strerrorname_np(error));
+    const char *took = was_filled ? "more" : to->sent > before ? "some" : "none";
+    say("filled: %s then %s", took, strerrorname_np(error));
 }
 
 static void drain(struct slot *s) {

@@ -39,7 +39,7 @@ enum {
     QUEUE = 16,       // connections that a listener has not given out
     PERIOD = 251,     // of the pattern: a prime, so that it fits no power of two
     BLOCK = 65536,    // of filling and draining
-    LIMIT_MS = 30,    // SO_RCVTIMEO and SO_SNDTIMEO of every connection
+    LIMIT_MS = 10,    // SO_RCVTIMEO and SO_SNDTIMEO of every connection
     SETTLE_US = 1200, // in which loopback delivers
     WORDS = 24,
 };

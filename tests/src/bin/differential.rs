@@ -31,7 +31,7 @@ struct Args {
     #[arg(long)]
     print: bool,
     /// How many at once
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 4)]
     jobs: usize,
     /// How many seeds of each kind of difference to make small
     #[arg(long, default_value_t = 1)]

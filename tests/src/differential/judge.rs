@@ -47,7 +47,18 @@ impl Judge {
 
     /// Judges `script`.
     pub fn judge(&mut self, script: &Script) -> Verdict {
-        let mut plain = vec![self.plain.run(script)];
+        let plain = self.plain.run(script);
+        self.judge_beside(script, plain)
+    }
+
+    /// Runs `script` plainly, for [`Self::judge_beside`] in several modes.
+    pub fn run_plainly(&mut self, script: &Script) -> Said {
+        self.plain.run(script)
+    }
+
+    /// Judges `script`, of which there is a plain run.
+    pub fn judge_beside(&mut self, script: &Script, plain: Said) -> Verdict {
+        let mut plain = vec![plain];
         let mut carried = vec![self.carried.run(script)];
         if self.differs(script, &plain, &carried[0]).is_none() {
             return Verdict::Same;

@@ -126,14 +126,17 @@ fn lock(summary: &Mutex<Summary>) -> std::sync::MutexGuard<'_, Summary> {
 fn one_seed(search: &Search, seed: u64, judges: &mut Vec<Judge>, summary: &Mutex<Summary>) {
     let script = Script::of_seed(seed);
     lock(summary).seeds += 1;
+    let mut plain = None;
     for mode in modes_of(search, seed).into_iter().filter(|mode| mode.takes(&script)) {
         let place = judges.iter().position(|judge| judge.mode.name == mode.name);
         let place = place.unwrap_or_else(|| {
             judges.push(Judge::new(mode).ignoring(&search.ignored));
             judges.len() - 1
         });
-        let verdict = judges[place].judge(&script);
-        note(search, &script, &mut judges[place], verdict, summary);
+        let judge = &mut judges[place];
+        let plain = plain.get_or_insert_with(|| judge.run_plainly(&script)).clone();
+        let verdict = judge.judge_beside(&script, plain);
+        note(search, &script, judge, verdict, summary);
     }
 }
 
