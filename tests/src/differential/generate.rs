@@ -40,6 +40,9 @@ struct Registration {
     owner: Owner,
 }
 
+/// Adds a step, or nothing where there is nothing to do it with.
+type Act = fn(&mut Generator) -> Option<()>;
+
 struct Generator {
     random: Random,
     steps: Vec<String>,
@@ -105,7 +108,7 @@ impl Generator {
     }
 
     fn step(&mut self) {
-        let kinds: [(u64, fn(&mut Self) -> Option<()>); 17] = [
+        let kinds: [(u64, Act); 17] = [
             (24, Self::write),
             (14, Self::read),
             (5, Self::drain),
@@ -164,12 +167,7 @@ impl Generator {
         // The threads are at work: whoever acts is the first, or the child.
         let threads = std::mem::replace(&mut self.threads, false);
         for _ in 0..self.random.within(1, 2) {
-            let kind = self.random.weigh(&[
-                (6, Self::write as fn(&mut Self) -> Option<()>),
-                (1, Self::shut),
-                (1, Self::close),
-                (1, Self::modify),
-            ]);
+            let kind = self.random.weigh(&[(6, Self::write as Act), (1, Self::shut), (1, Self::close), (1, Self::modify)]);
             kind(self);
         }
         self.threads = threads;

@@ -30,6 +30,11 @@ pub const MODES: [Mode; 6] = [
 /// shim there, but no connection moved.
 const OTHERS: [Mode; 2] = [Mode { settings: None, ..mode("plain", &[]) }, mode("idle", &[("GINNEL_AFTER", "4000000000")])];
 
+/// All that have the shim.
+pub fn shimmed() -> impl Iterator<Item = Mode> {
+    MODES.into_iter().chain(OTHERS).filter(|mode| mode.settings.is_some())
+}
+
 const fn mode(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Mode {
     Mode { name, settings: Some(settings), ring: 32768 }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::run::shimmed;
 use super::{Carried, Judge, MODES, Mode, Script, Verdict, minimise};
 use crate::build;
 
@@ -210,7 +211,7 @@ pub fn kept() -> Vec<PathBuf> {
     files
 }
 
-/// Judges the script in `file` in each mode that takes it, or in `mode`.
+/// Judges the script in `file` in each mode of the shim that takes it, or in `mode`.
 ///
 /// # Panics
 /// When the file cannot be read.
@@ -218,7 +219,7 @@ pub fn kept() -> Vec<PathBuf> {
 pub fn judge_file(file: &Path, mode: Option<Mode>) -> Vec<(Script, Mode, Verdict)> {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let script = Script::parse(&file.to_string_lossy(), &text);
-    let modes: Vec<Mode> = mode.map_or_else(|| MODES.to_vec(), |mode| vec![mode]);
+    let modes: Vec<Mode> = mode.map_or_else(|| shimmed().collect(), |mode| vec![mode]);
     let taken = modes.into_iter().filter(|mode| mode.takes(&script));
     taken.map(|mode| (script.clone(), mode, Judge::new(mode).judge(&script))).collect()
 }
