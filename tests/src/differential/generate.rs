@@ -52,6 +52,10 @@ struct Generator {
     registered: Vec<Registration>,
     forked: bool,
     threads: bool,
+    /// Whether streams are filled. Which edges a stream makes while it is filled and drained is up
+    /// to the sizes of what is delivered at once: no edge is asked for then that tells of both of
+    /// a connection's directions.
+    fills: bool,
     /// In percent: how often two registrations are given the same data.
     same_data: u64,
     /// In percent: how often a registration is level-triggered and nothing else.
@@ -65,6 +69,7 @@ pub fn steps(seed: u64) -> Vec<String> {
     let threads = random.chance(45);
     let same_data = random.weigh(&[(6, 0), (3, 50), (1, 100)]);
     let level = random.weigh(&[(2, 20), (2, 50), (1, 95)]);
+    let fills = random.chance(35);
     let mut generator = Generator {
         random,
         steps: Vec::new(),
@@ -74,6 +79,7 @@ pub fn steps(seed: u64) -> Vec<String> {
         registered: Vec::new(),
         forked: false,
         threads,
+        fills,
         same_data,
         level,
     };

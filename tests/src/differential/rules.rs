@@ -1,14 +1,18 @@
 //! What two runs of one script may answer differently, and why: everything else is a difference.
 //!
-//! Four things are left open where they arise, in the interpreter (`tests/differential`), so that
-//! a step says the same however the kernel decided:
+//! These are left open where they arise, in the interpreter (`tests/differential`) and in what the
+//! generator asks, so that a step says the same however the kernel decided:
 //!
-//! | open | why | what the interpreter does |
+//! | open | why | what is done |
 //! |---|---|---|
 //! | how much a full buffer takes | the sizes are the kernel's, and grow | `fill` says "some", and the content is checked at each offset |
 //! | how much must be read of a full buffer until it can be written to | a third of the buffer by tcp(7)'s code, another part of a ring | it is drained, or looked at; no more |
 //! | when FIN arrives behind a full buffer | it waits for room at the receiver | a close or shutdown there drains in the same step |
 //! | SIOCOUTQ | the kernel acknowledges when it likes; a ring counts what is not read | "fits" where it is no more than what was sent |
+//!
+//! | which edges a stream makes while it is filled and drained | one for each delivery, whose sizes are the kernel's | scripts that fill ask for edges of one direction at a time |
+//! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is |
+//! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
 //!
 //! The rest are the rules below.
 

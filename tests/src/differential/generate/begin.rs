@@ -106,6 +106,12 @@ impl Generator {
             return events;
         }
         let how = self.random.weigh(&[(5, "|ET"), (4, "|ONESHOT"), (1, "|ET|ONESHOT"), (u64::from(first), "|EXCLUSIVE")]);
+        if self.fills && how.contains("ET") {
+            if only_in {
+                return events;
+            }
+            self.random.weigh(&[(3, "IN"), (2, "OUT"), (1, "RDHUP")]).clone_into(&mut events);
+        }
         events.push_str(how);
         events
     }

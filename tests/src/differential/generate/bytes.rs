@@ -51,7 +51,8 @@ impl Generator {
     }
 
     pub(super) fn fill(&mut self) -> Option<()> {
-        let end = self.any(|end| end.writes)?;
+        let fills = self.fills;
+        let end = self.any(|end| end.writes && fills)?;
         self.line(end.owner, &format!("fill {}", end.slot));
         Some(())
     }
