@@ -40,7 +40,7 @@ pub struct Summary {
     pub seeds: u64,
     /// Runs that plain TCP itself does not repeat, by the kind of what it does not repeat.
     pub open: BTreeMap<String, u64>,
-    /// Runs that differed once in three times.
+    /// Runs that differed half of the time, or less often.
     pub seldom: u64,
     /// Runs that differ, by the kind of their first difference, with some of their seeds.
     pub differ: BTreeMap<String, (u64, Vec<String>)>,
