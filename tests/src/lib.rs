@@ -20,6 +20,7 @@ pub mod conformance;
 pub mod crash;
 mod crowd;
 pub mod daemon;
+pub mod differential;
 pub mod json;
 pub mod netns;
 pub mod programs;
