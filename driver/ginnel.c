@@ -418,8 +418,13 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 
 	if (command == GINNEL_WATCH && copy_from_user(&watch, user, sizeof(watch)))
 		return -EFAULT;
-	if (command == GINNEL_SECRET && copy_from_user(&secret, user, sizeof(secret)))
-		return -EFAULT;
+	/* Of the device it needs nothing; and it takes the lock of a socket, whose holder may be waiting for us in ginnel_fault(). */
+	if (command == GINNEL_SECRET) {
+		if (copy_from_user(&secret, user, sizeof(secret)))
+			return -EFAULT;
+		ret = READ_ONCE(g->gone) ? -ENODEV : ginnel_secret(&secret);
+		return !ret && copy_to_user(user, &secret, sizeof(secret)) ? -EFAULT : ret;
+	}
 
 	down_read(&g->plug);
 	if (g->gone) {
@@ -435,9 +440,6 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 		case GINNEL_RING:
 			ret = file->f_mode & FMODE_WRITE ? ginnel_ring(g, argument) : -EBADF;
 			break;
-		case GINNEL_SECRET:
-			ret = ginnel_secret(&secret);
-			break;
 		default:
 			ret = -ENOTTY;
 		}
@@ -445,8 +447,6 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	up_read(&g->plug);
 
 	if (!ret && command == GINNEL_INFO && copy_to_user(user, &info, sizeof(info)))
-		ret = -EFAULT;
-	if (!ret && command == GINNEL_SECRET && copy_to_user(user, &secret, sizeof(secret)))
 		ret = -EFAULT;
 	return ret;
 }

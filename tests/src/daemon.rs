@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 /// `ginneld` with a segment `t`.
 pub struct Daemon {
     child: Child,
-    prover: Option<Child>,
     /// Where it lies.
     pub place: Stand,
 }
@@ -27,27 +26,13 @@ impl Daemon {
         fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}")).expect("written");
         let mut command = Command::new(build::release_dir().join("ginneld"));
         command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stdin(Stdio::null()).stderr(log);
-        let daemon = Self { child: command.spawn().expect("ginneld"), prover: None, place };
+        let daemon = Self { child: command.spawn().expect("ginneld"), place };
         let until = Instant::now() + Duration::from_secs(20);
         while !daemon.log().contains("event=started") {
             assert!(Instant::now() < until, "it does not start: {}", daemon.log());
             std::thread::sleep(Duration::from_millis(5));
         }
         daemon
-    }
-
-    /// Starts its prover.
-    ///
-    /// # Panics
-    /// Where that does not start.
-    pub fn prove(&mut self) {
-        let log = self.place.dir().join("prover");
-        let mut command = Command::new(build::release_dir().join("ginneld"));
-        command.args(["--prove", "--config"]).arg(self.place.dir().join("ginneld.toml")).stdin(Stdio::null());
-        command.stderr(File::create(&log).expect("a log"));
-        self.prover = Some(command.spawn().expect("ginneld --prove"));
-        let said = || fs::read_to_string(&log).unwrap_or_default();
-        self.place.wait_until(Duration::from_secs(20), "a prover", || said().contains("event=proving"));
     }
 
     /// What it has logged.
@@ -65,9 +50,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        for child in self.prover.iter_mut().chain([&mut self.child]) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Admission {
 /// Joins by `until` (monotonic nanoseconds). `between` is called every few milliseconds meanwhile.
 pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result<Admission, Error> {
     let spare = sys::descriptor_limit() / SHARE;
-    let socket = connect(path, libc::SOCK_STREAM)?;
+    let socket = connect(path)?;
     let (mut inbox, mut stage) = (Inbox::default(), Stage::default());
     let (mut memory, mut own, mut machines) = (None, Vec::new(), Vec::new());
     // How many doorbells the first machine has: as many has everybody, and the own come last.
@@ -138,8 +138,7 @@ fn high(fd: Fd) -> Fd {
     Fd(sys::move_high(fd.take()))
 }
 
-/// A connection to the socket at `path`, of this kind (`SOCK_STREAM` and so on).
-pub(crate) fn connect(path: &Path, kind: i32) -> Result<Fd, Error> {
+fn connect(path: &Path) -> Result<Fd, Error> {
     let failed = |errno| Error::System { doing: "join ginneld", errno };
     let bytes = path.as_os_str().as_bytes();
     // SAFETY: all zeroes is a valid address.
@@ -151,7 +150,7 @@ pub(crate) fn connect(path: &Path, kind: i32) -> Result<Fd, Error> {
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;
     }
-    let kind = (kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
     // SAFETY: no memory is passed.
     let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.map_err(failed)?;
     let socket = Fd(socket as i32);

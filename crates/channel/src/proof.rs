@@ -21,20 +21,20 @@
 //! | in a segment that belongs to this user alone | nobody: the other party is the user |
 //! | in a virtual machine with the driver | the driver, by an ioctl ([`device::secret`]) |
 //! | of a process with CAP_NET_ADMIN in the socket's network namespace | itself ([`repair`]) |
-//! | of another process of a host with `ginneld` | its prover, to which the socket is handed |
 //! | in a file that several users may open | nobody: all are on one kernel, see above |
 //!
 //! Where none of these can, the connection stays on TCP, unless the user's policy trusts the
-//! address ([`crate::policy`]).
+//! address ([`crate::policy`]). A helper with CAP_NET_ADMIN to which other programs hand their
+//! sockets was tried and is not there: whoever shares a socket with one who puts it under repair can
+//! bind it meanwhile to a port that is another user's, as repair forces the port's reuse.
 //!
 //! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well.
 
 pub mod exchange;
-pub mod prover;
 pub mod repair;
 
 use crate::attach;
-use crate::join::{self, Fd};
+use crate::join::Fd;
 use crate::kernel;
 use crate::ledger::Tuple;
 use ginnel_region::{Source, device, sys};
@@ -87,8 +87,6 @@ pub enum Prover<'a> {
     Driver(i32, &'a Path),
     /// The process itself, if it may.
     Process,
-    /// The process itself, if it may; else the prover of the daemon that listens here.
-    Daemon(&'a Path),
 }
 
 impl<'a> Prover<'a> {
@@ -100,8 +98,7 @@ impl<'a> Prover<'a> {
             Source::File if own => Self::Nobody,
             Source::File => Self::Nothing,
             Source::Device { .. } => Self::Driver(device, path),
-            Source::Host { .. } => Self::Daemon(path),
-            Source::Bar { .. } => Self::Process,
+            Source::Host { .. } | Source::Bar { .. } => Self::Process,
         }
     }
 
@@ -120,10 +117,6 @@ impl<'a> Prover<'a> {
                 secret => secret,
             },
             Self::Process => by_itself(),
-            Self::Daemon(path) => match by_itself() {
-                Err(Unproven::Never) => prover::ask(path, fd, claim),
-                secret => secret,
-            },
         }
     }
 }
@@ -175,7 +168,6 @@ impl Prover<'_> {
                 Self::Nobody => true,
                 Self::Process | Self::Nothing => false,
                 Self::Driver(_, path) => device::makes_secrets(Fd(attach::open_device(path)).0),
-                Self::Daemon(path) => join::connect(&path.with_file_name(prover::SOCKET), libc::SOCK_SEQPACKET).is_ok(),
             }
     }
 }

@@ -37,7 +37,6 @@ pub mod look;
 pub mod memory;
 pub mod metrics;
 pub mod page;
-pub mod prover;
 pub mod qemu;
 pub mod rundir;
 pub mod segment;

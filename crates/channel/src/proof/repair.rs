@@ -16,6 +16,7 @@ use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 const ON: c_int = 1;
 /// Off, without a window probe, which the other end's kernel would answer.
 const OFF: c_int = -1;
+const NO_QUEUE: c_int = 0;
 const RECEIVE_QUEUE: c_int = 1;
 const SEND_QUEUE: c_int = 2;
 
@@ -45,6 +46,8 @@ struct Repaired {
 
 impl Drop for Repaired {
     fn drop(&mut self) {
+        // The queue that was asked last could be read by anybody who has the socket, for ever.
+        let _ = kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, &NO_QUEUE);
         let _ = kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR, &OFF);
         if self.reuse != 0 {
             let _ = kernel::setsockopt(self.fd, SOL_SOCKET, libc::SO_REUSEADDR, &1i32);
@@ -154,6 +157,19 @@ mod tests {
         numbers(server.as_raw_fd(), false).expect("read");
         drop(listener);
         TcpListener::bind(address).expect("the port is to be had again");
+    }
+
+    /// Without a capability TCP_QUEUE_SEQ can be read of a queue that was named.
+    #[test]
+    fn no_number_is_left_to_be_read() {
+        if !can_prove_by_itself() {
+            return println!("skipped: needs CAP_NET_ADMIN");
+        }
+        let (client, _server) = pair();
+        numbers(client.as_raw_fd(), true).expect("read");
+        let mut number = 0u32;
+        let read = kernel::getsockopt(client.as_raw_fd(), IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number);
+        assert_eq!(read, Err(libc::EINVAL));
     }
 
     #[test]

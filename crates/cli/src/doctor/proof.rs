@@ -34,16 +34,11 @@ fn of(prover: Prover<'_>, path: &Path) -> Finding {
         Prover::Nobody => Finding::ok(CHECK, format!("none is needed: {shown} is this user's own")),
         Prover::Driver(..) if is_there => Finding::ok(CHECK, "the driver proves that connections are this machine's"),
         Prover::Driver(..) => wrong("the driver is older than proofs of connections", "update it (driver/README.md)"),
-        Prover::Daemon(_) if is_there => {
-            Finding::ok(CHECK, "ginneld's prover, or this process itself, proves whose connections are")
-        }
-        Prover::Daemon(_) => {
-            wrong("nobody on this host proves whose connections are", "start ginneld's prover (systemctl start ginneld-prover)")
-        }
         Prover::Process if is_there => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
-        Prover::Process => {
-            wrong("this process cannot prove whose connections are", "load the driver (driver/README.md), or run as root")
-        }
+        Prover::Process => wrong(
+            "this process may not read sequence numbers (CAP_NET_ADMIN), and so cannot prove whose connections are",
+            "in a virtual machine load the driver; on a host name whom you trust (ginnel run --allow ADDRESS, at both ends)",
+        ),
         Prover::Nothing => wrong(
             &format!("others may open {shown}, and nothing proves whose connections are"),
             "use a segment of this user's own, or name whom you trust (ginnel run --allow ADDRESS, at both ends)",
