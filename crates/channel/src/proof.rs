@@ -103,12 +103,16 @@ impl<'a> Prover<'a> {
     }
 
     /// The secret of the connection of which the caller holds the socket `fd`, which nobody uses
-    /// meanwhile. Not 0.
+    /// meanwhile. Not 0. `shared`: other processes may have the socket: it is not put under repair,
+    /// which would give them for a moment what only a process with CAP_NET_ADMIN may do.
     ///
     /// # Errors
     /// [`Unproven`].
-    pub fn secret(self, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
-        let by_itself = || repair::numbers(fd, claim.connected).map(|numbers| claim.secret(numbers));
+    pub fn secret(self, fd: i32, shared: bool, claim: &Claim) -> Result<u64, Unproven> {
+        let by_itself = || match shared {
+            true => Err(Unproven::Never),
+            false => repair::numbers(fd, claim.connected).map(|numbers| claim.secret(numbers)),
+        };
         match self {
             Self::Nobody | Self::Nothing => Err(Unproven::Never),
             Self::Driver(device, path) => match by_driver(device, path, fd, claim) {

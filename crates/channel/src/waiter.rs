@@ -90,14 +90,12 @@ impl Waiter {
             return Self::with_doorbell(attachment, segment, head, place);
         }
         let id = sys::random_u64();
-        // Before there is one: if this process is killed meanwhile, whoever frees the page removes it.
-        page_word(segment, head.page(), 8).store(id, Ordering::Release);
         let name = fifo_name(id);
         let dir = joined.wake_dir();
-        let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| sys::openat(dir, &name, libc::O_RDWR | libc::O_NONBLOCK, 0));
-        let opened = opened.inspect(|&fifo| {
-            let _ = sys::fchmod(fifo, joined.wake_mode);
-        });
+        let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| open_own_fifo(dir, id, joined.wake_mode));
+        // If this process is killed from here on, whoever frees the page removes it. (Not before it is
+        // made and opened: who owns the directory would know the name, and could put another there.)
+        page_word(segment, head.page(), 8).store(id, Ordering::Release);
         match opened {
             Ok(fifo) => {
                 let waiter = Self { page: head.page(), fifo: sys::move_high(fifo) };
@@ -470,6 +468,15 @@ fn wake_by(fifo: i32) -> sys::Result<()> {
     }
 }
 
+/// Opens a FIFO that this process has just made, and gives others the rights to it that they have to
+/// the segment: only if it is that FIFO. Who owns the directory may have put something else there.
+fn open_own_fifo(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
+    let fd = open_fifo(dir, id)?;
+    let is_own = sys::fstat(fd).is_ok_and(|stat| stat.st_uid == sys::effective_ids().0 && stat.st_nlink == 1);
+    let shared = if is_own { sys::fchmod(fd, mode) } else { Err(libc::EPERM) };
+    shared.map(|()| fd).inspect_err(|_| sys::close(fd))
+}
+
 /// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.
 fn open_fifo(dir: i32, id: u64) -> sys::Result<i32> {
     let fd = sys::openat(dir, &fifo_name(id), libc::O_RDWR | libc::O_NONBLOCK | libc::O_NOFOLLOW, 0)?;
@@ -486,6 +493,28 @@ fn open_fifo(dir: i32, id: u64) -> sys::Result<i32> {
 mod tests {
     use super::*;
     use ginnel_region::Config;
+
+    /// Whoever owns the directory of FIFOs puts a link to a file of this user's in a FIFO's place.
+    #[test]
+    fn what_stands_in_a_fifos_place_is_left_alone() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let place = tempfile::tempdir().expect("a directory");
+        let secret = place.path().join("secret");
+        std::fs::write(&secret, "own").expect("written");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("ours");
+        let dir = std::fs::File::open(place.path()).expect("there");
+        let named = |id: u64| place.path().join(fifo_name(id).to_str().expect("ASCII"));
+        symlink(&secret, named(1)).expect("made");
+        std::fs::hard_link(&secret, named(2)).expect("made");
+        for id in [1, 2] {
+            assert!(open_own_fifo(dir.as_raw_fd(), id, 0o666).is_err());
+        }
+        assert_eq!(std::fs::metadata(&secret).expect("there").permissions().mode() & 0o777, 0o600);
+        sys::mkfifoat(dir.as_raw_fd(), &fifo_name(3), 0o600).expect("made");
+        sys::close(open_own_fifo(dir.as_raw_fd(), 3, 0o660).expect("its own"));
+        assert_eq!(std::fs::metadata(named(3)).expect("there").permissions().mode() & 0o777, 0o660);
+    }
 
     /// A peer that writes as fast as it is read, for ever: what is emptied here never runs out.
     #[test]

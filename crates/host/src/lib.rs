@@ -37,6 +37,7 @@ pub mod look;
 pub mod memory;
 pub mod metrics;
 pub mod page;
+mod patience;
 pub mod qemu;
 pub mod rundir;
 pub mod segment;

@@ -6,7 +6,7 @@ use crate::keep::{self, Name, Store};
 use crate::metrics::Metrics;
 use crate::rundir::RunDir;
 use crate::segment::{Kept, Segment};
-use crate::{log, memory, sockets, unread, web};
+use crate::{log, memory, patience, sockets, unread, web};
 use anyhow::{Context, Result};
 use ginnel_peer::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
@@ -170,6 +170,7 @@ impl Server {
     }
 
     fn open(&mut self, kept: &mut Kept) -> Result<()> {
+        patience::prepare()?;
         for signal in [SIGTERM, SIGINT] {
             let (ours, theirs) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -304,6 +305,7 @@ impl Server {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("wait for events"),
             }
+            let _working = patience::work();
             for event in &events {
                 self.ready(event.data.u64(), event.flags);
             }

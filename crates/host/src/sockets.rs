@@ -24,10 +24,20 @@ pub fn listen(path: &Path) -> Result<OwnedFd> {
         }
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
+        refuse_descriptors(&listener);
         fs::set_permissions(path, Permissions::from_mode(0o666))?;
         Ok(listener.into())
     };
     make().with_context(|| format!("{}: listen (a socket's path has at most 107 bytes)", path.display()))
+}
+
+/// Nobody has a descriptor to give to the daemon: where the kernel knows the option (Linux 6.16,
+/// `asm-generic/socket.h`) who connects here cannot send one. See [`crate::patience`] for others.
+fn refuse_descriptors(listener: impl AsFd) {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let (off, len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: one int is readable. What the kernel does not know it refuses.
+    unsafe { libc::setsockopt(listener.as_fd().as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), len) };
 }
 
 /// Does this socket, of an earlier instance, listen at `path`, and is the path still there?

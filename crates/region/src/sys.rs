@@ -583,3 +583,36 @@ pub fn pid_exists(pid: u32) -> bool {
     let asked = unsafe { raw(Sysno::kill, [pid as usize, 0, 0, 0, 0, 0]) };
     asked != Err(libc::ESRCH)
 }
+
+/// While it lives, no signal handler runs in this thread.
+#[must_use]
+pub struct SignalsBlocked(u64);
+
+/// Blocks all signals of this thread until the value is dropped. For the few calls that a handler
+/// must not come into the midst of, nor leave by `siglongjmp`.
+pub fn block_signals() -> SignalsBlocked {
+    let (all, mut before) = (u64::MAX, 0u64);
+    let arguments = [libc::SIG_BLOCK as usize, &raw const all as usize, &raw mut before as usize, size_of::<u64>(), 0, 0];
+    // SAFETY: both sets are as large as the kernel's.
+    let blocked = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
+    SignalsBlocked(if blocked.is_ok() { before } else { 0 })
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        let arguments = [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
+        // SAFETY: the set is as large as the kernel's, and what it was before.
+        let _ = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
+    }
+}
+
+/// Does this thread run a signal handler on a stack of the handler's own (`sigaltstack(2)`), which
+/// may be small?
+#[must_use]
+pub fn on_signal_stack() -> bool {
+    // SAFETY: all zeroes is a valid value.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set, and the value is writable.
+    let asked = unsafe { raw(Sysno::sigaltstack, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
+    asked.is_ok() && stack.ss_flags & libc::SS_ONSTACK != 0
+}

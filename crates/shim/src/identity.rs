@@ -9,7 +9,9 @@
 //!
 //! The rule, in short: another effective user leaves; fewer groups or rights, or another root
 //! directory, leave where they take away what the process could open. Whoever sets the numbers that
-//! it has already leaves nothing. `setfsuid` and `setfsgid` are no change: a thread that calls them
+//! it has already leaves nothing. Only a process that is the new user for good joins as that user:
+//! with real, effective and saved user alike, in all of its threads. One that works for a user for a
+//! while, and can be root again, must not be given into that user's hands: it stays on TCP. `setfsuid` and `setfsgid` are no change: a thread that calls them
 //! stays who it is, and takes them back when it likes.
 //!
 //! A connection that another process has too (its parent, who stays root) is on TCP for good from
@@ -18,7 +20,7 @@
 use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
 use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::settle::Endpoint;
@@ -35,39 +37,89 @@ const PATIENCE: u64 = 3_000_000_000;
 /// server does so at each request), and each time costs its connections more than a ring gains.
 const MOST_CHANGES: u32 = 16;
 
-/// A thread is at it.
-static CHANGING: AtomicBool = AtomicBool::new(false);
+/// The thread that is at it; 0 none.
+static CHANGING: AtomicU32 = AtomicU32::new(0);
+
+/// How many calls there were that may have changed who the process is.
+static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// How often the process has left.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
+/// Whose a call is that may change who the process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All threads' (the C library's functions).
+    Process,
+    /// Only the caller's (the system calls themselves).
+    Thread,
+}
+
 /// Runs `call`, which may change who the process is, and does what follows from that. `errno` is as
 /// the call left it.
-pub fn around<T>(call: impl FnOnce() -> T) -> T {
+pub fn around<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
     let result = call();
     let saved = next::errno();
-    if own::is_ours_by_number()
-        && let Some(attachment) = runtime::attachment()
-        && !CHANGING.swap(true, Ordering::AcqRel)
-    {
-        if !attachment.is_still_own() {
-            change(attachment);
-        }
-        CHANGING.store(false, Ordering::Release);
+    if own::is_ours_by_number() && runtime::attachment().is_some() {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        look(reach);
     }
     next::set_errno(saved);
     result
 }
 
+/// Looks at who the process is, until no call has come in between. One thread does it; others wait
+/// until it has looked once more. (A signal handler does not wait for the thread that it interrupts,
+/// which looks once more when the handler is through.)
+fn look(reach: Reach) {
+    let me = thread();
+    loop {
+        let asked = ASKED.load(Ordering::SeqCst);
+        match CHANGING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+            Err(other) if other == me => return,
+            Err(_) => {
+                let _ = kernel::poll(-1, 0, 1);
+                continue;
+            }
+            Ok(_) => {}
+        }
+        if let Some(attachment) = runtime::attachment()
+            && !attachment.is_still_own()
+        {
+            change(attachment, reach);
+        }
+        CHANGING.store(0, Ordering::SeqCst);
+        if ASKED.load(Ordering::SeqCst) == asked {
+            return;
+        }
+    }
+}
+
+/// This thread's number: not 0.
+fn thread() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { sys::raw(Sysno::gettid, [0; 6]) }.map_or(u32::MAX, |number| number as u32)
+}
+
+/// Is the process the same user in every respect, so that it cannot become another again by itself?
+fn is_for_good(reach: Reach) -> bool {
+    let (mut real, mut effective, mut saved) = (0u32, 0u32, 0u32);
+    let places = [&raw mut real as usize, &raw mut effective as usize, &raw mut saved as usize, 0, 0, 0];
+    // SAFETY: the three numbers are writable.
+    let asked = unsafe { sys::raw(Sysno::getresuid, places) };
+    asked.is_ok() && real == effective && effective == saved && (reach == Reach::Process || is_single_threaded())
+}
+
 /// In a fork child: whoever was at it is not there.
 pub fn forget_parent() {
-    CHANGING.store(false, Ordering::Relaxed);
+    CHANGING.store(0, Ordering::Relaxed);
 }
 
 /// Leaves everything as one user, and joins as another.
-fn change(old: &'static Attachment) {
+fn change(old: &'static Attachment, reach: Reach) {
     let settings = old.settings.of_present_user();
-    let may_join = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES && !locks::may_lock_later_maps();
+    let few = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES;
+    let may_join = few && is_for_good(reach) && !locks::may_lock_later_maps();
     service::pause();
     let name = old.ledger.process(old.me()).name();
     let plain = leave(old, Reason::OtherUser);

@@ -23,7 +23,7 @@ fn secret(device: &Path, stream: &TcpStream, side: u8, connected: bool) -> u64 {
     let (remote, remote_port) = address(stream.peer_addr().expect("connected"));
     let tuple = Tuple { label: 0, local, local_port, remote, remote_port };
     let claim = Claim { side, connected, nonces: [0x0123_4567_89ab_cdef, 42], tuple };
-    let by_driver = Prover::Driver(-1, device).secret(stream.as_raw_fd(), &claim).expect("the driver reads");
+    let by_driver = Prover::Driver(-1, device).secret(stream.as_raw_fd(), false, &claim).expect("the driver reads");
     let file = std::fs::File::open(device).expect("a device");
     let raw = device::secret(file.as_raw_fd(), stream.as_raw_fd(), side, connected, claim.nonces);
     assert_eq!(raw, Ok(by_driver), "it was the driver");

@@ -103,6 +103,9 @@ fn stack() -> Option<Range<u64>> {
 }
 
 fn ask_for_stack() -> Option<Range<u64>> {
+    // The C library holds a lock of the thread's meanwhile: a handler that leaves by siglongjmp, or
+    // asks as well, would stand there for ever.
+    let _blocked = sys::block_signals();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut base, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: asks the C library about this thread; all places are writable, and the attributes are destroyed once they were made.

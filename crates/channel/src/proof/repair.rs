@@ -10,6 +10,7 @@
 
 use super::{Numbers, Unproven};
 use crate::kernel;
+use ginnel_region::sys;
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
 
 /// Values of TCP_REPAIR and TCP_REPAIR_QUEUE (`linux/tcp.h`).
@@ -29,6 +30,8 @@ const TRIES: usize = 16;
 /// # Errors
 /// [`Unproven::Never`] where this process may not read them.
 pub fn numbers(fd: c_int, connected: bool) -> Result<Numbers, Unproven> {
+    // A handler could use the socket itself, or leave it under repair by siglongjmp.
+    let _blocked = sys::block_signals();
     let mut reuse: c_int = 0;
     kernel::getsockopt(fd, SOL_SOCKET, libc::SO_REUSEADDR, &mut reuse).map_err(|_| Unproven::Never)?;
     kernel::setsockopt(fd, IPPROTO_TCP, libc::TCP_REPAIR, &ON).map_err(|_| Unproven::Never)?;
@@ -46,8 +49,6 @@ struct Repaired {
 
 impl Drop for Repaired {
     fn drop(&mut self) {
-        // The queue that was asked last could be read by anybody who has the socket, for ever.
-        let _ = kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, &NO_QUEUE);
         let _ = kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR, &OFF);
         if self.reuse != 0 {
             let _ = kernel::setsockopt(self.fd, SOL_SOCKET, libc::SO_REUSEADDR, &1i32);
@@ -60,8 +61,10 @@ impl Repaired {
     fn end_of(&self, queue: c_int) -> Option<u32> {
         let mut number = 0u32;
         kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, &queue).ok()?;
-        kernel::getsockopt(self.fd, IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number).ok()?;
-        Some(number)
+        let read = kernel::getsockopt(self.fd, IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number);
+        // While a queue is named, what somebody sends goes into it; else the kernel refuses.
+        kernel::setsockopt(self.fd, IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, &NO_QUEUE).ok()?;
+        read.ok().map(|_| number)
     }
 
     /// Both numbers, unless bytes or acknowledgements came in between.

@@ -5,6 +5,7 @@ use crate::finish;
 use crate::ledger::{Reason, Stage, flag};
 use crate::proof::{Claim, Prover, Unproven, exchange};
 use crate::settle::Endpoint;
+use ginnel_region::sys;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// So many tags an end shows to sides that show no right one: after that its connection stays on TCP.
@@ -52,10 +53,17 @@ impl Endpoint<'_> {
         if slot.refused.load(Relaxed) >= TRIES && slot.expected.load(Relaxed) == 0 {
             return Err(Unproven::Never);
         }
+        // The exchange takes some twelve kilobytes of stack: a handler's own may not have them. The
+        // service thread goes on, or a later call.
+        if slot.expected.load(Relaxed) == 0 && sys::on_signal_stack() {
+            return Err(Unproven::Later);
+        }
         if !slot.has(flag::BEGUN) {
             // Who sends or receives meanwhile waits for the locks.
             let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
-            let begun = exchange::begin(prover.secret(self.fd(), &claim)?, &claim);
+            // Whoever has it too, and no right to it, could use it meanwhile.
+            let shared = slot.has(flag::SPAWNED | flag::SEVERAL);
+            let begun = exchange::begin(prover.secret(self.fd(), shared, &claim)?, &claim);
             slot.keep_exchange(&begun);
             slot.set(flag::BEGUN, true);
             channel.set_share(side, &begun.share);
@@ -71,10 +79,7 @@ impl Endpoint<'_> {
         }
         match channel.proof(other).load(Acquire) {
             0 => Ok(false),
-            tag if tag == slot.expected.load(Relaxed) => {
-                slot.refused.store(0, Relaxed);
-                Ok(true)
-            }
+            tag if tag == slot.expected.load(Relaxed) => Ok(true),
             _ => Err(Unproven::Never),
         }
     }

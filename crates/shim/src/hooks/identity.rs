@@ -3,13 +3,14 @@
 //!
 //! glibc's functions change all threads, and each is called by the program, not by another of them.
 use super::bypass_process;
-use crate::{identity, next};
+use crate::identity::{self, Reach};
+use crate::next;
 use libc::{c_char, c_int, c_void, gid_t, size_t, uid_t};
 
 /// Runs a call that may change who the process is. A child that uses this memory (vfork) changes
 /// itself alone, and soon has another program.
-pub(super) fn changing<T>(call: impl FnOnce() -> T) -> T {
-    if bypass_process() { call() } else { identity::around(call) }
+pub(super) fn changing<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
+    if bypass_process() { call() } else { identity::around(reach, call) }
 }
 
 /// Functions that are [`changing`].
@@ -18,7 +19,7 @@ macro_rules! changing {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the program's own arguments.
-            changing(|| unsafe { next::$name($($arg),*) })
+            changing(Reach::Process, || unsafe { next::$name($($arg),*) })
         }
     )*};
 }

@@ -2,6 +2,7 @@
 use super::message::{now, remaining};
 use super::process::forking;
 use super::{bypass, fd, io, make, message, ready, sock, uring};
+use crate::identity::Reach;
 use crate::{next, own};
 use core::ptr;
 use libc::{c_int, c_long, c_uint, c_void, sigset_t, timespec};
@@ -148,7 +149,14 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
-            number if changes_identity(number) => super::identity::changing(|| next::syscall(number, a, b, c, d, e, f)),
+            number if changes_identity(number) => {
+                super::identity::changing(Reach::Thread, || next::syscall(number, a, b, c, d, e, f))
+            }
+            // As seccomp: it takes rights away, and what is mapped stays.
+            libc::SYS_landlock_restrict_self => {
+                crate::ops::process::confined();
+                next::syscall(number, a, b, c, d, e, f)
+            }
             libc::SYS_seccomp if int(a) != GET_ACTION && int(a) != GET_SIZES => {
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)
