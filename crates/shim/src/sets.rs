@@ -10,7 +10,9 @@
 
 mod asked;
 mod change;
+mod collect;
 mod descriptors;
+mod hot;
 mod late;
 mod lock;
 mod news;
@@ -24,12 +26,13 @@ mod wait;
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
+pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;
-pub use wait::{wait, waits_for_room};
+pub use wait::wait;
 
 use crate::fds::{self, Entry};
 use crate::{runtime, service};

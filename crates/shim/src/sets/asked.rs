@@ -1,7 +1,9 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
 
+use super::collect::unmask_hot;
+use super::hot::{arm_hot, heat_masked, hot_has_news, rang};
 use super::told::{Purpose, ask, heed_bells, truth};
-use super::wait::{arm_hot, heat_masked, hot_has_news, leave, rang, unmask_hot};
+use super::wait::leave;
 use super::{Set, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::runtime;

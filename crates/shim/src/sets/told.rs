@@ -1,7 +1,8 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::asked::{ready_at, truly_ready};
-use super::wait::{IN, OUT, key, rang, unmask};
+use super::collect::{IN, OUT, key, unmask};
+use super::hot::rang;
 use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;

@@ -1,0 +1,268 @@
+//! What the rings of a set have to report.
+
+use super::asked::ready_inside;
+use super::hot::{armed, make_waiter, rang};
+use super::{Inner, Registration, Set, kernel_control, local, local_bits, retell};
+use crate::spin::ticks;
+use core::sync::atomic::Ordering;
+use ginnel_channel::Attachment;
+use ginnel_channel::layout::NO_EOF;
+use ginnel_channel::ledger::Stage;
+use ginnel_channel::settle::Endpoint;
+use libc::{c_int, epoll_event};
+
+/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
+const LOOK_EVERY: u64 = 40_000;
+const LOOKS: u64 = 32;
+/// … but no longer than this.
+const LOOK_AT_LEAST_EVERY: u64 = 400_000;
+/// Hot registrations beyond which idle ones are armed and looked at no more.
+const MANY: usize = 16;
+/// Waits in vain after which a registration is idle.
+const IDLE: u32 = 32;
+
+pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+
+/// What has a ring direction's readiness come to: changes with every byte and at the end.
+pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
+    let direction = endpoint.incoming();
+    let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
+    // A switch may bring back bytes that were told of and could not be read for a while.
+    (direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)) ^ direction.epoch().load(Ordering::Acquire) << 52
+}
+
+/// What a look at the hot rings came to.
+pub(super) struct Pass {
+    /// Events in `room`.
+    pub(super) n: usize,
+    /// Are there hot rings at all?
+    pub(super) hot: bool,
+    /// Was the kernel looked at a moment ago?
+    pub(super) recent: bool,
+    /// A place was kept free for it.
+    pub(super) reserved: bool,
+}
+
+/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
+pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
+    let now = ticks();
+    set.with(|inner| {
+        rang(inner, attachment);
+        collect_hot(set, inner, attachment, epfd, room, now, asked)
+    })
+}
+
+/// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
+pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
+    set.with(|inner| {
+        let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
+        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
+        if !inner.children.is_empty() {
+            return 0;
+        }
+        let Look::Report(events) = examine(set, epfd, index, entry) else { return 0 };
+        *place = epoll_event { events, u64: entry.data };
+        entry.idle = 0;
+        1
+    })
+}
+
+/// [`collect`] under the lock.
+fn collect_hot(
+    set: &Set,
+    inner: &mut Inner,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    now: u64,
+    asked: bool,
+) -> Pass {
+    let mut n = 0;
+    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+    let recent = asked || now.wrapping_sub(inner.looked) < every;
+    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
+    // then, and a single place goes round.
+    let tight = room.len() - n <= inner.hot.len() + inner.children.len();
+    if tight && !asked {
+        inner.favoured = inner.favoured.wrapping_add(1);
+    }
+    let reserved = tight && !recent && (room.len() > n + 1 || inner.favoured & 1 == 0);
+    let places = room.len() - usize::from(reserved && room.len() > n);
+    let room = room.get_mut(..places).unwrap_or_default();
+    let inner_sets_first = tight && inner.favoured & 2 != 0;
+    if inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
+    if !inner.hot.is_empty() {
+        let many = inner.hot.len() > MANY;
+        if many {
+            // Some of them may be armed instead.
+            make_waiter(attachment, epfd, inner);
+        }
+        inner.turn += usize::from(n < room.len());
+        if inner.turn >= inner.hot.len() {
+            inner.turn = 0;
+        }
+        let mut cooled = false;
+        let (behind, from) = inner.hot.split_at(inner.turn);
+        for &index in from.iter().chain(behind) {
+            if n == room.len() {
+                break;
+            }
+            let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
+            match examine(set, epfd, index, entry) {
+                Look::Report(events) => {
+                    let data = entry.data;
+                    if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
+                        before.events |= events;
+                    } else if let Some(place) = room.get_mut(n) {
+                        *place = epoll_event { events, u64: data };
+                        n += 1;
+                    }
+                    entry.idle = 0;
+                }
+                Look::Nothing => {
+                    entry.idle += 1;
+                    if many && entry.idle > IDLE {
+                        cooled = true;
+                    }
+                }
+                Look::Kernel => {
+                    entry.hot = false;
+                    cooled = true;
+                }
+            }
+        }
+        if cooled {
+            cool(inner);
+        }
+    }
+    if !inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
+    Pass { n, hot: !inner.hot.is_empty(), recent, reserved }
+}
+
+/// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.
+fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usize {
+    if !inner.children.is_empty() {
+        for (child, events, data) in inner.children.clone() {
+            if let Some(place) = room.get_mut(n)
+                && events & IN != 0
+                && ready_inside(child)
+            {
+                *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
+                n += 1;
+            }
+        }
+    }
+    n
+}
+
+enum Look {
+    /// These events.
+    Report(u32),
+    /// Nothing at the moment.
+    Nothing,
+    /// The kernel knows about it: not to be looked at here.
+    Kernel,
+}
+
+/// What a hot registration has to report from its ring.
+fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
+    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
+    unmask(set, epfd, index, entry, endpoint);
+    if endpoint.slot().stage() != Stage::Active {
+        return Look::Kernel;
+    }
+    let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
+    if !(rx || tx && entry.masked) {
+        return Look::Kernel;
+    }
+    let mut events = 0;
+    if rx && entry.events & IN != 0 && endpoint.readable() {
+        let key = key(endpoint);
+        if !entry.wants(libc::EPOLLET) || entry.seen != key {
+            entry.seen = key;
+            events |= entry.events & IN;
+        }
+    }
+    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !entry.wants(libc::EPOLLET)) {
+        if endpoint.sendable(false) {
+            events |= entry.events & OUT;
+        } else {
+            entry.hide(set, epfd, index);
+        }
+    }
+    if events == 0 {
+        return Look::Nothing;
+    }
+    if entry.wants(libc::EPOLLONESHOT) {
+        entry.spend(true);
+        if entry.is_named() {
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+        }
+    }
+    Look::Report(events)
+}
+
+/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
+pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+    if !entry.masked {
+        return false;
+    }
+    let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
+    let news = left || !endpoint.tx_in_ring() || endpoint.writable();
+    if news {
+        entry.mask(set, false);
+        retell(set, epfd, index, entry);
+    }
+    news
+}
+
+/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
+pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
+    if set.masked.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Inner { hot, registrations, .. } = inner;
+    for &index in hot.iter() {
+        let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
+        if let Some(endpoint) = entry.endpoint() {
+            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+        }
+    }
+}
+
+/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
+fn cool(inner: &mut Inner) {
+    let many = inner.hot.len() > MANY;
+    // The list keeps its memory: nothing is to be taken from an allocator in each wait.
+    let mut hot = core::mem::take(&mut inner.hot);
+    hot.retain(|&index| {
+        let Some(entry) = inner.registrations.get(index as usize) else { return false };
+        let mut stays = entry.hot && entry.used;
+        if stays
+            && many
+            && entry.idle > IDLE
+            && let Some(endpoint) = entry.endpoint()
+        {
+            stays = !armed(inner, index, endpoint);
+        }
+        if !stays {
+            cooled(inner, index);
+        }
+        stays
+    });
+    inner.hot = hot;
+}
+
+pub(super) fn cooled(inner: &mut Inner, index: u32) {
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        entry.hot = false;
+        if let Some(slot) = entry.slot {
+            local_bits(slot, 0, local::HOT);
+        }
+    }
+}
