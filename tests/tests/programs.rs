@@ -134,6 +134,7 @@ programs! {
     send_timeout
     sendfile_past_memory
     sendfile_streams
+    same_data
     sends_left
     set_changed_by_child
     sets_of_the_spawned

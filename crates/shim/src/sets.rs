@@ -133,6 +133,8 @@ struct Registration {
     idle: u32,
     /// Edge-triggered: what was reported.
     seen: u64,
+    /// Which pass reported it last, and at which place of the program's.
+    reported: (u64, u32),
     /// What the kernel has of it, where it was not told of the last change: see [`late`].
     late: Option<late::Told>,
     /// Is it in the set's list of these?
@@ -161,6 +163,7 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            reported: (0, 0),
             late: None,
             listed: false,
             changes: 0,
@@ -173,6 +176,8 @@ struct Inner {
     registrations: Vec<Registration>,
     by_fd: Map<c_int, u32>,
     by_data: Map<u64, u32>,
+    /// Had two registrations the same data, ever? Then data does not say whose an event is.
+    alike: bool,
     lately: Lately,
     free: Vec<u32>,
     removed: Removed,
@@ -191,6 +196,8 @@ struct Inner {
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     looked: u64,
+    /// Counts looks at the hot rings.
+    passes: u64,
     /// Counts passes in which not all that may be ready had a place.
     favoured: u32,
     /// When masked registrations were last looked for, ticks.
@@ -350,6 +357,7 @@ fn name(inner: &mut Inner, index: u32, data: u64) {
     if !taken {
         inner.by_data.insert(data, index);
     }
+    inner.alike |= taken;
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         (entry.data, entry.tagged) = (data, taken);
     }

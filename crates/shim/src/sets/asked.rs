@@ -55,7 +55,7 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let got = ask(set, epfd, &mut room).unwrap_or(0);
     let mut any = false;
     for event in room.into_iter().take(got) {
-        any |= truth(set, epfd, event, Purpose::Asking).is_some();
+        any |= truth(set, epfd, event, Purpose::Asking).1.is_some();
     }
     heed_bells(set);
     // What rang for those who sleep on the set was taken from them.

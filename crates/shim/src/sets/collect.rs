@@ -42,6 +42,8 @@ pub(super) struct Pass {
     pub(super) recent: bool,
     /// A place was kept free for it.
     pub(super) reserved: bool,
+    /// Its number, of the set's.
+    pub(super) number: u64,
 }
 
 /// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
@@ -79,6 +81,8 @@ fn collect_hot(
     asked: bool,
 ) -> Pass {
     let mut n = 0;
+    inner.passes += 1;
+    let number = inner.passes;
     let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
     let recent = asked || now.wrapping_sub(inner.looked) < every;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
@@ -113,11 +117,9 @@ fn collect_hot(
             let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
             match examine(set, epfd, index, entry) {
                 Look::Report(events) => {
-                    let data = entry.data;
-                    if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
-                        before.events |= events;
-                    } else if let Some(place) = room.get_mut(n) {
-                        *place = epoll_event { events, u64: data };
+                    if let Some(place) = room.get_mut(n) {
+                        *place = epoll_event { events, u64: entry.data };
+                        entry.reported = (number, u32::try_from(n).unwrap_or(u32::MAX));
                         n += 1;
                     }
                     entry.idle = 0;
@@ -141,7 +143,7 @@ fn collect_hot(
     if !inner_sets_first {
         n = collect_inside(inner, room, n);
     }
-    Pass { n, hot: !inner.hot.is_empty(), recent, reserved }
+    Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
 }
 
 /// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.

@@ -13,10 +13,18 @@ use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
-/// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
-pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
+/// The events that rings reported in the same wait: how many stand before the kernel's, and which
+/// pass found them.
+pub(super) type Before = (usize, u64);
+/// Nothing was.
+pub(super) const NONE_BEFORE: Before = (0, 0);
+
+/// What the kernel has to report now, behind the events that rings reported. Returns how many there
+/// are in all.
+pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
+    let start = before.0;
     let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
-    let n = translate(set, epfd, room, start, got);
+    let n = translate(set, epfd, room, before, got);
     set.lively.store(n > start, Ordering::Relaxed);
     heed_bells(set);
     Ok(n)
@@ -59,8 +67,18 @@ pub(super) enum Purpose {
     Asking,
 }
 
-/// What of an event of the kernel's is for the program.
-pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+/// What of an event of the kernel's is for the program, and of which registration it speaks.
+pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> (Option<u32>, Option<epoll_event>) {
+    let found = set.inner.with(|inner| resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose))));
+    match found {
+        Some((index, Some(event))) => (Some(index), Some(event)),
+        Some((index, None)) => (Some(index), judge(set, epfd, event.events, index, purpose)),
+        None => (None, unregistered(set, epfd, event)),
+    }
+}
+
+/// [`truth`] of an event that speaks of no registration that is known here.
+fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         let waiter = set.inner.with(|inner| {
@@ -73,20 +91,15 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
         }
         return None;
     }
-    let found = set.inner.with(|inner| resolve(inner, data).map(|index| (index, as_it_is(inner, index, event, purpose))));
-    match found {
-        Some((_, Some(event))) => Some(event),
-        Some((index, None)) => judge(set, epfd, event.events, index, purpose),
-        None if hollow(set, epfd, data, event.events) => None,
-        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
-        None if is_tag(data) => None,
-        None => {
-            let shared = set.shared.load(Ordering::Relaxed);
-            let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
-            let events = event.events & asked.unwrap_or(u32::MAX);
-            (events != 0).then_some(epoll_event { events, u64: data })
-        }
+    // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
+    // ours, or of one that was removed since the kernel was asked.
+    if hollow(set, epfd, data, event.events) || is_tag(data) {
+        return None;
     }
+    let shared = set.shared.load(Ordering::Relaxed);
+    let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
+    let events = event.events & asked.unwrap_or(u32::MAX);
+    (events != 0).then_some(epoll_event { events, u64: data })
 }
 
 /// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None` where more is to be thought of.
@@ -109,8 +122,8 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
-pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
-    rest(set, epfd, room, start, (start, start), got)
+pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before, got: usize) -> usize {
+    rest(set, epfd, room, before, (before.0, before.0), got)
 }
 
 /// [`translate`] where there are `n` events in all by now, and those before `next` are done.
@@ -118,10 +131,11 @@ pub(super) fn rest(
     set: &Set,
     epfd: c_int,
     room: &mut [epoll_event],
-    start: usize,
+    before: Before,
     (mut n, mut next): (usize, usize),
     got: usize,
 ) -> usize {
+    let start = before.0;
     let end = room.len().min(start + got);
     while next < end {
         if start == 0 {
@@ -129,9 +143,8 @@ pub(super) fn rest(
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
-        let Some(event) = truth(set, epfd, event, Purpose::Telling) else { continue };
-        let wanted = event.u64;
-        match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
+        let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
+        match twin(set, room, before, index, event.u64) {
             Some(twin) => twin.events |= event.events,
             None => {
                 if let Some(place) = room.get_mut(n) {
@@ -142,6 +155,28 @@ pub(super) fn rest(
         }
     }
     n
+}
+
+/// The event that a ring reported in the same wait of what the kernel speaks of now.
+fn twin<'a>(
+    set: &Set,
+    room: &'a mut [epoll_event],
+    (start, pass): Before,
+    index: Option<u32>,
+    data: u64,
+) -> Option<&'a mut epoll_event> {
+    if start == 0 {
+        return None;
+    }
+    let reported = set.inner.with(|inner| {
+        let entry = inner.registrations.get(index.filter(|_| inner.alike)? as usize)?;
+        Some((entry.reported.0 == pass).then_some(entry.reported.1))
+    });
+    match reported {
+        // Data says whose it is.
+        None => room.iter_mut().take(start).find(|before| before.u64 == data),
+        Some(place) => room.get_mut(..start)?.get_mut(place? as usize),
+    }
 }
 
 /// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.

@@ -3,7 +3,7 @@
 use super::asked::arm_for_kernel;
 use super::collect::{Pass, collect, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
-use super::told::{look, rest, translate, usual};
+use super::told::{NONE_BEFORE, look, rest, translate, usual};
 use super::{FIFO_TAG, Inner, Set, late, set_at, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -76,16 +76,16 @@ pub(super) unsafe fn until_ready(
         }
         shared::look(set, epfd);
         heat_masked(set);
-        let Pass { n: ready, hot, recent, reserved } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
+        let Pass { n: ready, hot, recent, reserved, number } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if set.cold.load(Ordering::Relaxed) == hot {
             set.cold.store(!hot, Ordering::Relaxed);
         }
         if ready > 0 {
-            return Ok(if ready < room.len() && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready });
+            return Ok(if ready < room.len() && !recent { look(set, epfd, room, (ready, number)).unwrap_or(ready) } else { ready });
         }
         if room.len() == 1 && reserved {
             // The only place was kept free for the kernel.
-            match look(set, epfd, room, 0)? {
+            match look(set, epfd, room, NONE_BEFORE)? {
                 0 => asked = true,
                 n => return Ok(n),
             }
@@ -100,7 +100,7 @@ pub(super) unsafe fn until_ready(
         }
         // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it, and is rung, or sent tokens, for nothing where it does not come to that.
         if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
-            let n = look(set, epfd, room, 0)?;
+            let n = look(set, epfd, room, NONE_BEFORE)?;
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
                 return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
@@ -115,7 +115,7 @@ pub(super) unsafe fn until_ready(
         }
         if wait::is_over(end) {
             return match collect(set, attachment, epfd, room, true).n {
-                0 => look(set, epfd, room, 0),
+                0 => look(set, epfd, room, NONE_BEFORE),
                 n => Ok(n),
             };
         }
@@ -180,7 +180,7 @@ unsafe fn wait_in_kernel(
 /// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that [`usual`] saw to are done. Returns how many there are for the program.
 pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (usize, usize), got: usize) -> usize {
     shared::look(set, epfd);
-    let n = rest(set, epfd, room, 0, told, got);
+    let n = rest(set, epfd, room, NONE_BEFORE, told, got);
     set.lively.store(n > 0, Ordering::Relaxed);
     n
 }
@@ -286,7 +286,7 @@ unsafe fn sleep(
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
-            let n = translate(set, epfd, room, 0, n);
+            let n = translate(set, epfd, room, NONE_BEFORE, n);
             set.lively.store(n > 0, Ordering::Relaxed);
             Ok((n > 0).then_some(n))
         }
