@@ -42,6 +42,18 @@ static void bytes(uint32_t how, int slept_ms) {
     end();
 }
 
+// What only the kernel knows comes to the event of the ring's that is of the same registration, and to no other's.
+static void ends_of_file(uint32_t how) {
+    begin(EPOLLIN | EPOLLRDHUP | how, 5);
+    for (int i = 0; i < PAIRS; i++) {
+        put_pattern(ends[i][1], 10, i);
+        IS(shutdown(ends[i][1], SHUT_WR), 0);
+    }
+    sleep_ms(5);
+    told(PAIRS, EPOLLIN | EPOLLRDHUP);
+    end();
+}
+
 // Beside a descriptor of the kernel's.
 static void beside_a_pipe(void) {
     begin(EPOLLIN, 5);
@@ -59,6 +71,7 @@ int main(void) {
     for (int i = 0; i < 4; i++) {
         bytes(ways[i], 0);
         bytes(ways[i], 5);
+        ends_of_file(ways[i]);
     }
     beside_a_pipe();
     say("an event for each registration");

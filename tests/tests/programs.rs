@@ -75,6 +75,7 @@ programs! {
     edge_once
     edge_short_reads
     edge_short_writes
+    ends_beside_room
     epoll_across_fork
     exclusive
     exclusive_hears

@@ -67,7 +67,7 @@ impl<'a> Endpoint<'a> {
         }
         match self.arrange(flags) {
             Ok(true) => {}
-            Ok(false) => return Put::KernelFull,
+            Ok(false) => return self.kernel_is_full(),
             Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
             Err(Corrupt) => return self.broken(Reason::Corrupt),
         }
@@ -202,13 +202,19 @@ impl<'a> Endpoint<'a> {
                 Slot::count(&self.slot().out_tcp, n as u64);
                 Put::Bytes(n)
             }
-            Err(libc::EAGAIN) => Put::KernelFull,
+            Err(libc::EAGAIN) => self.kernel_is_full(),
             // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
             Err(libc::ECONNRESET | libc::EPIPE) if self.reset_is_end() => Put::Kernel,
             // What the kernel told a call that was not the program's comes first, as it would have.
             Err(libc::EPIPE) => self.take_error().map_or(Put::Kernel, Put::Error),
             Err(errno) => Put::Error(errno),
         }
+    }
+
+    #[cold]
+    fn kernel_is_full(self) -> Put {
+        self.slot().set(flag::KERNEL_FULL, true);
+        Put::KernelFull
     }
 
     /// Is there something for the service thread to do in the writing direction?

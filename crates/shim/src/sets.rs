@@ -131,8 +131,12 @@ struct Registration {
     hot: bool,
     /// Waits in vain since it last had something.
     idle: u32,
-    /// Edge-triggered: what was reported.
+    /// Edge-triggered: what was reported of the ring …
     seen: u64,
+    /// … and of the end, as [`collect::held`] has it.
+    ended: u32,
+    /// Edge-triggered: room for what is sent may be news yet.
+    room: bool,
     /// Which pass reported it last, and at which place of the program's.
     reported: (u64, u32),
     /// What the kernel has of it, where it was not told of the last change: see [`late`].
@@ -163,6 +167,8 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            ended: 0,
+            room: true,
             reported: (0, 0),
             late: None,
             listed: false,

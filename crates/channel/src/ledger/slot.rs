@@ -195,6 +195,8 @@ pub mod flag {
     pub const BOTH_AGREED: u32 = INCOMING_AGREED | OUTGOING_AGREED;
     /// Several processes hold it, or once did.
     pub const SEVERAL: u32 = 1 << 16;
+    /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
+    pub const KERNEL_FULL: u32 = 1 << 17;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

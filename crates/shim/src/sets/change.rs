@@ -46,7 +46,8 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.mask(set, false);
             entry.loud = false;
             entry.rearm();
-            (entry.events, entry.seen) = (events, u64::MAX);
+            entry.events = events;
+            entry.forget_told();
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {

@@ -3,10 +3,11 @@
 use super::asked::ready_inside;
 use super::hot::{armed, make_waiter, rang};
 use super::{Inner, Registration, Set, kernel_control, local, local_bits, retell};
+use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
-use ginnel_channel::layout::NO_EOF;
+use ginnel_channel::kernel;
 use ginnel_channel::ledger::Stage;
 use ginnel_channel::settle::Endpoint;
 use libc::{c_int, epoll_event};
@@ -23,13 +24,29 @@ const IDLE: u32 = 32;
 
 pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+/// What only the kernel tells.
+pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
-/// What has a ring direction's readiness come to: changes with every byte and at the end.
+/// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
+/// to tell: it is said in the ring a moment before it has come.)
 pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
     let direction = endpoint.incoming();
-    let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
     // A switch may bring back bytes that were told of and could not be read for a while.
-    (direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)) ^ direction.epoch().load(Ordering::Acquire) << 52
+    direction.tail().load(Ordering::Acquire) ^ direction.epoch().load(Ordering::Acquire) << 52
+}
+
+/// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
+/// reset, an error, with which it is readable, and whether the kernel's own side has room.
+pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
+    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    let got = u32::from(kernel::poll(endpoint.fd(), asked, 0).cast_unsigned());
+    let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
+    if got & ENDS == 0 {
+        return room;
+    }
+    endpoint.slot().heed_kernel();
+    let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
+    as_end(endpoint, got & ENDS | readable) | room
 }
 
 /// What a look at the hot rings came to.
@@ -63,7 +80,7 @@ pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
         if !inner.children.is_empty() {
             return 0;
         }
-        let Look::Report(events) = examine(set, epfd, index, entry) else { return 0 };
+        let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
         1
@@ -115,7 +132,7 @@ fn collect_hot(
                 break;
             }
             let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
-            match examine(set, epfd, index, entry) {
+            match examine(set, epfd, index, entry, recent) {
                 Look::Report(events) => {
                     if let Some(place) = room.get_mut(n) {
                         *place = epoll_event { events, u64: entry.data };
@@ -171,8 +188,9 @@ enum Look {
     Kernel,
 }
 
-/// What a hot registration has to report from its ring.
-fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
+/// What a hot registration has to report from its ring, and what the kernel holds beside that.
+/// `recent`: as of [`Pass`].
+fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent: bool) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
     unmask(set, epfd, index, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
@@ -182,17 +200,20 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
     if !(rx || tx && entry.masked) {
         return Look::Kernel;
     }
-    let mut events = 0;
+    let edges = entry.wants(libc::EPOLLET);
+    let (mut events, mut unread) = (0, 0);
     if rx && entry.events & IN != 0 && endpoint.readable() {
         let key = key(endpoint);
-        if !entry.wants(libc::EPOLLET) || entry.seen != key {
+        unread = entry.events & IN;
+        if !edges || entry.seen != key {
             entry.seen = key;
-            events |= entry.events & IN;
+            events |= unread;
         }
     }
-    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !entry.wants(libc::EPOLLET)) {
+    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
         if endpoint.sendable(false) {
             events |= entry.events & OUT;
+            entry.room = false;
         } else {
             entry.hide(set, epfd, index);
         }
@@ -200,7 +221,20 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look
     if events == 0 {
         return Look::Nothing;
     }
-    if entry.wants(libc::EPOLLONESHOT) {
+    // Told together, as the kernel does: after a shot or an edge the rest would come to nobody, or
+    // as one edge more. An end that nobody meant is noticed by the looks at the kernel's set, which
+    // tells nothing of a registration whose shot was spent.
+    let once = entry.wants(libc::EPOLLONESHOT);
+    let room = entry.events & OUT != 0 && !tx;
+    if room || once && !recent || endpoint.may_have_ended() {
+        let mut held = held(endpoint);
+        if !room {
+            held &= !OUT;
+        }
+        events |= (held | unread) & entry.asked();
+        entry.ended |= held & ENDS;
+    }
+    if once {
         entry.spend(true);
         if entry.is_named() {
             let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
@@ -218,6 +252,7 @@ pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registratio
     let news = left || !endpoint.tx_in_ring() || endpoint.writable();
     if news {
         entry.mask(set, false);
+        entry.room = true;
         retell(set, epfd, index, entry);
     }
     news

@@ -1,15 +1,16 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::asked::{ready_at, truly_ready};
-use super::collect::{IN, OUT, key, unmask};
+use super::collect::{ENDS, IN, OUT, held, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
+use super::{FIFO_TAG, Inner, Registration, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
-use ginnel_channel::ledger::Stage;
+use ginnel_channel::ledger::{Stage, flag};
+use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
@@ -222,6 +223,28 @@ fn hollow(set: &Set, epfd: c_int, data: u64, events: u32) -> bool {
     hollow
 }
 
+/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
+/// bytes that were, or an end that was told with them. The kernel reports room beside it, always:
+/// that is news where the program may wait for it, and else only one event more than TCP has.
+fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let same = entry.seen == key(endpoint);
+    if !same && !endpoint.may_have_ended() {
+        return events;
+    }
+    let ends = held(endpoint) & !OUT;
+    if same && ends & ENDS & !entry.ended == 0 {
+        let slot = endpoint.slot();
+        let room = entry.room
+            || !endpoint.tx_in_ring()
+            || slot.has(flag::KERNEL_FULL)
+            || slot.has_several_holders()
+            || set.shared.load(Ordering::Relaxed);
+        return events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+    }
+    entry.ended |= ends & ENDS;
+    events | ends & entry.asked()
+}
+
 /// What of the kernel's report is true, once rings and tokens are taken into account.
 fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> Option<epoll_event> {
     // Another process may have carried it, or another number of it is used here.
@@ -294,13 +317,12 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                         }
                     }
                 }
-                if events & IN != 0 && endpoint.rx_in_ring() {
-                    let key = key(endpoint);
-                    if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
-                        // The edge of a token for bytes that the ring has reported already.
-                        events &= !IN;
+                if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
+                    if entry.wants(libc::EPOLLET) {
+                        events = edge(set, entry, endpoint, events);
                     }
-                    entry.seen = key;
+                    entry.seen = key(endpoint);
+                    entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);
@@ -319,7 +341,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
-            entry.seen = u64::MAX;
+            entry.forget_told();
             retell(set, epfd, index, entry);
             make_hot(inner, index);
             stir(set, inner);
