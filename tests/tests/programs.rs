@@ -143,6 +143,7 @@ programs! {
     several_sets
     shells
     short_connections
+    shut_both_ways
     shutdown_beside_sends
     shutdown_wakes
     signal_storm

@@ -195,8 +195,17 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
+        let refused = self.slot().stage() == Stage::Active && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
+        if refused {
+            // The reader is told of a reset within the call, and is to know that bytes were lost.
+            self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
+        }
         // SAFETY: the caller's promise.
-        match unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) } {
+        let sent = unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) };
+        if refused && sent.is_err() {
+            self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
+        }
+        match sent {
             Ok(n) => {
                 self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
