@@ -130,6 +130,7 @@ programs! {
     receive_timeout
     receives_nothing
     registered_anew
+    reset_at_once
     reset_then_end
     rung_then_lent
     send_timeout

@@ -67,6 +67,7 @@ impl<'a> Endpoint<'a> {
             && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
             && self.slot().attention.load(Relaxed) & attention::KERNEL == 0
             && direction.eof().load(Acquire) == NO_EOF
+            && !self.reset_is_meant()
     }
 
     /// May the kernel hold more of this connection than tokens: an end, a reset, an error? As far as
