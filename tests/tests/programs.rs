@@ -106,6 +106,7 @@ programs! {
     mixed_handlers
     most_entries
     nested_once
+    nested_once_threads
     nested_sets
     no_descriptor_left
     no_more_threads

@@ -74,12 +74,12 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
     match found {
         Some((index, Some(event))) => (Some(index), Some(event)),
         Some((index, None)) => (Some(index), judge(set, epfd, event.events, index, purpose)),
-        None => (None, unregistered(set, epfd, event)),
+        None => (None, unregistered(set, epfd, event, purpose)),
     }
 }
 
 /// [`truth`] of an event that speaks of no registration that is known here.
-fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
+fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         let waiter = set.inner.with(|inner| {
@@ -94,7 +94,7 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
     }
     // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
     // ours, or of one that was removed since the kernel was asked.
-    if hollow(set, epfd, data, event.events) || is_tag(data) {
+    if hollow(set, epfd, event, purpose) || is_tag(data) {
         return None;
     }
     let shared = set.shared.load(Ordering::Relaxed);
@@ -208,16 +208,23 @@ pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): 
 }
 
 /// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, epfd: c_int, data: u64, events: u32) -> bool {
-    if events & !IN != 0 {
+fn hollow(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> bool {
+    if event.events & !IN != 0 {
         return false;
     }
-    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).copied());
-    let Some((fd, wanted, _)) = child else { return false };
+    let is_it = |child: &&(c_int, u32, u64)| child.2 == event.u64;
+    let child = set.inner.with(|inner| inner.children.iter().find(is_it).copied());
+    let Some((fd, wanted, data)) = child else { return false };
     let Entry::Epoll(index) = fds::get(fd) else { return false };
     let hollow = !ready_at(index) && !truly_ready(index, fd);
-    if hollow && wanted & libc::EPOLLONESHOT as u32 != 0 {
-        // The kernel disabled it for an event that was none.
+    // The kernel disabled it for an event that was none, or told of it somebody who only asks: it is
+    // to tell that again, also to those who sleep.
+    let again = match purpose {
+        _ if hollow => wanted & libc::EPOLLONESHOT as u32,
+        Purpose::Asking => wanted & (libc::EPOLLONESHOT | libc::EPOLLET) as u32,
+        Purpose::Telling => 0,
+    };
+    if again != 0 {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
     }
     hollow
