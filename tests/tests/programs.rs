@@ -57,6 +57,7 @@ programs! {
     child_carries
     chroot_child
     chroot_other_user
+    clears_its_environment
     clone_closes
     close_cancelled
     close_while_polling
