@@ -117,6 +117,7 @@ programs! {
     oneshot
     oneshot_across_exec
     oneshot_threads
+    order_of_events
     other_user
     out_of_band
     partial_progress

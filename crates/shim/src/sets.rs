@@ -16,6 +16,7 @@ mod hot;
 mod late;
 mod lock;
 mod news;
+mod order;
 mod process;
 mod registration;
 mod shared;
@@ -137,6 +138,7 @@ struct Registration {
     ended: u32,
     /// Edge-triggered: room for what is sent may be news yet.
     room: bool,
+    turn: order::Turn,
     /// Which pass reported it last, and at which place of the program's.
     reported: (u64, u32),
     /// What the kernel has of it, where it was not told of the last change: see [`late`].
@@ -169,6 +171,7 @@ impl Default for Registration {
             seen: u64::MAX,
             ended: 0,
             room: true,
+            turn: order::Turn::default(),
             reported: (0, 0),
             late: None,
             listed: false,
@@ -208,7 +211,9 @@ struct Inner {
     favoured: u32,
     /// When masked registrations were last looked for, ticks.
     searched: u64,
-    turn: usize,
+    order: order::Order,
+    /// How many events of rings were told since the kernel was asked.
+    unasked: usize,
 }
 
 /// Which registrations were found by their data lately: a guess, at a place that the data gives, so that few of a wait's events are looked up.

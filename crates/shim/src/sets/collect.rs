@@ -2,7 +2,7 @@
 
 use super::asked::ready_inside;
 use super::hot::{armed, make_waiter, rang};
-use super::{Inner, Registration, Set, kernel_control, local, local_bits, retell};
+use super::{Inner, Registration, Set, kernel_control, local, local_bits, order, retell};
 use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
@@ -83,6 +83,7 @@ pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
         let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
+        entry.turn.empty();
         1
     })
 }
@@ -101,14 +102,17 @@ fn collect_hot(
     inner.passes += 1;
     let number = inner.passes;
     let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-    let recent = asked || now.wrapping_sub(inner.looked) < every;
+    let mut recent = asked || now.wrapping_sub(inner.looked) < every;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
     // then, and a single place goes round.
     let tight = room.len() - n <= inner.hot.len() + inner.children.len();
     if tight && !asked {
         inner.favoured = inner.favoured.wrapping_add(1);
     }
-    let reserved = tight && !recent && (room.len() > n + 1 || inner.favoured & 1 == 0);
+    // What the kernel had to tell the last time has its turn among them, as in the kernel's own list.
+    let its_turn = tight && !asked && set.lively.load(Ordering::Relaxed) && inner.unasked >= inner.hot.len() + inner.children.len();
+    recent &= !its_turn;
+    let reserved = tight && !recent && (its_turn || room.len() > n + 1 || inner.favoured & 1 == 0);
     let places = room.len() - usize::from(reserved && room.len() > n);
     let room = room.get_mut(..places).unwrap_or_default();
     let inner_sets_first = tight && inner.favoured & 2 != 0;
@@ -116,51 +120,88 @@ fn collect_hot(
         n = collect_inside(inner, room, n);
     }
     if !inner.hot.is_empty() {
-        let many = inner.hot.len() > MANY;
-        if many {
+        if inner.hot.len() > MANY {
             // Some of them may be armed instead.
             make_waiter(attachment, epfd, inner);
         }
-        inner.turn += usize::from(n < room.len());
-        if inner.turn >= inner.hot.len() {
-            inner.turn = 0;
-        }
-        let mut cooled = false;
-        let (behind, from) = inner.hot.split_at(inner.turn);
-        for &index in from.iter().chain(behind) {
-            if n == room.len() {
-                break;
-            }
-            let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
-            match examine(set, epfd, index, entry, recent) {
-                Look::Report(events) => {
-                    if let Some(place) = room.get_mut(n) {
-                        *place = epoll_event { events, u64: entry.data };
-                        entry.reported = (number, u32::try_from(n).unwrap_or(u32::MAX));
-                        n += 1;
-                    }
-                    entry.idle = 0;
-                }
-                Look::Nothing => {
-                    entry.idle += 1;
-                    if many && entry.idle > IDLE {
-                        cooled = true;
-                    }
-                }
-                Look::Kernel => {
-                    entry.hot = false;
-                    cooled = true;
-                }
-            }
-        }
-        if cooled {
-            cool(inner);
-        }
+        order::find(inner, room.len() - n, now);
+        n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
         n = collect_inside(inner, room, n);
     }
+    inner.unasked += n;
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
+}
+
+/// The pass that a look belongs to.
+#[derive(Clone, Copy)]
+struct At {
+    now: u64,
+    recent: bool,
+    number: u64,
+    /// Only what is due is looked at.
+    due_only: bool,
+}
+
+/// Behind `n` events, what is due and had no place as long as one was kept for the kernel. Returns how
+/// many there are in all.
+pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: usize, number: u64) -> usize {
+    set.with(|inner| {
+        let at = At { now: inner.looked, recent: true, number, due_only: true };
+        collect_rings(set, inner, epfd, room, n, at)
+    })
+}
+
+/// Puts behind the `n` events in `room` what rings have to report: those that are due in their order,
+/// then what else the others have. Returns how many there are in all.
+fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
+    let many = inner.hot.len() > MANY;
+    let mut cooled = false;
+    let Inner { hot, registrations, order, .. } = inner;
+    let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
+    while n < room.len() {
+        let (index, was_due) = match order.pop(registrations) {
+            Some(index) => (index, true),
+            None => match others.next() {
+                Some(&index) => (index, false),
+                None => break,
+            },
+        };
+        let Some(entry) = registrations.get_mut(index as usize) else { continue };
+        if !was_due {
+            if entry.reported.0 == at.number {
+                continue;
+            }
+            entry.turn.was_ready(at.now);
+        }
+        match examine(set, epfd, index, entry, at.recent) {
+            Look::Report(events) => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = epoll_event { events, u64: entry.data };
+                    entry.reported = (at.number, u32::try_from(n).unwrap_or(u32::MAX));
+                    let stays = !entry.wants(libc::EPOLLET) && !entry.disabled;
+                    entry.turn.told(at.now, n, stays);
+                    n += 1;
+                }
+                entry.idle = 0;
+            }
+            Look::Nothing => {
+                entry.turn.empty();
+                entry.idle += 1;
+                cooled |= many && entry.idle > IDLE;
+            }
+            Look::Kernel => {
+                entry.turn.empty();
+                entry.hot = false;
+                cooled = true;
+            }
+        }
+    }
+    if cooled {
+        cool(inner);
+    }
+    n
 }
 
 /// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.

@@ -3,7 +3,9 @@
 use super::asked::{ready_at, truly_ready};
 use super::collect::{ENDS, IN, OUT, held, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Registration, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
+use super::{
+    FIFO_TAG, Inner, Registration, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base,
+};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -13,6 +15,9 @@ use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
+
+/// How often a look asks the kernel where its answers leave places free.
+const TURNS: usize = 8;
 
 /// The events that rings reported in the same wait: how many stand before the kernel's, and which
 /// pass found them.
@@ -24,10 +29,31 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 /// are in all.
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
-    let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
-    let n = translate(set, epfd, room, before, got);
+    let mut n = start;
+    // What is for nobody may have taken the places of what is.
+    for _ in 0..TURNS {
+        let places = room.len().saturating_sub(n);
+        let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
+        n = rest(set, epfd, room, before, (n, n), n + got);
+        if got < places || n > start {
+            break;
+        }
+    }
     set.lively.store(n > start, Ordering::Relaxed);
-    heed_bells(set);
+    set.with(|inner| {
+        // Where all that it had room for is of connections in rings, its own is yet to come.
+        let told = room.get(start..n).unwrap_or_default();
+        let of_ring = |event: &epoll_event| {
+            let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
+            entry.is_some_and(|entry| entry.hot)
+        };
+        if n < room.len() || !told.iter().all(of_ring) {
+            inner.unasked = 0;
+        }
+        if let Some(attachment) = runtime::attachment() {
+            rang(inner, attachment);
+        }
+    });
     Ok(n)
 }
 
@@ -124,26 +150,30 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
 pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before, got: usize) -> usize {
-    rest(set, epfd, room, before, (before.0, before.0), got)
+    rest(set, epfd, room, before, (before.0, before.0), before.0 + got)
 }
 
-/// [`translate`] where there are `n` events in all by now, and those before `next` are done.
+/// [`translate`] where there are `n` events in all by now, those before `next` are done, and the
+/// kernel's reach to `end`.
 pub(super) fn rest(
     set: &Set,
     epfd: c_int,
     room: &mut [epoll_event],
     before: Before,
     (mut n, mut next): (usize, usize),
-    got: usize,
+    end: usize,
 ) -> usize {
     let start = before.0;
-    let end = room.len().min(start + got);
+    let end = room.len().min(end);
     while next < end {
         if start == 0 {
             (n, next) = set.inner.with(|inner| usual(inner, room, (n, next), end));
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
+        if set.inner.with(|inner| order::has_its_turn(inner, event)) {
+            continue;
+        }
         let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
         match twin(set, room, before, index, event.u64) {
             Some(twin) => twin.events |= event.events,
@@ -329,6 +359,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                         events = edge(set, entry, endpoint, events);
                     }
                     entry.seen = key(endpoint);
+                    let since = entry.since(endpoint, ticks());
+                    entry.turn.was_ready(since);
                     entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
@@ -345,6 +377,9 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             retold = true;
         }
         let (empty, data) = (events == 0, entry.data);
+        if !empty && purpose == Purpose::Telling {
+            entry.turn.has_come();
+        }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.

@@ -1,10 +1,10 @@
 //! Waiting on an epoll set.
 
 use super::asked::arm_for_kernel;
-use super::collect::{Pass, collect, only};
+use super::collect::{Pass, collect, collect_due, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::told::{NONE_BEFORE, look, rest, translate, usual};
-use super::{FIFO_TAG, Inner, Set, late, set_at, shared, stir, tag_base};
+use super::{FIFO_TAG, Inner, Set, late, order, set_at, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
@@ -81,7 +81,12 @@ pub(super) unsafe fn until_ready(
             set.cold.store(!hot, Ordering::Relaxed);
         }
         if ready > 0 {
-            return Ok(if ready < room.len() && !recent { look(set, epfd, room, (ready, number)).unwrap_or(ready) } else { ready });
+            if ready == room.len() || recent {
+                return Ok(ready);
+            }
+            let n = look(set, epfd, room, (ready, number)).unwrap_or(ready);
+            set.with(|inner| order::arrange(inner, room.get_mut(..n).unwrap_or_default(), ready));
+            return Ok(if n < room.len() { collect_due(set, epfd, room, n, number) } else { n });
         }
         if room.len() == 1 && reserved {
             // The only place was kept free for the kernel.
@@ -200,6 +205,7 @@ pub(super) fn awake(
     // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
+        inner.unasked = 0;
     }
     let Some(waiter) = inner.waiter else { return };
     waiter.awake(&attachment.segment, told);
