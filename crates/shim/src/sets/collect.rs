@@ -8,7 +8,7 @@ use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
 use ginnel_channel::kernel;
-use ginnel_channel::ledger::Stage;
+use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use libc::{c_int, epoll_event};
 
@@ -47,6 +47,28 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
     endpoint.slot().heed_kernel();
     let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
     as_end(endpoint, got & ENDS | readable) | room
+}
+
+/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
+/// bytes that were, or an end that was told with them. The kernel reports room beside it, always:
+/// that is news where the program may wait for it, and else only one event more than TCP has.
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let same = entry.seen == key(endpoint);
+    if !same && !endpoint.may_have_ended() {
+        return events;
+    }
+    let ends = held(endpoint) & !OUT;
+    if same && ends & ENDS & !entry.ended == 0 {
+        let slot = endpoint.slot();
+        let room = entry.room
+            || !endpoint.tx_in_ring()
+            || slot.has(flag::KERNEL_FULL)
+            || slot.has_several_holders()
+            || set.shared.load(Ordering::Relaxed);
+        return events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+    }
+    entry.ended |= ends & ENDS;
+    events | ends & entry.asked()
 }
 
 /// What a look at the hot rings came to.

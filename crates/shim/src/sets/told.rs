@@ -1,18 +1,15 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::asked::{ready_at, truly_ready};
-use super::collect::{ENDS, IN, OUT, held, key, unmask};
+use super::collect::{ENDS, IN, OUT, edge, key, unmask};
 use super::hot::rang;
-use super::{
-    FIFO_TAG, Inner, Registration, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base,
-};
+use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
-use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::settle::Endpoint;
+use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
@@ -258,28 +255,6 @@ fn hollow(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> bool 
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
     }
     hollow
-}
-
-/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them. The kernel reports room beside it, always:
-/// that is news where the program may wait for it, and else only one event more than TCP has.
-fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let same = entry.seen == key(endpoint);
-    if !same && !endpoint.may_have_ended() {
-        return events;
-    }
-    let ends = held(endpoint) & !OUT;
-    if same && ends & ENDS & !entry.ended == 0 {
-        let slot = endpoint.slot();
-        let room = entry.room
-            || !endpoint.tx_in_ring()
-            || slot.has(flag::KERNEL_FULL)
-            || slot.has_several_holders()
-            || set.shared.load(Ordering::Relaxed);
-        return events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
-    }
-    entry.ended |= ends & ENDS;
-    events | ends & entry.asked()
 }
 
 /// What of the kernel's report is true, once rings and tokens are taken into account.
