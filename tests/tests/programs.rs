@@ -163,6 +163,7 @@ programs! {
     still_sets
     threads_on_one_set
     threads_share
+    told_after_its_turn
     transfers_left
     unread_data_resets
     unshare_alone

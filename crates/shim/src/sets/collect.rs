@@ -361,6 +361,7 @@ fn cool(inner: &mut Inner) {
 pub(super) fn cooled(inner: &mut Inner, index: u32) {
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         entry.hot = false;
+        entry.turn.give_up();
         if let Some(slot) = entry.slot {
             local_bits(slot, 0, local::HOT);
         }

@@ -47,9 +47,6 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
         let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
         if sleeps {
             cooled(inner, index);
-            if let Some(entry) = inner.registrations.get_mut(index as usize) {
-                entry.turn.empty();
-            }
         }
         !sleeps
     });

@@ -65,6 +65,11 @@ impl Turn {
     pub fn empty(&mut self) {
         self.listed = 0;
     }
+
+    /// It is looked at no more: what it has is the kernel's to tell, and comes when that tells it.
+    pub fn give_up(&mut self) {
+        (self.listed, self.due) = (0, false);
+    }
 }
 
 impl Order {
@@ -142,14 +147,14 @@ pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
 }
 
 /// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies
-/// unread would bring them forward.
+/// unread would bring them forward. Only of what is hot, as no pass comes to the turn of anything else.
 pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     if inner.order.len() == 0 || event.events & !(IN | OUT) != 0 {
         return false;
     }
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-    entry.is_some_and(|entry| entry.turn.due && entry.events & once == 0)
+    entry.is_some_and(|entry| entry.hot && entry.turn.due && entry.events & once == 0)
 }
 
 impl Registration {
