@@ -209,6 +209,10 @@ impl<'a> Endpoint<'a> {
             Ok(n) => {
                 self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
+                if n < iov.iter().map(|piece| piece.iov_len).sum() {
+                    // Who was given less may wait for the kernel to tell of room, and not ask again.
+                    self.kernel_is_full();
+                }
                 Put::Bytes(n)
             }
             Err(libc::EAGAIN) => self.kernel_is_full(),
