@@ -22,15 +22,21 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/net.h>
 #include <linux/nospec.h>
 #include <linux/pci.h>
 #include <linux/poll.h>
 #include <linux/rwsem.h>
+#include <linux/siphash.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/tcp.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 #include <linux/wait.h>
+#include <net/ipv6.h>
+#include <net/sock.h>
+#include <net/tcp_states.h>
 
 #include "ginnel.h"
 
@@ -47,6 +53,8 @@
 #define MAX_DEVICES		256
 /* The specification's doorbell register has 8 bits for a vector. */
 #define MAX_VECTORS		256
+/* An interrupt goes through all files that watch its vector, so these are bounded. */
+#define MAX_WATCHERS		4096
 
 /* What every segment begins with, and the memory of a machine that may not join. */
 static const char magic[8] = "GINNELSG";
@@ -79,6 +87,7 @@ struct ginnel {
 		/* Files that watch this vector; also taken by the interrupt. */
 		spinlock_t lock;
 		struct list_head watchers;
+		unsigned int watching;
 		char name[32];
 	} vector[];
 };
@@ -178,6 +187,7 @@ static void unwatch(struct ginnel_file *f)
 		return;
 	spin_lock_irq(&f->vector->lock);
 	list_del_init(&f->watcher);
+	f->vector->watching--;
 	spin_unlock_irq(&f->vector->lock);
 	f->vector = NULL;
 }
@@ -252,7 +262,9 @@ static __poll_t ginnel_poll(struct file *file, poll_table *table)
 static int ginnel_watch(struct ginnel_file *f, const struct ginnel_watch *watch)
 {
 	struct ginnel *g = f->g;
+	struct ginnel_vector *v;
 	const u64 *word = NULL;
+	bool room;
 
 	if (watch->reserved)
 		return -EINVAL;
@@ -264,15 +276,21 @@ static int ginnel_watch(struct ginnel_file *f, const struct ginnel_watch *watch)
 		word = g->memory + watch->offset;
 	}
 
+	v = &g->vector[array_index_nospec(watch->vector, g->vectors)];
 	mutex_lock(&f->lock);
 	unwatch(f);
 	f->word = word;
-	f->vector = &g->vector[array_index_nospec(watch->vector, g->vectors)];
-	spin_lock_irq(&f->vector->lock);
-	list_add(&f->watcher, &f->vector->watchers);
-	spin_unlock_irq(&f->vector->lock);
+	spin_lock_irq(&v->lock);
+	room = v->watching < MAX_WATCHERS;
+	if (room) {
+		v->watching++;
+		list_add(&f->watcher, &v->watchers);
+	}
+	spin_unlock_irq(&v->lock);
+	if (room)
+		f->vector = v;
 	mutex_unlock(&f->lock);
-	return 0;
+	return room ? 0 : -ENOSPC;
 }
 
 static int ginnel_ring(struct ginnel *g, unsigned long bell)
@@ -295,12 +313,100 @@ static int ginnel_ring(struct ginnel *g, unsigned long bell)
 	return 0;
 }
 
+/* ---- Secrets of connections ---- */
+
+/* The second half of the hash's key: "GINPROOF". */
+#define SECRET_DOMAIN 0x464f4f52504e4947ull
+
+/* What is hashed. Claim::hashed in crates/channel/src/proof.rs writes the same bytes. */
+struct ginnel_hashed {
+	__le64 nonces[2];
+	u8 addresses[2][16];	/* of side 0 and side 1; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2) */
+	__le16 ports[2];
+	u8 zero[12];
+} __packed __aligned(8);
+static_assert(sizeof(struct ginnel_hashed) == 64);
+
+static void put_address(u8 *to, const struct sock *sk, __be32 ipv4, const struct in6_addr *ipv6)
+{
+	if (sk->sk_family == AF_INET6) {
+		memcpy(to, ipv6, 16);
+	} else {
+		memset(to, 0, 10);
+		memset(to + 10, 0xff, 2);
+		memcpy(to + 12, &ipv4, 4);
+	}
+}
+
+/* The two ends of a connection, under its lock: side 0's first. Both sequence numbers are those of the first byte. */
+static void look_at_connection(struct sock *sk, const struct ginnel_secret *secret, struct ginnel_hashed *hashed,
+			       siphash_key_t *key)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct inet_sock *inet = inet_sk(sk);
+	unsigned int own = secret->side, other = 1 - own;
+	const struct in6_addr *from = NULL, *to = NULL;
+	u32 numbers[2];
+
+#if IS_ENABLED(CONFIG_IPV6)
+	from = &sk->sk_v6_rcv_saddr;
+	to = &sk->sk_v6_daddr;
+#endif
+	/* Both differences stay the same for the life of a connection. A SYN counts as acknowledged. */
+	numbers[own] = tp->snd_una - (u32)tp->bytes_acked + secret->connected;
+	numbers[other] = tp->rcv_nxt - (u32)tp->bytes_received;
+	put_address(hashed->addresses[own], sk, inet->inet_saddr, from);
+	put_address(hashed->addresses[other], sk, inet->inet_daddr, to);
+	hashed->ports[own] = cpu_to_le16(be16_to_cpu(inet->inet_sport));
+	hashed->ports[other] = cpu_to_le16(be16_to_cpu(inet->inet_dport));
+	key->key[0] = numbers[0] | (u64)numbers[1] << 32;
+	key->key[1] = SECRET_DOMAIN;
+}
+
+static int ginnel_secret(struct ginnel_secret *secret)
+{
+	struct ginnel_hashed hashed = {};
+	siphash_key_t key;
+	struct socket *socket;
+	struct sock *sk;
+	int ret = 0;
+
+	if (secret->side > 1 || secret->connected > 1 || secret->reserved[0] || secret->reserved[1])
+		return -EINVAL;
+	socket = sockfd_lookup(secret->fd, &ret);
+	if (!socket)
+		return ret;
+	sk = socket->sk;
+	if (sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP ||
+	    (sk->sk_family != AF_INET && !(IS_ENABLED(CONFIG_IPV6) && sk->sk_family == AF_INET6))) {
+		ret = -EINVAL;
+		goto put;
+	}
+	lock_sock(sk);
+	if (1 << sk->sk_state & (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 | TCPF_FIN_WAIT2 | TCPF_CLOSE_WAIT))
+		look_at_connection(sk, secret, &hashed, &key);
+	else
+		ret = -ENOTCONN;
+	release_sock(sk);
+	if (ret)
+		goto put;
+
+	hashed.nonces[0] = cpu_to_le64(secret->nonces[0]);
+	hashed.nonces[1] = cpu_to_le64(secret->nonces[1]);
+	secret->secret = siphash(&hashed, sizeof(hashed), &key);
+put:
+	memzero_explicit(&key, sizeof(key));
+	sockfd_put(socket);
+	return ret;
+}
+
 static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct ginnel_file *f = file->private_data;
 	struct ginnel *g = f->g;
 	void __user *user = (void __user *)argument;
 	struct ginnel_watch watch;
+	struct ginnel_secret secret;
 	struct ginnel_info info = {
 		.version = GINNEL_VERSION,
 		.flags = g->vectors ? GINNEL_DOORBELLS : 0,
@@ -311,6 +417,8 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	long ret;
 
 	if (command == GINNEL_WATCH && copy_from_user(&watch, user, sizeof(watch)))
+		return -EFAULT;
+	if (command == GINNEL_SECRET && copy_from_user(&secret, user, sizeof(secret)))
 		return -EFAULT;
 
 	down_read(&g->plug);
@@ -327,6 +435,9 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 		case GINNEL_RING:
 			ret = file->f_mode & FMODE_WRITE ? ginnel_ring(g, argument) : -EBADF;
 			break;
+		case GINNEL_SECRET:
+			ret = ginnel_secret(&secret);
+			break;
 		default:
 			ret = -ENOTTY;
 		}
@@ -334,6 +445,8 @@ static long ginnel_ioctl(struct file *file, unsigned int command, unsigned long 
 	up_read(&g->plug);
 
 	if (!ret && command == GINNEL_INFO && copy_to_user(user, &info, sizeof(info)))
+		ret = -EFAULT;
+	if (!ret && command == GINNEL_SECRET && copy_to_user(user, &secret, sizeof(secret)))
 		ret = -EFAULT;
 	return ret;
 }

@@ -42,13 +42,33 @@ struct ginnel_watch {
 	__u32 reserved;	/* 0 */
 };
 
+/*
+ * Asks for the secret that the two ends of one TCP connection share: a hash, keyed with both
+ * initial sequence numbers, over what follows and the addresses. Only the two kernels know the
+ * numbers, and none leaves them. Who holds an end shows the other that he has the secret, and does
+ * not show it (docs/protocol.md).
+ */
+struct ginnel_secret {
+	__s32 fd;		/* a TCP socket that is connected */
+	__u8 side;		/* this end's side of the channel, 0 or 1 */
+	__u8 connected;		/* 1: this end called connect */
+	__u8 reserved[2];	/* 0 */
+	__u64 nonces[2];	/* drawn by side 0 and side 1 */
+	__u64 secret;		/* out */
+};
+
 /* A doorbell, as the argument of GINNEL_RING. */
 #define GINNEL_BELL(peer, vector) ((__u32)(peer) << 16 | (__u32)(vector))
 
 #define GINNEL_INFO	_IOR(0xb6, 1, struct ginnel_info)
-/* Wait for interrupts on this file, in place of what it waited for before. */
+/*
+ * Wait for interrupts on this file, in place of what it waited for before. ENOSPC: 4096 files wait for the vector, which is the most; then
+ * this one waits for nothing.
+ */
 #define GINNEL_WATCH	_IOW(0xb6, 2, struct ginnel_watch)
 /* Ring the doorbell that the argument names; takes a file that is open for writing. Nobody says whether anybody is there. */
 #define GINNEL_RING	_IO(0xb6, 3)
+/* Fails with EBADF or ENOTSOCK where fd is no socket, EINVAL where it is none of TCP, ENOTCONN where it is not connected. */
+#define GINNEL_SECRET	_IOWR(0xb6, 4, struct ginnel_secret)
 
 #endif /* GINNEL_H */

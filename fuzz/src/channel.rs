@@ -41,6 +41,8 @@ fn stage() -> &'static Scene {
         let settings = Settings {
             found: false,
             directory: directory.clone(),
+            directory_is_named: true,
+            segment_name: "default".into(),
             segment: directory.join("default"),
             config: Config { size: SIZE, ..Config::default() },
             after: 0,

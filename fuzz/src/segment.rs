@@ -127,7 +127,7 @@ fn tables(bytes: &mut Bytes<'_>) {
                 if bytes.one_in(8) {
                     let census = census(file.as_fd(), SIZE).expect("readable");
                     assert!(census.connections < all.into() && census.carried <= census.carried_ever && !census.partial);
-                    assert!(census.by_peer.keys().all(|&peer| peer < 256));
+                    assert!(census.by_peer.keys().all(|&(peer, _)| peer < 256));
                 }
                 let _ = (segment.geometry(), segment.presence(bytes.below(65536) as u16), label);
             }

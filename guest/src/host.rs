@@ -5,6 +5,7 @@ use crate::network::Switch;
 use crate::{built, call, spawn};
 use anyhow::{Result, bail, ensure};
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +31,8 @@ impl Host {
     /// Where namespace or interface cannot be made: who is not root cannot.
     pub fn plug_in(switch: &Switch, directory: &Path, address: &str) -> Result<Self> {
         let host = Self { namespace: Namespace::new()?, directory: directory.join("host") };
-        fs::create_dir_all(&host.directory)?;
+        // As the ledger wants it: the user's alone.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&host.directory)?;
         switch.plug_tap(host.namespace.tap("eth0", 0)?)?;
         call(&mut host.command(&format!("ip link set lo up && ip link set eth0 up && ip addr add {address} dev eth0")))?;
         Ok(host)

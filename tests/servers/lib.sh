@@ -72,7 +72,7 @@ load_and_signal() {
 nginx_conf() {
     mkdir -p "$TMPDIR/www"
     cat >"$TMPDIR/nginx.conf" <<C
-daemon off; worker_processes $2; pid $TMPDIR/nginx.pid; error_log $TMPDIR/error.log;
+daemon off; $([ "$(id -u)" = 0 ] && echo 'user root root;') worker_processes $2; pid $TMPDIR/nginx.pid; error_log $TMPDIR/error.log;
 events { worker_connections 512; }
 http {
     access_log off; sendfile on; keepalive_requests 100000;

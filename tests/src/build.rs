@@ -63,6 +63,14 @@ pub fn program(name: &str) -> PathBuf {
     compile(name, name, &[])
 }
 
+/// The interpreter of differential tests, `tests/differential/interpret.c`, compiled.
+#[must_use]
+pub fn interpreter() -> PathBuf {
+    let folder = tests_dir().join("differential");
+    let newest = newest(&folder).max(newest(&tests_dir().join("programs/include")));
+    compile_file("cc", &folder.join("interpret.c"), newest, "interpret", &[])
+}
+
 /// The same, linked with more libraries, as `output`.
 #[must_use]
 pub fn program_with(name: &str, output: &str, libraries: &[&str]) -> PathBuf {
@@ -127,8 +135,6 @@ fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
 }
 
 fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBuf {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let programs = tests_dir().join("programs");
     let flat = programs.join(format!("{name}.c"));
     let (source, newest) = if flat.exists() {
@@ -138,6 +144,13 @@ fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBu
     } else {
         (programs.join(name).join(format!("{name}.c")), newest(&programs.join(name)))
     };
+    compile_file(compiler, &source, newest, output, more)
+}
+
+/// `source`, compiled as `output` where that is missing or older than `newest`.
+fn compile_file(compiler: &str, source: &Path, newest: SystemTime, output: &str, more: &[&str]) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = target_dir().join("test-programs");
     std::fs::create_dir_all(&dir).expect("the target folder can be written");
     let done = dir.join(output);
@@ -148,10 +161,10 @@ fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBu
     let fresh = dir.join(format!("{output}.{}", std::process::id()));
     let compiled = Command::new(compiler)
         .args(["-D_GNU_SOURCE", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-I"])
-        .arg(programs.join("include"))
+        .arg(tests_dir().join("programs/include"))
         .arg("-o")
         .arg(&fresh)
-        .arg(&source)
+        .arg(source)
         .args(more)
         .arg("-lpthread")
         .output()

@@ -19,6 +19,8 @@ pub mod build;
 pub mod conformance;
 pub mod crash;
 mod crowd;
+pub mod daemon;
+pub mod differential;
 pub mod json;
 pub mod netns;
 pub mod programs;

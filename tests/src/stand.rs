@@ -1,6 +1,7 @@
 //! Where a test's programs run: a directory of their own, and the settings of the shim or none.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,7 +71,9 @@ impl Stand {
         let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = base.join(format!("ginnel-test-{}-{n}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        // As the ledger wants it: the user's alone.
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         lock(&DIRECTORIES).push(dir.clone());
         Self { dir, settings, limit: Duration::from_secs(120) }
     }

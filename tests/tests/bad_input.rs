@@ -193,6 +193,7 @@ fn no_permission() {
     let own = place.dir().join("nobody");
     fs::create_dir(&own).expect("own directory");
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).expect("root may");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).expect("root may");
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let segment = text(&segment).to_owned();
     let readable = place.dir().join("readable");

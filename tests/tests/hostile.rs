@@ -215,6 +215,39 @@ fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
     assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
 }
 
+/// The same over the ledger, by somebody who has it mapped: nobody but processes of the same user, and before they left it those that gave the user up.
+fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
+    let mut all = vec![("GINNEL_SIZE", "67108864")];
+    all.extend_from_slice(settings);
+    let stand = Stand::shimmed(&format!("ledger-{name}"), &all).limit(Duration::from_secs(u64::from(seconds) + 80));
+    let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
+    let ledger = stand.dir().join("sockets-8");
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !ledger.exists() && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let hostile = Stand::plain("hostile").limit(Duration::from_secs(u64::from(seconds) + 30));
+    let mut attack = hostile.command(build::program("spoils_ledger"));
+    let attacked = hostile.run(attack.arg(&ledger).args([seconds.to_string(), seed.to_string()]));
+    assert!(attacked.success(), "{name}: seed {seed}: {attacked}");
+    let done = victims.finish();
+    assert!(done.success(), "{name}: seed {seed}: {done}");
+    eprintln!("ledger, {name}: seed {seed}: {}{}", attacked.stdout, done.stdout);
+    let lost = ginnel_tests::json::sum(&done.stdout, "resets") + ginnel_tests::json::sum(&done.stdout, "limits");
+    assert!(lost > 0, "{name}: seed {seed}: the attack did nothing: {done}");
+}
+
+#[test]
+fn random_garbage_over_the_ledger() {
+    random_ledger("fifo", &[], 6, ginnel_tests::seed());
+}
+
+#[test]
+fn random_garbage_over_the_ledger_under_tokens() {
+    random_ledger("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0"), ("GINNEL_RING", "4096")], 6, ginnel_tests::seed());
+}
+
 #[test]
 fn random_garbage_under_fifos() {
     random("fifo", &[], 6, ginnel_tests::seed());

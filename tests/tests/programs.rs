@@ -24,8 +24,12 @@ fn same_under_the_shim(name: &str) {
         carried += stand.report().ring_bytes();
     }
     // A short program may end before both ends have agreed; not in every way.
-    assert!(carried > 0, "{name}: no byte went through a ring in any way");
+    let stays = ginnel_tests::is_root() && ON_TCP_AS_ROOT.contains(&name);
+    assert!(carried > 0 || stays, "{name}: no byte went through a ring in any way");
 }
+
+/// One end gives up what it had of its user's ledger and segment before the connection is made, and can have none of its own here.
+const ON_TCP_AS_ROOT: [&str; 2] = ["chroot_child", "other_user"];
 
 macro_rules! programs {
     ($($name:ident)* ; not_yet $($open:ident)*) => {
@@ -50,6 +54,7 @@ macro_rules! programs {
 programs! {
     added_under_poll
     asked_beside_a_sleeper
+    becomes_another
     both_ways
     broken_pipe
     cancelled_at_once

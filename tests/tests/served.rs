@@ -1,51 +1,14 @@
 //! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which segment a name means, and what is no daemon, or lets nobody in.
 
+use ginnel_tests::daemon::Daemon;
 use ginnel_tests::{Done, Stand, build, is_root, programs, skip};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// `ginneld` with a segment `t`.
-struct Daemon {
-    child: Child,
-    place: Stand,
-}
-
-impl Daemon {
-    fn start(more: &str) -> Self {
-        let place = Stand::plain("ginneld");
-        let (config, log) = (place.dir().join("ginneld.toml"), File::create(place.dir().join("log")).expect("a log"));
-        let run = place.dir().join("run");
-        fs::write(&config, format!("run_dir = {run:?}\nstatus = \"off\"\n[segment.t]\nsize = \"64M\"\n{more}")).expect("written");
-        let mut command = Command::new(build::release_dir().join("ginneld"));
-        command.env_remove("NOTIFY_SOCKET").arg("--config").arg(config).stdin(Stdio::null()).stderr(log);
-        let daemon = Self { child: command.spawn().expect("ginneld"), place };
-        let until = Instant::now() + Duration::from_secs(20);
-        while !daemon.log().contains("event=started") {
-            assert!(Instant::now() < until, "it does not start: {}", daemon.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        daemon
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.place.dir().join("log")).unwrap_or_default()
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.place.dir().join("run/t/host.sock")
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 fn stand(segment: &Path, more: &[(&'static str, &'static str)]) -> Stand {
     let mut settings = vec![("GINNEL_SEGMENT", segment.to_str().expect("UTF-8"))];
@@ -92,6 +55,39 @@ fn programs_hold_in_a_served_segment() {
     run(&stand, "half_close");
     assert!(stand.report().ring_bytes() > 0, "{:?}: {}", stand.report(), stand.status());
     assert!(!daemon.log().contains("level=error"), "{}", daemon.log());
+}
+
+/// Runs a program as nobody in the daemon's segment. Returns how many bytes rings carried, and the
+/// report of its connections.
+fn run_as_nobody(daemon: &Daemon, name: &str) -> u64 {
+    const NOBODY: u32 = 65534;
+    let (shim, program) = (daemon.place.dir().join("libginnel_shim.so"), daemon.place.dir().join(name));
+    build::copy_program(&build::shim(), &shim);
+    build::copy_program(&build::program(name), &program);
+    let preload = shim.to_str().expect("UTF-8").to_owned();
+    let socket = daemon.socket();
+    let settings = [("GINNEL_SEGMENT", socket.to_str().expect("UTF-8")), ("LD_PRELOAD", &*preload), ("GINNEL_AFTER", "0")];
+    let stand = Stand::shimmed("nobody", &settings).limit(Duration::from_secs(60));
+    chown(stand.dir(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    let wrapper = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let done = stand.run(&mut stand.command_behind(&wrapper, &program));
+    assert!(done.success(), "{done}");
+    stand.report().ring_bytes()
+}
+
+/// Programs that may not read sequence numbers hand their sockets to the daemon's prover.
+#[test]
+fn who_may_not_read_numbers_is_carried_where_there_is_a_prover() {
+    if !is_root() || !ginnel_channel::proof::can_prove_by_itself() {
+        return skip("the prover", "needs root and CAP_NET_ADMIN");
+    }
+    let mut daemon = Daemon::start("[segment.t.host]\nusers = [65534]\n");
+    for directory in daemon.socket().ancestors().skip(1).take(3) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    assert_eq!(run_as_nobody(&daemon, "half_close"), 0, "nobody proves anything");
+    daemon.prove();
+    assert!(run_as_nobody(&daemon, "half_close") > 0);
 }
 
 /// Runs on TCP, and one line has these words in it.

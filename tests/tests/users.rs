@@ -1,12 +1,15 @@
-//! Two users share a segment that both may open: each has a list of sockets of his own, and each can wake the other's sleepers.
+//! Two users share a segment that both may open: each has a list of sockets of his own. Their
+//! connections are carried where both ends prove that they hold them, or trust the address; then
+//! each can wake the other's sleepers.
 
-use ginnel_tests::{Stand, build, is_root, skip};
+use ginnel_tests::{Report, Stand, build, is_root, skip};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::time::Duration;
 
 const NOBODY: u32 = 65534;
+const PYTHON: &str = "/usr/bin/python3.11";
 const SERVER: &str = "import os, socket, sys, time
 l = socket.create_server(('127.0.0.1', 0))
 open(sys.argv[1] + '.new', 'w').write(str(l.getsockname()[1]))
@@ -15,24 +18,31 @@ c, _ = l.accept()
 while d := c.recv(1000):
     time.sleep(0.003)
     c.sendall(d)";
-const CLIENT: &str = "import socket, sys, time
+const CLIENT: &str = "import os, socket, sys, time
 c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
 c.settimeout(20)
 for i in range(200):
     c.sendall(b'%06d' % i)
     assert c.recv(6) == b'%06d' % i
     time.sleep(0.002)
-print('200 messages')";
+print('200 messages', flush=True)
+while os.path.exists(sys.argv[2]): time.sleep(0.01)";
 
 fn open_to_all(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-#[test]
-fn of_one_segment_wake_each_other() {
-    if !is_root() {
-        return skip("two users", "needs root");
-    }
+/// What became of a connection between root and nobody.
+struct Outcome {
+    /// Of root's processes and nobody's.
+    reports: [Report; 2],
+    /// What `ginnel status --json` said of nobody's end while it lived.
+    status: String,
+}
+
+/// Two hundred messages between root's server and nobody's client, who has these capabilities
+/// ("" or setpriv's name of one).
+fn exchange(policy: &str, capability: &str) -> Outcome {
     let place = Stand::plain("users");
     open_to_all(place.dir(), 0o755);
     let segment = place.dir().join("shared");
@@ -44,26 +54,83 @@ fn of_one_segment_wake_each_other() {
     let shim = place.dir().join("libginnel_shim.so");
     build::copy_program(&build::shim(), &shim);
     let limit = Duration::from_secs(60);
-    let root = Stand::shimmed("root", &[("GINNEL_SEGMENT", shown)]).limit(limit);
+    let settings = [("GINNEL_SEGMENT", shown), ("GINNEL_POLICY", policy)];
+    let root = Stand::shimmed("root", &settings).limit(limit);
     let readable = shim.to_str().expect("UTF-8");
-    let other = Stand::shimmed("nobody", &[("GINNEL_SEGMENT", shown), ("LD_PRELOAD", readable)]).limit(limit);
+    let other = [settings[0], settings[1], ("LD_PRELOAD", readable)];
+    let other = Stand::shimmed("nobody", &other).limit(limit);
     chown(other.dir(), Some(NOBODY), Some(NOBODY)).expect("root may");
     let port = place.dir().join("port");
-    let mut server = root.command("/usr/bin/python3.11");
+    let mut server = root.command(PYTHON);
     let server = root.start(server.args(["-c", SERVER]).arg(&port));
-    let until = std::time::Instant::now() + limit;
-    while !port.exists() && std::time::Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
+    root.wait_until(limit, "a server that listens", || port.exists());
+
+    let (inherited, ambient) = (format!("--inh-caps=+{capability}"), format!("--ambient-caps=+{capability}"));
+    let mut wrapper = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    if !capability.is_empty() {
+        wrapper.extend([&*inherited, &*ambient]);
     }
-    let drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-    let mut client = other.command_behind(&drop, "/usr/bin/python3.11");
-    client.args(["-c", CLIENT]).arg(fs::read_to_string(&port).expect("it listens"));
-    let done = other.run(&mut client);
+    let mut client = other.command_behind(&wrapper, PYTHON);
+    let goes_on = place.dir().join("goes-on");
+    fs::write(&goes_on, "").expect("written");
+    client.args(["-c", CLIENT]).arg(fs::read_to_string(&port).expect("it listens")).arg(&goes_on);
+    let mut client = other.start(&mut client);
+    client.wait_for("200 messages");
+    let status = other.status();
+    fs::remove_file(goes_on).expect("there");
+    let done = client.finish();
     assert!(done.success(), "{done}");
     let served = server.finish();
     assert!(served.success(), "{served}");
-    for (stand, who) in [(&root, "root"), (&other, "nobody")] {
-        let report = stand.report();
-        assert!(report.sum("ring_out") > 500 && report.sum("wakes_sent") > 50, "{who}: {report:?}");
+    Outcome { reports: [root.report(), other.report()], status }
+}
+
+impl Outcome {
+    /// The ring carried the messages, and each end woke the other.
+    fn assert_carried(&self) {
+        for (report, who) in self.reports.iter().zip(["root", "nobody"]) {
+            assert!(report.sum("ring_out") > 500 && report.sum("wakes_sent") > 50, "{who}: {report:?}");
+        }
     }
+}
+
+fn is_possible(what: &str) -> bool {
+    let possible = is_root() && Path::new(PYTHON).exists();
+    if !possible {
+        skip(what, "needs root and python3.11");
+    }
+    possible
+}
+
+/// Root may read sequence numbers, nobody may not: his end says why it stays on TCP.
+#[test]
+fn of_one_segment_stay_on_tcp_without_proof() {
+    if !is_possible("two users without proof") {
+        return;
+    }
+    let outcome = exchange("", "");
+    for report in &outcome.reports {
+        assert_eq!(report.sum("ring_out") + report.sum("ring_in"), 0, "{report:?}");
+    }
+    assert!(outcome.status.contains("\"unproven\""), "{}", outcome.status);
+}
+
+#[test]
+fn of_one_segment_wake_each_other_where_they_trust() {
+    if is_possible("two users who trust") {
+        exchange("trust address 127.0.0.1", "").assert_carried();
+    }
+}
+
+/// Who may read sequence numbers is told nothing by those of his own kernel: they are no proof.
+#[test]
+fn of_one_segment_stay_on_tcp_whatever_they_may_read() {
+    if !is_possible("two users who may read numbers") {
+        return;
+    }
+    let outcome = exchange("", "net_admin");
+    for report in &outcome.reports {
+        assert_eq!(report.sum("ring_out") + report.sum("ring_in"), 0, "{report:?}");
+    }
+    assert!(outcome.status.contains("\"unproven\""), "{}", outcome.status);
 }

@@ -1,13 +1,16 @@
 //! A process's hold on the ledger and on its segment.
 //!
-//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-7` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-8` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
 use crate::bells::Bells;
+pub use crate::home::default_directory;
 use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
 use crate::policy::{Policy, program_names};
+use crate::proof::Prover;
+use crate::{home, renounce};
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
 use std::ops::Deref;
@@ -19,7 +22,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 /// Name of the segment that is used where none is named.
 pub const DEFAULT_SEGMENT: &str = "default";
 /// Name of the ledger in its directory.
-pub const LEDGER: &str = "sockets-7";
+pub const LEDGER: &str = "sockets-8";
 
 /// Is it the name of a ledger, of this version or another?
 #[must_use]
@@ -50,6 +53,10 @@ const LEAST_MEMORY: u64 = 256 << 20;
 pub struct Settings {
     /// Directory of the ledger and of segments given by name.
     pub directory: PathBuf,
+    /// The directory was named, and is not the effective user's own.
+    pub directory_is_named: bool,
+    /// As the segment was named: a path, or a name in the directory.
+    pub segment_name: String,
     /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
     pub segment: PathBuf,
     /// It was found (the device that a host shares with its virtual machine), not named.
@@ -76,20 +83,6 @@ pub struct Settings {
     pub policy: Policy,
 }
 
-/// The directory for a user's files: `GINNEL_DIR`, else in `/dev/shm`, else in `XDG_RUNTIME_DIR`, else in `/tmp`.
-#[must_use]
-pub fn default_directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os("GINNEL_DIR") {
-        return directory.into();
-    }
-    // SAFETY: no arguments, cannot fail.
-    let name = format!("ginnel-{}", unsafe { libc::geteuid() });
-    if Path::new("/dev/shm").is_dir() {
-        return Path::new("/dev/shm").join(name);
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join(name)
-}
-
 impl Settings {
     /// From `GINNEL_*` (see `ginnel run --help`).
     #[must_use]
@@ -97,8 +90,8 @@ impl Settings {
         let directory = default_directory();
         let text = |name: &str| std::env::var(name).ok();
         let number = |name: &str| text(name).and_then(|value| value.trim().parse::<u64>().ok());
-        let segment = text("GINNEL_SEGMENT").unwrap_or_else(|| DEFAULT_SEGMENT.into());
-        let segment = if segment.contains('/') { PathBuf::from(segment) } else { directory.join(segment) };
+        let segment_name = text("GINNEL_SEGMENT").unwrap_or_else(|| DEFAULT_SEGMENT.into());
+        let segment = segment_of(&directory, &segment_name);
         let power = |value: u64| value.next_power_of_two().clamp(4096, 1 << 26);
         let ring = power(number("GINNEL_RING").unwrap_or(32 << 10));
         let mut config = Config::default();
@@ -106,6 +99,8 @@ impl Settings {
             config.size = size;
         }
         Self {
+            directory_is_named: std::env::var_os("GINNEL_DIR").is_some(),
+            segment_name,
             segment,
             found: text("GINNEL_FOUND").is_some(),
             config,
@@ -128,6 +123,24 @@ impl Settings {
             directory,
         }
     }
+}
+
+impl Settings {
+    /// Returns the same for the user that the process has become. The environment is not read again:
+    /// programs write their titles over it.
+    #[must_use]
+    pub fn of_present_user(&self) -> Self {
+        let mut settings = self.clone();
+        if !settings.directory_is_named {
+            settings.directory = home::own_directory();
+            settings.segment = segment_of(&settings.directory, &settings.segment_name);
+        }
+        settings
+    }
+}
+
+fn segment_of(directory: &Path, name: &str) -> PathBuf {
+    if name.contains('/') { PathBuf::from(name) } else { directory.join(name) }
 }
 
 /// What a process has of the segment that it is joined to.
@@ -163,6 +176,8 @@ pub struct Attachment {
     pub ledger: Ledger,
     /// Settings.
     pub settings: Settings,
+    /// As whom the process was let in: see [`crate::renounce`].
+    pub(crate) identity: (u32, u64),
     joined: AtomicPtr<Joined>,
     standing: AtomicU32,
     me: AtomicU32,
@@ -230,7 +245,8 @@ impl Attachment {
         if space < settings.config.size.saturating_mul(LEAST_SPACE) || memory < LEAST_MEMORY {
             return Err(Unattached { reason: Reason::NoSegment, message: "memory limited (ulimit -v or -d)".to_owned() });
         }
-        make_directory(&settings.directory)?;
+        let refused = |message| Unattached { reason: Reason::NoSegment, message };
+        home::make_directory(&settings.directory).map_err(refused)?;
         let path = settings.directory.join(LEDGER);
         let ledger = Ledger::open_or_create(&path).map_err(|error| Unattached::new(&path, &error))?;
         let me = ledger
@@ -245,6 +261,7 @@ impl Attachment {
         let joined = open(&settings).and_then(|opened| Joined::new(opened, &ledger, ticket, &settings, 0)).map_err(refuse)?;
         let attachment = Self {
             ledger,
+            identity: renounce::identity(),
             joined: AtomicPtr::new(Box::into_raw(Box::new(joined))),
             standing: AtomicU32::new(Standing::Here as u32),
             me: AtomicU32::new(me),
@@ -536,6 +553,12 @@ impl Joined {
         self.device.load(Ordering::Relaxed)
     }
 
+    /// Who proves that this process holds a connection.
+    #[must_use]
+    pub fn prover(&self) -> Prover<'_> {
+        Prover::of(self.segment.is_own(), self.segment.source(), self.device(), self.segment.path())
+    }
+
     /// Page of the service thread's waiter, 0 where there is none.
     #[must_use]
     pub fn service_page(&self) -> u32 {
@@ -560,32 +583,6 @@ fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
     }
     sys::close(fd);
     -1
-}
-
-fn make_directory(directory: &Path) -> Result<(), Unattached> {
-    let failed = |doing, errno| Unattached::new(directory, &Error::System { doing, errno });
-    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| failed("make directory", libc::EINVAL))?;
-    match sys::mkdir(&path, 0o700) {
-        Ok(()) | Err(libc::EEXIST) => Ok(()),
-        Err(errno) => Err(failed("make directory", errno)),
-    }?;
-    // In a world-writable directory somebody else may have been there first. Root may be told to use another user's.
-    let told = std::env::var_os("GINNEL_DIR").is_some();
-    let follow = if told { 0 } else { libc::O_NOFOLLOW };
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | follow, 0);
-    let fd = fd.map_err(|errno| failed("open directory", errno))?;
-    let stat = sys::fstat(fd);
-    sys::close(fd);
-    let stat = stat.map_err(|errno| failed("look at directory", errno))?;
-    // SAFETY: no arguments, cannot fail.
-    let me = unsafe { libc::geteuid() };
-    if stat.st_uid != me && !(me == 0 && told) {
-        let owner = stat.st_uid;
-        let message =
-            format!("{} belongs to user {owner}: set GINNEL_DIR to a directory of this user's ({me})", directory.display());
-        return Err(Unattached { reason: Reason::NoSegment, message });
-    }
-    Ok(())
 }
 
 /// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
@@ -633,7 +630,7 @@ fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i
         Ok(()) | Err(libc::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0).map(sys::move_high)?;
+    let fd = find_wake_directory(directory, segment).map(sys::move_high)?;
     // Who may read may enter. One user's files are not another's to remove, but for those who inherited the directory.
     let sticky = if private { 0 } else { 0o1000 };
     let wanted = sticky | mode | (mode & 0o444) >> 2;
@@ -645,6 +642,22 @@ fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i
     Ok((fd, mode))
 }
 
+/// Opens the directory of FIFOs, if it belongs to the segment's owner, to this user or to root. Beside a segment in a directory that everybody
+/// may write into, anybody could have made it first, to read the wake-ups away: without it, they go over TCP.
+pub(crate) fn find_wake_directory(directory: &Path, segment: &Path) -> Result<i32, i32> {
+    let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
+    let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0)?;
+    // SAFETY: no arguments, cannot fail.
+    let me = unsafe { libc::geteuid() };
+    let owner = sys::fstat(fd).map(|stat| stat.st_uid);
+    let trusted = owner.is_ok_and(|uid| uid == 0 || uid == me || std::fs::metadata(segment).is_ok_and(|meta| meta.uid() == uid));
+    if trusted {
+        return Ok(fd);
+    }
+    sys::close(fd);
+    Err(libc::EPERM)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -653,10 +666,40 @@ pub(crate) mod tests {
     /// This process's hold on a ledger and a segment that nobody else has.
     pub(crate) fn attached(directory: &Path) -> Attachment {
         let given = Settings::from_environment();
-        let mut settings = Settings { directory: directory.to_owned(), tokens: false, chaos: None, deaf: 0, ..given };
+        // Made by whoever attaches, and so that user's alone.
+        let directory = &directory.join("own");
+        let mut settings = Settings { directory: directory.clone(), tokens: false, chaos: None, deaf: 0, ..given };
         settings.segment = directory.join(DEFAULT_SEGMENT);
         settings.config.size = 16 << 20;
         Attachment::new(settings, |_, _| {}).expect("attached")
+    }
+
+    /// In a directory that everybody may write into, somebody without any right to the segment may have been first.
+    #[test]
+    fn wake_ups_do_not_go_through_a_directory_that_a_stranger_made() {
+        // SAFETY: no arguments, cannot fail.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        let own = place.path().join("own");
+        home::make_directory(&own).expect("made");
+        let segment = own.join(DEFAULT_SEGMENT);
+        let wakes = wake_directory(&own, &segment);
+        let give = |path: &Path, user| std::os::unix::fs::chown(path, Some(user), None).expect("given");
+        std::fs::create_dir(&wakes).expect("made");
+        give(&wakes, 65534);
+        let attachment = attached(place.path());
+        assert!(!attachment.fifos && attachment.wake_dir() == -1, "tokens do without it");
+        assert!(crate::waiter::Waiter::new(&attachment).is_err());
+        // Of the segment's owner it is as good as one's own.
+        give(&segment, 65534);
+        let dir = find_wake_directory(&wakes, &segment).expect("its owner's");
+        sys::close(dir);
+        give(&segment, 65533);
+        assert_eq!(find_wake_directory(&wakes, &segment), Err(libc::EPERM));
+        give(&wakes, 0);
+        sys::close(find_wake_directory(&wakes, &segment).expect("root's"));
     }
 
     /// In a process of its own for each value: the environment is all threads'.

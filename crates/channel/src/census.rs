@@ -26,8 +26,9 @@ pub struct Census {
     pub carried: u64,
     /// Bytes of these and of all that have ended, since the segment was made.
     pub carried_ever: u64,
-    /// By peer id; those of members that do not say which peer they are at are left out.
-    pub by_peer: BTreeMap<u16, Share>,
+    /// By peer id and the low bits of its generation in the table of peers: what a machine left behind is not the next one's in its slot. The
+    /// host's is 0. Those of members that do not say which peer they are at are left out.
+    pub by_peer: BTreeMap<(u16, u16), Share>,
     /// There were more pages or channels than are looked at: the counts are the least.
     pub partial: bool,
 }
@@ -58,7 +59,7 @@ fn count(looker: &Onlooker<'_>, most_pages: u32, most_channels: u32) -> Result<C
     let peer = |owner: u64| {
         let at = (owner >> 32) as usize * place::MEMBER_BYTES as usize;
         let word = members.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-        word.and_then(place::peer_of)
+        word.and_then(place::life_of)
     };
     let (mut census, mut seen) = (Census::default(), 0);
     let copy = [const { AtomicU64::new(0) }; COPIED];
@@ -82,7 +83,7 @@ fn count(looker: &Onlooker<'_>, most_pages: u32, most_channels: u32) -> Result<C
 
 impl Census {
     /// Counts a channel, if it is one and in use.
-    fn add(&mut self, channel: Channel<'_>, peer: impl Fn(u64) -> Option<u16>) {
+    fn add(&mut self, channel: Channel<'_>, peer: impl Fn(u64) -> Option<(u16, u16)>) {
         let (agreed, released) = (|side| channel.agreed(side).load(Relaxed) == 1, channel.released().load(Relaxed));
         if channel.magic().load(Relaxed) != MAGIC || released & 3 == 3 || !agreed(0) || !agreed(1) {
             return;
@@ -147,8 +148,13 @@ mod tests {
         let stranger = connect(&segment, [1, 0xffff], [5, 0]);
         let seen = look();
         assert_eq!((seen.connections, seen.carried, seen.carried_ever, seen.partial), (3, 132, 132, false));
-        assert_eq!(seen.by_peer.get(&1), Some(&Share { connections: 1, sent: 100, received: 20 }));
-        assert_eq!(seen.by_peer.get(&7), Some(&Share { connections: 3, sent: 20 + 7 + 5, received: 100 + 7 }));
+        assert_eq!(seen.by_peer.get(&(1, 0)), Some(&Share { connections: 1, sent: 100, received: 20 }));
+        assert_eq!(seen.by_peer.get(&(7, 0)), Some(&Share { connections: 3, sent: 20 + 7 + 5, received: 100 + 7 }));
+
+        // Another machine is in the slot by now: what the first one left is not its.
+        enter(&segment, 0, 2 << 8 | 1);
+        assert_eq!((look().by_peer.get(&(1, 0)), look().by_peer.get(&(1, 2)).map(|share| share.sent)), (None, Some(100)));
+        enter(&segment, 0, 1);
 
         // Not one yet, one no more.
         Channel::at(&segment, within).agreed(1).store(0, Relaxed);

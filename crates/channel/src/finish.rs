@@ -485,6 +485,10 @@ impl Endpoint<'_> {
     #[must_use]
     pub fn on_tcp(self) -> bool {
         let slot = self.slot();
+        if !self.live() {
+            // Nobody upgrades before this end has agreed. What the channel says is anybody's word.
+            return true;
+        }
         let incoming = self.incoming();
         let phase = slot.rx.phase.load(Relaxed);
         let into = phase & 1 == 0 && incoming.gate().load(SeqCst) & GATE_TAKEN == 0 && incoming.epoch().load(Acquire) == phase;

@@ -44,7 +44,8 @@ struct Growth {
 impl Growth {
     /// Never 0: the new ring is larger than a page.
     fn word(self) -> u64 {
-        let pages = |size: u64| u64::from((size / PAGE).ilog2()) & 15;
+        // Of a ring that cannot be (whoever writes the ledger says so) the least.
+        let pages = |size: u64| u64::from((size / PAGE).checked_ilog2().unwrap_or(0)) & 15;
         self.offset | pages(self.size) << 8 | pages(self.before) << 4 | self.number & 15
     }
 
@@ -60,7 +61,7 @@ pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
     // Nothing of the following comes before it was written down.
     compiler_fence(SeqCst);
     let (tail, known) = (tx.tail.load(Relaxed), tx.grown.load(Relaxed));
-    let grown = if known & 15 == growth.number { known } else { known + 1 };
+    let grown = if known & 15 == growth.number { known } else { known.wrapping_add(1) };
     tx.old_size.store(growth.before, Relaxed);
     tx.ring_start.store(tail, Relaxed);
     tx.ring_offset.store(growth.offset, Relaxed);
@@ -95,7 +96,7 @@ impl Endpoint<'_> {
             return false;
         }
         let (size, most) = (tx.ring_size.load(Relaxed), self.attachment.settings.ring_max);
-        let larger = (size * 4).min(most);
+        let larger = size.saturating_mul(4).min(most);
         if size < most.min(ORDINARY) {
             self.has_moved(direction) && self.grow(direction, larger.min(ORDINARY))
         } else {
@@ -150,7 +151,7 @@ impl Endpoint<'_> {
         // Nothing by themselves while there is no old ring.
         tx.old_start.store(tx.ring_start.load(Relaxed), Relaxed);
         tx.old_offset.store(tx.ring_offset.load(Relaxed), Relaxed);
-        let growth = Growth { offset: extent.offset(), size: larger, before: size, number: (grown + 1) & 15 };
+        let growth = Growth { offset: extent.offset(), size: larger, before: size, number: grown.wrapping_add(1) & 15 };
         // Sequentially consistent: from here on it is done, whoever does the rest.
         tx.growing.store(growth.word(), SeqCst);
         finish(tx, direction);

@@ -77,12 +77,16 @@ pub(crate) struct Admission {
 /// Joins by `until` (monotonic nanoseconds). `between` is called every few milliseconds meanwhile.
 pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result<Admission, Error> {
     let spare = sys::descriptor_limit() / SHARE;
-    let socket = connect(path)?;
+    let socket = connect(path, libc::SOCK_STREAM)?;
     let (mut inbox, mut stage) = (Inbox::default(), Stage::default());
     let (mut memory, mut own, mut machines) = (None, Vec::new(), Vec::new());
     // How many doorbells the first machine has: as many has everybody, and the own come last.
     let mut vectors = 0;
     loop {
+        // Also while something comes: one that sends a message now and then would have the program wait for as long as it likes.
+        if sys::monotonic_ns() >= until {
+            return Err(Error::NoDaemon("nobody answers"));
+        }
         // SAFETY: `socket` is open until the end of this function.
         let received = inbox.receive(unsafe { BorrowedFd::borrow_raw(socket.0) });
         let received = received.map_err(|_| Error::NoDaemon("it closed the connection, or does not speak ginneld's protocol"))?;
@@ -90,9 +94,6 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
             if refused(memory.as_ref()) {
                 // Nothing more comes.
                 break;
-            }
-            if sys::monotonic_ns() >= until {
-                return Err(Error::NoDaemon("nobody answers"));
             }
             let _ = kernel::poll(socket.0, libc::POLLIN, 5);
             between();
@@ -137,7 +138,8 @@ fn high(fd: Fd) -> Fd {
     Fd(sys::move_high(fd.take()))
 }
 
-fn connect(path: &Path) -> Result<Fd, Error> {
+/// A connection to the socket at `path`, of this kind (`SOCK_STREAM` and so on).
+pub(crate) fn connect(path: &Path, kind: i32) -> Result<Fd, Error> {
     let failed = |errno| Error::System { doing: "join ginneld", errno };
     let bytes = path.as_os_str().as_bytes();
     // SAFETY: all zeroes is a valid address.
@@ -149,7 +151,7 @@ fn connect(path: &Path) -> Result<Fd, Error> {
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;
     }
-    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
+    let kind = (kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
     // SAFETY: no memory is passed.
     let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.map_err(failed)?;
     let socket = Fd(socket as i32);
@@ -157,4 +159,42 @@ fn connect(path: &Path) -> Result<Fd, Error> {
     // SAFETY: `address` is readable for its length.
     unsafe { sys::raw(Sysno::connect, arguments) }.map_err(failed)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ginnel_peer::outbox::Outbox;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// A daemon that sends one doorbell after another, each just before the joiner would give up: 65,024 of them are allowed.
+    #[test]
+    fn a_daemon_that_goes_on_and_on_is_left_in_time() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("host.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        std::thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("a joiner");
+            let memory = tempfile::tempfile().expect("a file");
+            // Larger than what one is given who may not join.
+            memory.set_len(1 << 20).expect("its size");
+            let memory = Arc::new(memory.into());
+            let bell = Arc::new(ginnel_peer::doorbell::new().expect("an eventfd"));
+            let mut outbox = Outbox::welcome(0, &memory, [], &[]);
+            while outbox.flush(&socket).is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+                outbox = Outbox::new(1);
+                let _ = outbox.push(Message::Doorbell(1), Some(bell.clone()));
+            }
+        });
+        let (done, ended) = channel();
+        std::thread::spawn(move || {
+            let joined = join(&path, sys::monotonic_ns() + 50_000_000, || {});
+            let _ = done.send(joined.map(drop));
+        });
+        let joined = ended.recv_timeout(Duration::from_secs(20)).expect("it has an end");
+        assert_eq!(joined, Err(Error::NoDaemon("nobody answers")));
+    }
 }

@@ -242,12 +242,9 @@ pub fn setsockopt<T: Copy>(fd: c_int, level: c_int, name: c_int, value: &T) -> R
     .map(drop)
 }
 
-/// Reads the connection's counters: TCP_INFO, the queues, TCP_INFO again until both agree (apart, under traffic, one reading in 500 is torn).
-/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes. The kernel counts a FIN as one byte too, either way; here it is none.
-///
-/// # Errors
-/// The `errno`, or EAGAIN where traffic never paused long enough.
-pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
+/// TCP_INFO, and the bytes in the queues of receives and sends: read until TCP_INFO is the same
+/// before and after (apart, under traffic, one reading in 500 is torn).
+fn steady(fd: c_int) -> Result<(TcpInfo, u64, u64)> {
     for round in 0..200 {
         if round > 16 {
             // Bytes come in all the time: not in step with them.
@@ -257,19 +254,36 @@ pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
         let (queued, out) = (readable(fd), unacknowledged(fd));
         let after = tcp_info(fd)?;
         if before.bytes_acked == after.bytes_acked && before.bytes_received == after.bytes_received && before.state == after.state {
-            let fin_out = matches!(after.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
-            let fin_in = matches!(after.state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
-            let arrived = after.bytes_received.saturating_sub(u64::from(fin_in));
-            return Ok(Facts {
-                sent: (after.bytes_acked + out).saturating_sub(u64::from(connected) + u64::from(fin_out)),
-                arrived,
-                received: arrived.saturating_sub(queued),
-                scales: (after.scales >> 4, after.scales & 15),
-                state: after.state,
-            });
+            return Ok((after, queued, out));
         }
     }
     Err(libc::EAGAIN)
+}
+
+/// What the kernel counts as acknowledged, what waits behind that in its send queue, and what it
+/// counts as received: bytes, a SYN and a FIN as one each. `None` where they could not be read.
+#[must_use]
+pub fn totals(fd: c_int) -> Option<(u64, u64, u64)> {
+    steady(fd).ok().map(|(info, _, out)| (info.bytes_acked, out, info.bytes_received))
+}
+
+/// Reads the connection's counters.
+/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes. The kernel counts a FIN as one byte too, either way; here it is none.
+///
+/// # Errors
+/// The `errno`, or EAGAIN where traffic never paused long enough.
+pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
+    let (info, queued, out) = steady(fd)?;
+    let fin_out = matches!(info.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
+    let fin_in = matches!(info.state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
+    let arrived = info.bytes_received.saturating_sub(u64::from(fin_in));
+    Ok(Facts {
+        sent: (info.bytes_acked + out).saturating_sub(u64::from(connected) + u64::from(fin_out)),
+        arrived,
+        received: arrived.saturating_sub(queued),
+        scales: (info.scales >> 4, info.scales & 15),
+        state: info.state,
+    })
 }
 
 /// `SO_COOKIE`: the socket's number, the same in every process that has it.

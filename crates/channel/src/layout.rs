@@ -14,6 +14,9 @@
 //! | 0x050 | 2 × 8 | agreed: 1 once this side saw that both count the same bytes | each its own |
 //! | 0x060 | 2 × 8 | service waiter: page of the side's service thread's waiter, 0 none | each its own |
 //! | 0x070 | 2 × 8 | pausing: 1 while this side holds back its stream so that the other can catch up | each its own |
+//! | 0x080 | 2 × 8 | proof: this side's tag, that it holds its end of the connection ([`crate::proof`]), 0 none yet | each its own |
+//! | 0x090 | 2 × 8 | shown: 1 once this side's share is there | each its own |
+//! | 0x0a0 | 2 × 32 | share of each side, before its tag | each its own |
 //! | 0x100 | 2 × 64 | snapshot of each side: sequence, sent, arrived, scales | each its own |
 //! | 0x200 | 512 | direction 0 | |
 //! | 0x400 | 512 | direction 1 | |
@@ -212,6 +215,10 @@ impl<'a> Channel<'a> {
         service = 0x060, 8;
         /// 1 while a side writes nothing, so that the other can catch up.
         pausing = 0x070, 8;
+        /// A side's tag: that it holds its end of the connection ([`crate::proof`]); 0 none.
+        proof = 0x080, 8;
+        /// 1 once a side's share is there.
+        shown = 0x090, 8;
         /// Sequence of a side's snapshot: odd while it is written.
         snapshot_sequence = 0x100, 64;
         /// Bytes that a side sent over TCP.
@@ -220,6 +227,35 @@ impl<'a> Channel<'a> {
         snapshot_arrived = 0x110, 64;
         /// A side's window scales: own << 8 | other's.
         snapshot_scales = 0x118, 64;
+    }
+}
+
+impl Channel<'_> {
+    const SHARES: usize = 0x0a0;
+
+    /// Shows the share of `side`.
+    pub fn set_share(self, side: u8, share: &[u8; 32]) {
+        for (at, piece) in (0..).step_by(8).zip(share.chunks_exact(8)) {
+            let word = piece.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            // SAFETY: 32 bytes from 0x0a0 or 0x0c0 on lie in the head's 512.
+            unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }.store(word, Ordering::Relaxed);
+        }
+        self.shown(side).store(1, Ordering::Release);
+    }
+
+    /// The share of `side`, copied; `None` where it shows none. What a peer wrote, unchecked.
+    #[must_use]
+    pub fn share(self, side: u8) -> Option<[u8; 32]> {
+        if self.shown(side).load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut share = [0u8; 32];
+        for (at, piece) in (0..).step_by(8).zip(share.chunks_exact_mut(8)) {
+            // SAFETY: as above.
+            let word = unsafe { self.words.at(Self::SHARES + usize::from(side & 1) * 32 + at) }.load(Ordering::Relaxed);
+            piece.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(share)
     }
 }
 

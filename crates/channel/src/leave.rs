@@ -183,12 +183,12 @@ impl Endpoint<'_> {
     }
 
     /// There is no channel any more.
-    fn forget_phases(self) {
+    pub(crate) fn forget_phases(self) {
         let slot = self.slot();
         for word in [&slot.tx.epoch, &slot.rx.phase, &slot.rx.frozen, &slot.nonce, &slot.cut_at] {
             word.store(0, Relaxed);
         }
-        slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT, false);
+        slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT | flag::OF_PROOF, false);
     }
 
     /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing but its FIN? A token would be taken for data from now on.

@@ -17,6 +17,7 @@ pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
 
 use crate::bits::Bits;
+use crate::home::check_ledger;
 use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
 use large::{PERMITS, Permit};
@@ -26,7 +27,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINLEDGR");
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 
 /// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
 pub const SLOTS: u32 = 32768;
@@ -94,33 +95,44 @@ impl Ledger {
     /// # Errors
     /// As for a segment: a file of another version, foreign, or no memory.
     pub fn open_or_create(path: &Path) -> Result<Self, Error> {
-        match Self::open(path, true) {
+        match Self::open_own(path) {
             Err(Error::System { errno: libc::ENOENT, .. }) => {
                 match Self::create(path) {
                     Ok(()) | Err(Error::System { errno: libc::EEXIST, .. }) => {}
                     Err(error) => return Err(error),
                 }
-                Self::open(path, true)
+                Self::open_own(path)
             }
             other => other,
         }
     }
 
-    /// Opens a ledger that is there.
+    /// Opens the effective user's own ledger, to take part in it: one that is another's, or that
+    /// others may write, is refused.
+    fn open_own(path: &Path) -> Result<Self, Error> {
+        Self::open_checked(path, true, check_ledger)
+    }
+
+    /// Opens a ledger that is there, to look on, or to ask its processes for something: root does so
+    /// with other users' too.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn open(path: &Path, writable: bool) -> Result<Self, Error> {
+        Self::open_checked(path, writable, |_| Ok(()))
+    }
+
+    fn open_checked(path: &Path, writable: bool, check: impl FnOnce(&libc::stat) -> Result<(), Error>) -> Result<Self, Error> {
         let name = c_path(path)?;
-        let access = if writable { libc::O_RDWR } else { libc::O_RDONLY };
-        let fd = sys::openat(libc::AT_FDCWD, &name, access | libc::O_NONBLOCK, 0).map_err(|errno| system("open ledger", errno))?;
-        let opened = Self::map(fd, name, writable);
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | if writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let fd = sys::openat(libc::AT_FDCWD, &name, flags, 0).map_err(|errno| system("open ledger", errno))?;
+        let stat = sys::fstat(fd).map_err(|errno| system("look at ledger", errno));
+        let opened = stat.and_then(|stat| check(&stat).and_then(|()| Self::map(fd, &stat, name, writable)));
         sys::close(fd);
         opened
     }
 
-    fn map(fd: i32, path: CString, writable: bool) -> Result<Self, Error> {
-        let stat = sys::fstat(fd).map_err(|errno| system("look at ledger", errno))?;
+    fn map(fd: i32, stat: &libc::stat, path: CString, writable: bool) -> Result<Self, Error> {
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         let mut head = [0u8; 16];
         if sys::read(fd, &mut head).map_err(|errno| system("read ledger", errno))? != 16 || head[..8] != MAGIC.to_le_bytes() {
@@ -173,6 +185,20 @@ impl Ledger {
         }
         sys::close(fd);
         None
+    }
+
+    /// Could this process open it anew, for reading and writing, under the same name?
+    #[must_use]
+    pub fn can_be_opened(&self) -> bool {
+        self.reopen(libc::O_RDWR).inspect(|&fd| sys::close(fd)).is_some()
+    }
+
+    /// Gives the memory up: zeroes of this process's own stand in its place from here on, and it no
+    /// longer holds the lock by which others see it live.
+    pub fn let_go(&self) {
+        process::unlock_entry();
+        // SAFETY: the map is this value's. All of it are atomics, for which zeroes are valid.
+        unsafe { sys::give_up(self.base, SIZE) };
     }
 
     /// Counts changes of every [`Slot::registered`].
@@ -323,8 +349,13 @@ impl Ledger {
         if on {
             return self.is_detached(segment) || change(0, segment);
         }
-        while change(segment, 0) {}
-        true
+        // As often as it can stand there: whoever writes it anew meanwhile keeps nobody in here.
+        for _ in ids {
+            if !change(segment, 0) {
+                return true;
+            }
+        }
+        !self.is_detached(segment)
     }
 
     fn next_generation(&self) -> u64 {

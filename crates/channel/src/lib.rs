@@ -9,12 +9,15 @@
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`join`], [`bells`] | a segment of `ginneld` for a process of the host, and wake-ups by way of the daemon |
 //! | [`attach`] | a process's hold on ledger and segment |
+//! | [`home`] | the directory of a user's ledger and segments, and whether it is that user's alone |
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
+//! | [`proof`] | proof that two ends hold the two ends of one connection |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
+//! | `rings` | from the numbers of a slot to a ring's memory, checked at each use |
 //! | [`growth`] | larger rings, where a ring is full too often or much goes through it |
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
@@ -23,6 +26,7 @@
 //! | [`cork`] | TCP_CORK, which a ring has no use for |
 //! | [`path`] | whether TCP still gets through |
 //! | [`leave`] | out of a channel while the connection lives: detach |
+//! | `renounce` | giving all of it up, before the process goes on as another user |
 //! | [`finish`] | shutdown, close, death |
 //! | [`reclaim`] | memory of the dead |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
@@ -38,6 +42,7 @@ pub mod cork;
 pub mod cursor;
 pub mod finish;
 pub mod growth;
+pub mod home;
 pub mod join;
 pub mod kernel;
 pub mod layout;
@@ -48,9 +53,12 @@ pub mod path;
 pub mod place;
 pub mod policy;
 pub mod program;
+pub mod proof;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;
+mod renounce;
+mod rings;
 pub mod rx;
 pub mod settle;
 pub mod tx;

@@ -80,6 +80,11 @@ pub(crate) fn peer_of(word: u64) -> Option<u16> {
     (word & 0xff == AMONG).then_some((word >> 8 & 0xff) as u16)
 }
 
+/// The same with the low bits of that peer's generation: which life of it the member belongs to.
+pub(crate) fn life_of(word: u64) -> Option<(u16, u16)> {
+    peer_of(word).map(|peer| (peer, (word >> 16 & 0xffff) as u16))
+}
+
 /// The second word of a member's entry: tells the ledgers of one kernel apart.
 fn mark(segment: &Segment, member: u16) -> &AtomicU64 {
     segment.word(segment.members().0 + u64::from(member) * MEMBER_BYTES + 8)

@@ -9,6 +9,11 @@
 //! ```
 //!
 //! A rule is `allow` or `deny` and any number of conditions, which must all hold; none at all hold always. One end's word is enough to keep a connection on TCP.
+//!
+//! `trust address ADDRESS` says nothing about whether a connection may be carried. It says that its
+//! ends need not prove to each other that they hold it ([`crate::proof`]): whoever has the segment
+//! can pretend to be the other end. Such a rule names its addresses, and both ends need one.
+//!
 //! A connection that one program has begun to move and then hands to another, for which the rules are others, goes on as it was.
 
 use std::net::IpAddr;
@@ -22,9 +27,17 @@ pub struct Policy {
     rules: Vec<Rule>,
 }
 
+/// What a rule says of the connections for which it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Allow,
+    Deny,
+    Trust,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
-    allow: bool,
+    verdict: Verdict,
     conditions: Vec<Condition>,
 }
 
@@ -71,7 +84,7 @@ impl Policy {
     /// Keeps everything on TCP.
     #[must_use]
     pub fn nothing() -> Self {
-        Self { rules: vec![Rule { allow: false, conditions: Vec::new() }] }
+        Self { rules: vec![Rule { verdict: Verdict::Deny, conditions: Vec::new() }] }
     }
 
     /// What is left of it for one program, called by these names: nothing that has to be asked for again.
@@ -90,18 +103,46 @@ impl Policy {
     /// Does it keep this connection on TCP? Allocates nothing: asked in the middle of a program's call, perhaps in a signal handler.
     #[must_use]
     pub fn denies(&self, tuple: &Tuple) -> bool {
-        let holds = |rule: &&Rule| rule.conditions.iter().all(|condition| condition.holds(tuple));
-        self.rules.iter().find(holds).is_some_and(|rule| !rule.allow)
+        let mut rules = self.rules.iter().filter(|rule| rule.verdict != Verdict::Trust);
+        rules.find(|rule| rule.holds(tuple)).is_some_and(|rule| rule.verdict == Verdict::Deny)
+    }
+
+    /// Need this connection's ends not prove that they hold it? Allocates nothing, either.
+    #[must_use]
+    pub fn trusts(&self, tuple: &Tuple) -> bool {
+        self.rules.iter().any(|rule| rule.verdict == Verdict::Trust && rule.holds(tuple))
     }
 }
 
+/// Bits of an IPv6 address that a `trust` rule names at least …
+const TRUSTED_BITS: u32 = 16;
+/// … and of an IPv4 address as IPv6 programs see it, `::ffff:10.0.0.7` (RFC 4291, 2.5.5.2).
+const TRUSTED_BITS_OF_IPV4: u32 = 96 + 8;
+
 impl Rule {
+    fn holds(&self, tuple: &Tuple) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(tuple))
+    }
+
+    /// Does a `trust` rule name whom it trusts?
+    fn names_addresses(&self) -> bool {
+        let ipv4 =
+            |network: &[u8; 16], bits: u32| (u128::from_be_bytes(*network) ^ 0xffff_0000_0000).leading_zeros() >= bits.min(96);
+        let named = |condition: &Condition| match condition {
+            Condition::Address(network, bits) if ipv4(network, *bits) => *bits >= TRUSTED_BITS_OF_IPV4,
+            Condition::Address(_, bits) => *bits >= TRUSTED_BITS,
+            _ => false,
+        };
+        self.conditions.iter().any(named)
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split_ascii_whitespace();
-        let allow = match words.next() {
-            Some("allow") => true,
-            Some("deny") => false,
-            _ => return Err("a rule begins with allow or deny".into()),
+        let verdict = match words.next() {
+            Some("allow") => Verdict::Allow,
+            Some("deny") => Verdict::Deny,
+            Some("trust") => Verdict::Trust,
+            _ => return Err("a rule begins with allow, deny or trust".into()),
         };
         let mut conditions = Vec::new();
         while let Some(kind) = words.next() {
@@ -115,7 +156,11 @@ impl Rule {
                 _ => return Err(format!("{kind:?} is no condition; there are: {CONDITIONS}")),
             });
         }
-        Ok(Self { allow, conditions })
+        let rule = Self { verdict, conditions };
+        if verdict == Verdict::Trust && !rule.names_addresses() {
+            return Err("trust names whom: address 10.0.0.7, or a network of /8 and more (IPv6: /16)".into());
+        }
+        Ok(rule)
     }
 }
 
@@ -208,9 +253,32 @@ mod tests {
     }
 
     #[test]
+    fn trust_is_a_word_of_its_own() {
+        let rules = "trust address 10.0.0.0/8 port 80; allow address 10.0.0.0/8; deny";
+        let policy = Policy::parse(rules).expect("rules");
+        let seen = |port, remote| {
+            let tuple = tuple(port, remote, 1);
+            (policy.trusts(&tuple), policy.denies(&tuple))
+        };
+        assert_eq!(seen(80, "10.0.0.7"), (true, false));
+        assert_eq!(seen(81, "10.0.0.7"), (false, false), "what may be carried is not trusted by that");
+        assert_eq!(seen(80, "11.0.0.7"), (false, true));
+        let policy = Policy::parse("trust address fd00::/16").expect("rules");
+        assert!(policy.trusts(&tuple(1, "fd00::1", 2)) && !policy.trusts(&tuple(1, "fd01::1", 2)));
+        assert!(!Policy::default().trusts(&tuple(1, "127.0.0.1", 2)));
+    }
+
+    #[test]
     fn what_is_no_rule_is_named() {
         for (rule, word) in [
-            ("forbid port 1", "allow or deny"),
+            ("forbid port 1", "allow, deny or trust"),
+            ("trust", "names whom"),
+            ("trust port 80", "names whom"),
+            ("trust address 0.0.0.0/0", "names whom"),
+            ("trust address 10.0.0.0/7", "names whom"),
+            ("trust address ::/0", "names whom"),
+            ("trust address ::/16", "names whom"),
+            ("trust address fd00::/15", "names whom"),
             ("deny port", "nothing follows"),
             ("deny port http", "no port"),
             ("deny port 65536", "no port"),

@@ -101,8 +101,7 @@ impl<'a> Endpoint<'a> {
         if !quiet || used > size || (n as u64) > size - used || growth::is_busy(tx, n as u64) {
             return None;
         }
-        // SAFETY: the ring's place was checked when it was stored.
-        let span = unsafe { Span::new(self.attachment.segment.base().add(tx.ring_offset.load(Relaxed) as usize), size, start) };
+        let span = self.ring(start, tx.ring_offset.load(Relaxed), size).ok()?;
         Some(Room { endpoint: self, slot, direction, span, tail, _held: held })
     }
 
@@ -138,11 +137,9 @@ impl<'a> Endpoint<'a> {
             if !quiet || available > size || len > SMALL as u64 || len == 0 {
                 return 0;
             }
-            // SAFETY: the ring's place was checked when it was stored; `len` ≤ `n` bytes are writable there.
-            unsafe {
-                let base = self.attachment.segment.base().add(rx.ring_offset.load(Relaxed) as usize);
-                Span::new(base, size, rx.ring_start.load(Relaxed)).copy_out(head, to, len as usize);
-            }
+            let Ok(span) = self.ring(rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size) else { return 0 };
+            // SAFETY: `len` ≤ `n` bytes are writable at `to`.
+            unsafe { span.copy_out(head, to, len as usize) };
             let head = head.wrapping_add(len);
             rx.head.store(head, Relaxed);
             Slot::count(&slot.in_ring, len);

@@ -96,6 +96,13 @@ impl<'a> Entry<'a> {
         self.word(0).store(state::FREE, Ordering::Release);
     }
 
+    /// The addresses as the publisher sees them, unchecked.
+    #[must_use]
+    pub fn tuple(self) -> Tuple {
+        let words = [2, 3, 4, 5, 6, 7].map(|i| self.word(i).load(Ordering::Relaxed));
+        Tuple::of_words(words)
+    }
+
     fn says(self, tuple: &[u64; 6]) -> bool {
         tuple.iter().zip(2..).all(|(value, i)| self.word(i).load(Ordering::Relaxed) == *value)
     }
@@ -240,6 +247,7 @@ mod tests {
         assert!(matches!(meet(&segment, &tuple(1, 3), 8, (0, 2, 1)), Found::Published(_)), "another tuple");
         let Found::Mate(mate) = meet(&segment, &b, 9, (0, 3, 1)) else { panic!("second end finds the first") };
         assert_eq!((mate.index(), mate.nonce(), mate.owner()), (entry.index(), 7, (0, 1, 1)));
+        assert_eq!(mate.tuple(), a);
         entry.free();
         assert!(find_mate(&segment, &b).is_none());
     }

@@ -51,7 +51,7 @@ impl<'a> Endpoint<'a> {
 
     /// May the writer switch: has this side agreed, or will it under a lock that the caller holds?
     #[inline]
-    fn live(self) -> bool {
+    pub(crate) fn live(self) -> bool {
         match self.slot().stage() {
             Stage::Active => true,
             Stage::Settling => self.slot().has(flag::COUNTED),

@@ -1,6 +1,8 @@
 //! From candidate to active channel. Every step is taken inside some call of the program's, or by the service thread; nobody waits for
 //! the other end.
 
+mod prove;
+
 use crate::attach::Standing;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
@@ -364,7 +366,8 @@ impl<'a> Endpoint<'a> {
         }
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
-        slot.set(flag::BOTH_AGREED, false);
+        slot.set(flag::BOTH_AGREED | flag::OF_PROOF, false);
+        slot.expected.store(0, Relaxed);
         for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.seen, &rx.sleeper] {
             word.store(0, Relaxed);
         }
@@ -379,6 +382,9 @@ impl<'a> Endpoint<'a> {
         let attempt = slot.attempts.fetch_add(1, Relaxed);
         let due = attempt <= EAGER || attempt.is_multiple_of(8) || stands_still(self.channel(), 1 - slot.side());
         if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
+            return;
+        }
+        if !self.prove() {
             return;
         }
         if due {
@@ -422,10 +428,10 @@ impl<'a> Endpoint<'a> {
             show(channel, mine, facts, still);
             if !agreed {
                 slot.tx.sent.store(facts.sent, Relaxed);
-                self.count_sent(0);
                 slot.rx.received.store(facts.received, Relaxed);
                 channel.direction(theirs).received().store(facts.received, Relaxed);
                 slot.set(flag::COUNTED, true);
+                self.count_sent(0);
                 if !self.agrees(facts, still) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
                     return;
                 }
@@ -511,7 +517,7 @@ fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
 }
 
 /// The connection's tuple; `None` while it is not connected.
-fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
+pub(crate) fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
     const SO_NETNS_COOKIE: i32 = 71;
     let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
     let (local, local_port) = name_of(fd, Sysno::getsockname)?;

@@ -180,7 +180,7 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn count_sent(self, n: u64) {
         let slot = self.slot();
         Slot::count(&slot.tx.sent, n);
-        if matches!(slot.stage(), Stage::Settling | Stage::Active) {
+        if self.live() {
             self.outgoing().sent().store(slot.tx.sent.load(Relaxed), Release);
         }
     }

@@ -13,7 +13,7 @@
 //! word 1 the FIFO's number; word 2 owner (process entry + 1, of the page's member); word 4 the doorbell (bit 32: there is one; bits 16–31 peer, bits 0–15 vector); 0x40 summary, one bit for each line of bits; 0x80 … the bits.
 
 use crate::Attachment;
-use crate::attach::{Joined, Standing, wake_directory};
+use crate::attach::{Joined, Standing, find_wake_directory, wake_directory};
 use crate::ledger::Slot;
 use crate::place::Place;
 use ginnel_region::{Error, Head, Owner, PAGE, Segment, Use, device, sys};
@@ -33,6 +33,11 @@ const DOORBELL: u64 = 32;
 const BELL: u64 = 1 << 32;
 /// Where in its page the word lies that is not zero as long as any bit is set.
 const SUMMARY: u64 = 0x40;
+
+/// Bytes of a FIFO that are read in one call …
+const EMPTIED_AT_ONCE: usize = 256;
+/// … and in all: as many as it holds at most, where whoever opened it enlarged it (`fs.pipe-max-size`).
+const LARGEST_FIFO: usize = 1 << 20;
 
 /// A waiter of this process.
 #[derive(Debug, Clone, Copy)]
@@ -204,10 +209,15 @@ impl Waiter {
         }
     }
 
-    /// Reads the FIFO empty.
+    /// Reads the FIFO empty, of all that was in it before: a peer that goes on writing does not hold the caller up. What it writes
+    /// meanwhile wakes once more.
     pub fn empty(self) {
-        let mut bytes = [0u8; 64];
-        while sys::read(self.fifo, &mut bytes).is_ok_and(|n| n == bytes.len()) {}
+        let mut bytes = [0u8; EMPTIED_AT_ONCE];
+        for _ in 0..LARGEST_FIFO / EMPTIED_AT_ONCE {
+            if !sys::read(self.fifo, &mut bytes).is_ok_and(|n| n == bytes.len()) {
+                break;
+            }
+        }
     }
 
     /// Is any bit set?
@@ -354,14 +364,11 @@ pub fn call(directory: &Path, segment: &Segment, page: u32) {
             (device, &[])
         }
         Some(Call::Fifo(id)) => {
-            let path =
-                CString::new(wake_directory(directory, segment.path()).into_os_string().into_encoded_bytes()).unwrap_or_default();
-            let file =
-                sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_or(-1, |dir| {
-                    let file = open_fifo(dir, id).unwrap_or(-1);
-                    sys::close(dir);
-                    file
-                });
+            let file = find_wake_directory(&wake_directory(directory, segment.path()), segment.path()).map_or(-1, |dir| {
+                let file = open_fifo(dir, id).unwrap_or(-1);
+                sys::close(dir);
+                file
+            });
             (file, &[0])
         }
         None => return,
@@ -479,6 +486,20 @@ fn open_fifo(dir: i32, id: u64) -> sys::Result<i32> {
 mod tests {
     use super::*;
     use ginnel_region::Config;
+
+    /// A peer that writes as fast as it is read, for ever: what is emptied here never runs out.
+    #[test]
+    fn emptying_a_fifo_ends_while_somebody_goes_on_writing() {
+        use std::os::fd::IntoRawFd;
+        let endless = std::fs::File::open("/dev/zero").expect("there").into_raw_fd();
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            Waiter::from_parts(1, endless).empty();
+            let _ = done.send(());
+        });
+        ended.recv_timeout(std::time::Duration::from_secs(20)).expect("it reads for as long as somebody writes");
+        sys::close(endless);
+    }
 
     #[test]
     fn whoever_dies_before_it_wakes_leaves_that_to_the_next() {

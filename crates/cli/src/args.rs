@@ -52,7 +52,8 @@ Rules of a policy, one to a line; the first that holds decides, and what none ho
   deny port 5432                           either end's port
   allow address 10.0.0.0/8 program nginx   the other end's address; this program's file
   deny                                     everything else
-One end's deny is enough. `ginnel status` says denied.
+One end's deny is enough. `ginnel status` says denied. Apart from these:
+  trust address 10.0.0.7                   carried without a proof, as --allow says it
 
 Exit status: that of PROGRAM, or 125 if ginnel itself failed, 126 if PROGRAM was found and cannot
 be started, 127 if it was not found.";
@@ -111,6 +112,11 @@ pub struct Run {
     /// $XDG_CONFIG_HOME or ~/.config, if there is one]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    /// Carry connections with this address, or network (10.0.0.0/24), though their ends cannot prove
+    /// that they hold them: whoever has the segment can then pretend to be the other end. Both ends
+    /// need it; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    pub allow: Vec<String>,
     /// Say on standard error what happens
     #[arg(long, short)]
     pub verbose: bool,

@@ -1,9 +1,11 @@
 //! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
 //!
-//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine.
+//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
+//! proves that connections are this user's.
 
 mod guest;
 mod host;
+mod proof;
 
 use crate::args::Doctor;
 use crate::survey::Survey;
@@ -103,6 +105,7 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
     let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
     all.push(ledger(&settings.directory));
     all.push(segment(&settings));
+    all.push(proof::check(&settings));
     all.push(io_uring(&settings.directory));
     all.extend(guest::checks(args.vm));
     all.extend(host::checks(args.config.as_deref()));
@@ -201,14 +204,14 @@ fn directory(path: &Path) -> Finding {
     let (me, mode) = (ginnel_region::sys::effective_ids().0, meta.permissions().mode() & 0o7777);
     if !meta.is_dir() {
         Finding::wrong(check, format!("{shown} is no directory"), "remove it, or name another with GINNEL_DIR")
-    } else if meta.uid() != me && me != 0 {
+    } else if meta.uid() != me {
         Finding::wrong(check, format!("{shown} belongs to user {}", meta.uid()), "name another with GINNEL_DIR")
     } else if !allowed(path, libc::R_OK | libc::W_OK | libc::X_OK) {
         Finding::wrong(check, format!("{shown} has mode {mode:o}"), format!("chmod 700 {shown}"))
-    } else if mode & 0o022 != 0 {
+    } else if mode & 0o077 != 0 || path.is_symlink() {
         Finding::wrong(
             check,
-            format!("{shown} has mode {mode:o}: others can replace what lies in it"),
+            format!("{shown} has mode {mode:o}, or is a link: it must be a directory with its owner's rights alone"),
             format!("chmod 700 {shown}"),
         )
     } else {
@@ -246,6 +249,11 @@ fn room(settings: &Settings) -> Finding {
 
 fn ledger(directory: &Path) -> Finding {
     let (check, path) = ("ledger", directory.join(LEDGER));
+    let me = ginnel_region::sys::effective_ids().0;
+    if let Some(meta) = path.symlink_metadata().ok().filter(|meta| meta.uid() != me || meta.mode() & 0o077 != 0) {
+        let found = format!("{} belongs to user {}, mode {:o}", path.display(), meta.uid(), meta.mode() & 0o7777);
+        return Finding::wrong(check, found, "it must be this user's with mode 600: remove it once its programs have ended");
+    }
     match Ledger::open(&path, true) {
         Ok(_) => Finding::ok(check, path.display().to_string()),
         Err(Error::System { errno: libc::ENOENT, .. }) => {

@@ -13,8 +13,9 @@ pub const VARIABLE: &str = "GINNEL_POLICY";
 /// The machine's.
 const SYSTEM: &str = "/etc/ginnel/policy";
 
-/// All rules that hold for a program: `file` is what `--policy` named. `None`: there are none.
-pub fn rules(file: Option<&Path>) -> Result<Option<OsString>> {
+/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did.
+/// `None`: there are none.
+pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>> {
     let system = read(Path::new(SYSTEM), true)?;
     let given = match std::env::var(VARIABLE) {
         Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not UTF-8"),
@@ -26,7 +27,14 @@ pub fn rules(file: Option<&Path>) -> Result<Option<OsString>> {
         (None, Ok(given)) => checked(VARIABLE, given.strip_prefix(system.as_str()).unwrap_or(&given).to_owned())?,
         (None, Err(_)) => users_file().map_or_else(|| Ok(String::new()), |file| read_own(&file))?,
     };
-    let all = system + &own;
+    let mut all = system + &own;
+    for address in allowed {
+        let rule = checked("--allow", format!("trust address {address}"))?;
+        // What a program before this one allowed stands there already.
+        if !all.lines().any(|line| line == rule) {
+            all = format!("{}\n{rule}\n", all.trim_end());
+        }
+    }
     // A file that was named counts instead of what the environment says, also if it is empty.
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
 }

@@ -3,7 +3,7 @@
 use crate::args::Run;
 use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::attach::default_directory;
+use ginnel_channel::home::{check_directory, default_directory};
 use ginnel_channel::join::is_socket;
 use ginnel_channel::program::{self, Preload, TOKEN, Unreachable};
 use ginnel_region::device;
@@ -37,6 +37,11 @@ pub fn run(args: &Run) -> i32 {
             return OWN;
         }
     };
+    let directory = default_directory();
+    // The shim will say no more than that in silence.
+    if let Err(why) = if directory.exists() { check_directory(&directory) } else { Ok(()) } {
+        eprintln!("ginnel: {why}; connections stay on TCP");
+    }
     if let (Some(finding), Some(name)) = (finding, name) {
         let decided = finding.interpreter().unwrap_or(&name);
         eprintln!("ginnel: {} {}: it stays on TCP", decided.to_string_lossy(), finding.why);
@@ -112,7 +117,7 @@ fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
     }
-    if let Some(rules) = policy::rules(args.policy.as_deref())? {
+    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow)? {
         changes.push((policy::VARIABLE, rules));
     }
     if args.verbose {

@@ -2,16 +2,18 @@
 
 use ginnel_channel::join::is_socket;
 use ginnel_host::config::{Config, DEFAULT_FILE};
-use std::os::unix::fs::MetadataExt;
+use ginnel_host::rundir::is_trusted;
 use std::path::{Path, PathBuf};
 
 /// The socket of the segment that `ginneld` serves, or is configured to serve, under this name.
 pub fn socket(name: &str) -> Option<PathBuf> {
     let config = Config::of_this_host();
     let socket = config.socket(name, 0);
-    // Where the daemon is away its name is not to become that of a file: the program is told.
+    // Where the daemon is away its name is not to become that of a file: the program is told. A directory that somebody else may have
+    // made is no daemon's, whoever listens there.
     let configured = Path::new(DEFAULT_FILE).exists() && config.segments.contains_key(name);
-    (configured || socket.exists() && is_socket(&socket) && trusted(&config.run_dir)).then_some(socket)
+    let away = configured && !config.run_dir.exists();
+    (away || (configured || socket.exists() && is_socket(&socket)) && is_trusted(&config.run_dir)).then_some(socket)
 }
 
 /// The same of the name in `GINNEL_SEGMENT`.
@@ -27,11 +29,4 @@ pub fn all() -> Vec<(String, PathBuf)> {
     let mut all: Vec<_> = names.filter_map(|name| Some((name.clone(), socket(&name)?))).collect();
     all.sort();
     all
-}
-
-/// In a directory that everybody can write to, anybody may have been there first.
-fn trusted(run_dir: &Path) -> bool {
-    let open = run_dir.parent().and_then(|parent| parent.metadata().ok()).is_none_or(|meta| meta.mode() & 0o002 != 0);
-    let (me, _) = ginnel_region::sys::effective_ids();
-    !open || run_dir.metadata().is_ok_and(|meta| meta.uid() == me || meta.uid() == 0)
 }

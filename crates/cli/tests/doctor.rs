@@ -119,9 +119,9 @@ fn ledger_and_segment() {
     let look = || examine(&place, "", &[], &config);
     fs::write(place.path("sockets-1"), "").expect("written");
     only_wrong(&look(), "ledger", &["another version (sockets-1)", "start them again"]);
-    fs::write(place.path("sockets-7"), "no ledger at all").expect("written");
+    fs::write(place.path("sockets-8"), "no ledger at all").expect("written");
     only_wrong(&look(), "ledger", &["none of this version", "remove it"]);
-    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-7"))).expect("removed");
+    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-8"))).expect("removed");
 
     assert_eq!(place.run(&["segment", "create", "default", "--size", "16M"]).code, Some(0));
     assert!(line(&look(), "segment").contains("pages free"), "{:?}", look());

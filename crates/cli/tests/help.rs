@@ -3,6 +3,8 @@
 #[test]
 fn words() {
     let directory = tempfile::tempdir().expect("a directory");
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(directory.path(), own).expect("it is ours");
     trycmd::TestCases::new()
         .env("GINNEL_DIR", directory.path().to_string_lossy())
         .env("GINNEL_SHIM", "/no/shim.so")

@@ -24,6 +24,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Read where no file is named, if it is there.
@@ -183,7 +184,7 @@ impl Config {
     }
 }
 
-/// `RUNTIME_DIRECTORY` as systemd gives it; `/run/ginnel` for root, and for everybody where it exists; else below `XDG_RUNTIME_DIR` or `/tmp`.
+/// `RUNTIME_DIRECTORY` as systemd gives it; `/run/ginnel` for root, and for everybody where it exists; else [`own_run_dir`].
 fn default_run_dir() -> PathBuf {
     if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|given| !given.is_empty()) {
         return PathBuf::from(given);
@@ -197,9 +198,24 @@ fn usual_run_dir() -> PathBuf {
     if uid.is_root() || system.exists() {
         return system.to_owned();
     }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => Path::new(&directory).join("ginnel"),
-        _ => PathBuf::from(format!("/tmp/ginneld-{}", uid.as_raw())),
+    own_run_dir(uid)
+}
+
+/// A user's own: below `XDG_RUNTIME_DIR`, the directory that a session would have there, or the user's home. Only one who has none of these
+/// gets a place in `/tmp`, where somebody else may have been first: [`crate::rundir`] finds that out.
+fn own_run_dir(uid: rustix::process::Uid) -> PathBuf {
+    if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
+        return Path::new(&directory).join("ginnel");
+    }
+    let is_ours = |directory: &PathBuf| directory.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid.as_raw());
+    // As the system has it, so that daemon and programs agree whatever HOME is in their environments.
+    let home = || nix::unistd::User::from_uid(uid.as_raw().into()).ok().flatten().map(|user| user.dir);
+    if let Some(session) = Some(PathBuf::from(format!("/run/user/{}", uid.as_raw()))).filter(is_ours) {
+        session.join("ginnel")
+    } else if let Some(home) = home().filter(is_ours) {
+        home.join(".ginnel/run")
+    } else {
+        PathBuf::from(format!("/tmp/ginneld-{}", uid.as_raw()))
     }
 }
 

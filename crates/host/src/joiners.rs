@@ -13,13 +13,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How many refused joiners are kept connected. They are not closed at once: a QEMU whose server closes before its device has taken the
-/// setup (the chardev may be made long before the device) spins for ever with its lock held.
-const MAX_REFUSED: usize = 64;
 /// Joiners taken from one door in one round.
 const MAX_ARRIVALS: usize = 16;
+/// How long a machine is not sent anything because the store has yet to take its connection.
+const PATIENCE_WITH_STORE: Duration = Duration::from_millis(50);
 /// Log lines about refused joiners in one second.
 const MAX_REFUSAL_LINES: u32 = 5;
 
@@ -35,6 +34,15 @@ pub(crate) struct Joiner {
     /// Sending has met too many descriptors under way: it is tried again after a while, not when the socket is writable.
     pub crowded: bool,
     pub who: Credentials,
+    /// It was let go, for this reason, and has yet to read what it was sent: see [`crate::unread`].
+    pub parting: Option<String>,
+}
+
+impl Joiner {
+    /// One whose setup is `outbox`, which is not sent yet.
+    fn new(segment: usize, peer: u16, role: Role, socket: Arc<OwnedFd>, outbox: Outbox, who: Credentials) -> Self {
+        Self { segment, peer, role, socket, outbox, crowded: false, who, parting: None }
+    }
 }
 
 /// What a joiner has become.
@@ -92,7 +100,9 @@ impl Server {
     fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
         // Kept before all else, and before anything is sent: until then a kill loses it, and from the first byte on it must not be lost.
         self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
+        self.store.settle(PATIENCE_WITH_STORE);
         let there = &mut self.segments[segment];
+        there.silence(peer);
         there.note(peer, true, true);
         log!(Info, "joined", segment = there.name, slot = peer, pid = who.pid, uid = who.uid);
         self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
@@ -131,7 +141,7 @@ impl Server {
     fn occupy(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials, outbox: Outbox) -> Result<()> {
         let occupant = Occupant { credentials: who.clone(), since: SystemTime::now() };
         self.segments[segment].occupants.insert(peer, occupant);
-        let begun = self.begin(Joiner { segment, peer, role: Role::Machine, socket, outbox, crowded: false, who });
+        let begun = self.begin(Joiner::new(segment, peer, Role::Machine, socket, outbox, who));
         if begun.is_err() {
             let there = &mut self.segments[segment];
             there.occupants.remove(&peer);
@@ -149,12 +159,10 @@ impl Server {
         let bells = doorbells()?;
         let others = (1..=machines).map(|_| doorbells()).collect::<Result<Vec<_>, _>>()?;
         let outbox = Outbox::welcome(0, &there.memory, (1..).zip(others.iter().map(Vec::as_slice)), &bells);
-        let mut relays = Vec::new();
-        for (peer, relayed) in (1..).zip(others) {
-            for (vector, bell) in (0..).zip(relayed) {
-                relays.push(self.add(Source::Relay { segment, peer, vector, bell })?);
-            }
-        }
+        let relays = (1..).zip(others).flat_map(|(peer, relayed)| {
+            (0..).zip(relayed).map(move |(vector, bell)| Source::Relay { segment, peer, vector, bell })
+        });
+        let relays = self.add_all(relays)?;
         // It may have missed something: an earlier instance of this daemon may have died with its wake-up.
         for bell in &bells {
             let _ = self.ringer.ring(bell);
@@ -163,7 +171,15 @@ impl Server {
         there.note(0, true, true);
         log!(Info, "process_joined", segment = there.name, pid = who.pid, uid = who.uid);
         self.metrics.joins.get_or_create(&Of { segment: there.name.clone() }).inc();
-        self.begin(Joiner { segment, peer: 0, role: Role::Process { bells, relays }, socket, outbox, crowded: false, who })?;
+        let role = Role::Process { bells, relays: relays.clone() };
+        if let Err(error) = self.begin(Joiner::new(segment, 0, role, socket, outbox, who)) {
+            for relay in relays {
+                self.remove(relay);
+            }
+            let others = self.processes(segment) > 0;
+            self.segments[segment].note(0, others, false);
+            return Err(error);
+        }
         self.announce(segment, 0);
         Ok(())
     }
@@ -188,31 +204,19 @@ impl Server {
             count if count == MAX_REFUSAL_LINES + 1 => log!(Warning, "refused_many", why = "more in this second are only counted"),
             _ => {}
         }
-        self.let_go_of_refused();
+        if !self.make_room_for_refused(who.uid) {
+            // Closed before it is sent anything: what its own user left unread is in its way, or all of a crowd's.
+            return Ok(());
+        }
         // One that was made at the start, where descriptors have run out: whoever gets none at all hangs.
         let dummy = memory::dummy().map_or_else(|_| self.dummy.clone(), Arc::new);
         let outbox = Outbox::refusal(peer, &dummy);
-        self.begin(Joiner { segment, peer, role: Role::Refused, socket, outbox, crowded: false, who })
-    }
-
-    /// Makes room for one more refused joiner: first one who has read all that it was sent, whom closing cannot hurt; else the oldest.
-    fn let_go_of_refused(&mut self) {
-        let refused = || {
-            self.sources.iter().filter_map(|(token, source)| match source {
-                Source::Joiner(joiner) if matches!(joiner.role, Role::Refused) => Some((*token, joiner)),
-                _ => None,
-            })
-        };
-        if refused().count() >= MAX_REFUSED {
-            let done = refused().find(|(_, joiner)| sockets::has_read_all(&joiner.socket));
-            if let Some((token, _)) = done.or_else(|| refused().next()) {
-                self.remove(token);
-            }
-        }
+        self.begin(Joiner::new(segment, peer, Role::Refused, socket, outbox, who))
     }
 
     /// Sends what a joiner is to have and waits for its end.
     fn begin(&mut self, joiner: Joiner) -> Result<()> {
+        sockets::limit_unread(&joiner.socket, self.window);
         let token = self.add(Source::Joiner(joiner))?;
         self.send(token);
         Ok(())
@@ -256,7 +260,7 @@ impl Server {
                 }
                 self.rearm(token);
             }
-            Err(error) => self.leave(token, &error.to_string()),
+            Err(error) => self.part(token, &error.to_string()),
         }
     }
 
@@ -276,14 +280,14 @@ impl Server {
         let mut bytes = [0u8; 64];
         match recv(&joiner.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok((_, 0)) => self.leave(token, "it closed the connection"),
-            Ok(_) => self.leave(token, "it spoke, which only the server does"),
-            Err(errno) => self.leave(token, &errno.to_string()),
+            Ok((_, 0)) => self.part(token, "it closed the connection"),
+            Ok(_) => self.part(token, "it spoke, which only the server does"),
+            Err(errno) => self.part(token, &errno.to_string()),
         }
     }
 
-    /// A joiner is gone, or is let go.
-    fn leave(&mut self, token: u64, why: &str) {
+    /// A joiner is gone, or was let go and has read all that it was sent.
+    pub(crate) fn leave(&mut self, token: u64, why: &str) {
         self.crowded.remove(&token);
         let Some(Source::Joiner(joiner)) = self.remove(token) else { return };
         let others = self.processes(joiner.segment);
@@ -295,6 +299,9 @@ impl Server {
                 there.occupants.remove(&joiner.peer);
                 there.note(joiner.peer, false, false);
                 self.store.forget(&Name::Connection(name.clone(), joiner.peer));
+                if there.occupants.is_empty() {
+                    there.renew_bells(&mut self.store);
+                }
                 log!(Info, "left", segment = name, slot = joiner.peer, pid = pid, why = why, unsent = joiner.outbox.len());
             }
             Role::Process { relays, .. } => {

@@ -5,10 +5,11 @@
 //!
 //! | name | descriptor |
 //! |---|---|
-//! | `m.SEGMENT` | the memory |
+//! | `m.SEGMENT.VERSION` | the memory, and the version of its layout (releases before this wrote `m.SEGMENT`) |
 //! | `e.SEGMENT.PEER.VECTOR` | a doorbell |
 //! | `l.SEGMENT.PEER` | the socket on which a peer's joiners arrive |
 //! | `c.SEGMENT.PEER` | the connection of a virtual machine that has joined |
+//! | `w` | the status page's listening socket |
 
 use crate::log;
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Set by `ginneld --keep` to its process id, in place of `LISTEN_PID`, which it cannot know before it starts us.
 pub const KEEPER: &str = "GINNELD_KEEPER";
@@ -27,23 +29,27 @@ pub const KEEPER: &str = "GINNELD_KEEPER";
 /// What a kept descriptor is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// A segment's memory.
-    Memory(String),
+    /// A segment's memory, and the version of its layout: noted here, as the header in the memory can be written by every peer.
+    Memory(String, Option<u32>),
     /// A doorbell: of this peer, with this vector.
     Bell(String, u16, u16),
     /// A peer's listening socket.
     Listener(String, u16),
     /// The connection of a virtual machine.
     Connection(String, u16),
+    /// The status page's listening socket.
+    Page,
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory(segment) => write!(f, "m.{segment}"),
+            Self::Memory(segment, None) => write!(f, "m.{segment}"),
+            Self::Memory(segment, Some(version)) => write!(f, "m.{segment}.{version}"),
             Self::Bell(segment, peer, vector) => write!(f, "e.{segment}.{peer}.{vector}"),
             Self::Listener(segment, peer) => write!(f, "l.{segment}.{peer}"),
             Self::Connection(segment, peer) => write!(f, "c.{segment}.{peer}"),
+            Self::Page => f.write_str("w"),
         }
     }
 }
@@ -54,10 +60,12 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, ()> {
         let number = |text: &str| text.parse::<u16>().map_err(|_| ());
         match text.split('.').collect::<Vec<_>>()[..] {
-            ["m", segment] => Ok(Self::Memory(segment.into())),
+            ["m", segment] => Ok(Self::Memory(segment.into(), None)),
+            ["m", segment, version] => Ok(Self::Memory(segment.into(), Some(version.parse().map_err(|_| ())?))),
             ["e", segment, peer, vector] => Ok(Self::Bell(segment.into(), number(peer)?, number(vector)?)),
             ["l", segment, peer] => Ok(Self::Listener(segment.into(), number(peer)?)),
             ["c", segment, peer] => Ok(Self::Connection(segment.into(), number(peer)?)),
+            ["w"] => Ok(Self::Page),
             _ => Err(()),
         }
     }
@@ -130,6 +138,14 @@ impl Store {
         }
     }
 
+    /// The same, for so long at most. For what must not be lost: it is told before anything follows from it.
+    pub fn settle(&mut self, most: Duration) {
+        let until = Instant::now() + most;
+        while !self.flush() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     /// Tells what is not told yet, as far as the store takes it. Says whether all is told.
     pub fn flush(&mut self) -> bool {
         while let (Some(socket), Some((text, descriptor))) = (&self.socket, self.untold.front()) {
@@ -198,10 +214,12 @@ mod tests {
     #[test]
     fn names_come_back() {
         let names = [
-            Name::Memory("a-b_1".into()),
+            Name::Memory("a-b_1".into(), None),
+            Name::Memory("a-b_1".into(), Some(3)),
             Name::Bell("x".into(), 3, 255),
             Name::Listener("x".into(), 0),
             Name::Connection("x".into(), 254),
+            Name::Page,
         ];
         for name in names {
             assert_eq!(name.to_string().parse(), Ok(name));

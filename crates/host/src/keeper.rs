@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,11 +39,15 @@ struct Keeper {
 /// # Errors
 /// What failed at the start.
 pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
-    let _lock = crate::sockets::lock(run_dir, "keeper.lock")?;
-    let path = run_dir.join("keeper.sock");
+    let run_dir = crate::rundir::RunDir::open(run_dir)?;
+    let _lock = run_dir.lock("keeper.lock")?;
+    let path = run_dir.path().join("keeper.sock");
     let _ = std::fs::remove_file(&path);
-    let socket = UnixDatagram::bind(&path).with_context(|| format!("{}: bind the keeper's socket", path.display()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    // From the first moment on nobody else may write to it: what it receives the next daemon takes for its own.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let socket = UnixDatagram::bind(&path).with_context(|| format!("{}: bind the keeper's socket", path.display()));
+    rustix::process::umask(before);
+    let socket = socket?;
     socket.set_nonblocking(true)?;
     let signal = |number: i32| -> Result<(i32, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;

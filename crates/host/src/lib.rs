@@ -4,10 +4,12 @@
 //! | module | part |
 //! |---|---|
 //! | [`config`] | the TOML file, and what is wrong with it |
+//! | [`rundir`] | the directory of sockets and locks: whose it must be |
 //! | [`memory`] | sealed memory |
 //! | [`segment`] | one segment: memory, doorbells, slots |
 //! | [`server`] | the loop: one thread, one epoll set |
 //! | `joiners` | letting in and refusing; wake-ups between host and machines |
+//! | `unread` | those who do not read what they are sent |
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | [`look`] | what the peers have written about their connections |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
@@ -35,9 +37,12 @@ pub mod look;
 pub mod memory;
 pub mod metrics;
 pub mod page;
+pub mod prover;
 pub mod qemu;
+pub mod rundir;
 pub mod segment;
 pub mod server;
 mod sockets;
+mod unread;
 mod users;
 mod web;

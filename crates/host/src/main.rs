@@ -1,7 +1,7 @@
 //! `ginneld`: the command line.
 
 use clap::Parser;
-use ginnel_host::{config::Config, keeper, log, server::Server};
+use ginnel_host::{config::Config, keeper, log, prover, server::Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +22,10 @@ struct Cli {
     /// Start the daemon, keep its descriptors and start it again if it dies, for hosts without systemd. SIGHUP restarts it
     #[arg(long, conflicts_with = "check")]
     keep: bool,
+    /// Prove for programs of this host that they hold their connections, instead of serving segments (docs/ginneld.md,
+    /// "Proofs"). Needs CAP_NET_ADMIN and gives up everything else
+    #[arg(long, conflicts_with_all = ["check", "keep"])]
+    prove: bool,
 }
 
 const EXIT: &str = "\
@@ -51,7 +55,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     raise_limit();
-    let done = if cli.keep {
+    let done = if cli.prove {
+        prover::serve(&config).map(|()| ExitCode::SUCCESS)
+    } else if cli.keep {
         let arguments = cli.config.iter().flat_map(|file| ["--config".into(), file.clone().into_os_string()]).collect::<Vec<_>>();
         keeper::keep(&config.run_dir, &arguments).map(|status| ExitCode::from(u8::try_from(status).unwrap_or(1)))
     } else {

@@ -44,18 +44,17 @@ pub fn create(name: &str, config: &SegmentConfig) -> Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Checks memory that an earlier instance made; gives its size in bytes, and the version of its layout.
+/// Checks memory that an earlier instance made; gives its size in bytes. Nothing is read from it: every peer can write there, and one that
+/// spoils the header must not make the daemon give the others' segment up.
 ///
 /// # Errors
-/// If it is not sealed as it should be, or no segment.
-pub fn adopt(memory: impl AsFd) -> Result<(u64, u32)> {
+/// If it is not sealed as it should be, or can be no segment.
+pub fn adopt(memory: impl AsFd) -> Result<u64> {
     let seals = fcntl_get_seals(&memory).context("it is no memfd")?;
     ensure!(seals.contains(SEALS), "its size can be changed: seals {seals:?}");
-    let (mut magic, mut version) = ([0; 8], [0; 4]);
-    rustix::io::pread(&memory, &mut magic, 0)?;
-    rustix::io::pread(&memory, &mut version, 8)?;
-    ensure!(u64::from_le_bytes(magic) == ginnel_region::MAGIC, "it holds no segment");
-    Ok((u64::try_from(fstat(&memory)?.st_size)?, u32::from_le_bytes(version)))
+    let size = u64::try_from(fstat(&memory)?.st_size)?;
+    ensure!(size.is_power_of_two() && size > DUMMY, "it has {size} bytes, which no segment has");
+    Ok(size)
 }
 
 /// Bytes that are really taken.
@@ -94,7 +93,7 @@ mod tests {
         assert_eq!(rustix::fs::ftruncate(&memory, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(&memory, 32 << 20), Err(Errno::PERM));
         assert_eq!(fcntl_add_seals(&memory, SealFlags::WRITE), Err(Errno::PERM), "nor take the writing away");
-        assert_eq!(adopt(&memory).expect("ours"), (16 << 20, ginnel_region::VERSION));
+        assert_eq!(adopt(&memory).expect("ours"), 16 << 20);
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         assert_eq!(Segment::open(path.as_ref()).expect("a segment").len(), 16 << 20);
         assert!(resident(&memory) < 4 << 20, "taken only as it is used");
@@ -104,7 +103,7 @@ mod tests {
     fn only_sealed_segments_are_adopted() {
         let unsealed = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("made");
         assert!(adopt(&unsealed).expect_err("unsealed").to_string().contains("size can be changed"));
-        assert!(adopt(dummy().expect("made")).expect_err("foreign").to_string().contains("no segment"));
+        assert!(adopt(dummy().expect("made")).expect_err("foreign").to_string().contains("which no segment has"));
         assert!(adopt(std::io::pipe().expect("a pipe").0).is_err());
     }
 

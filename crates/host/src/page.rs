@@ -121,8 +121,10 @@ pub fn status(server: &Server) -> Status {
 }
 
 fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentStatus {
-    let share = |peer| {
-        let Share { connections, sent, received } = segment.seen.census.by_peer.get(&peer).copied().unwrap_or_default();
+    // Of this life of the peer: what an earlier machine in the slot has left is nobody's any more. The host has one life.
+    let share = |peer: u16| {
+        let life = if peer == 0 { 0 } else { (segment.presence(peer).generation & 0xffff) as u16 };
+        let Share { connections, sent, received } = segment.seen.census.by_peer.get(&(peer, life)).copied().unwrap_or_default();
         PeerHints { connections, sent, received }
     };
     let machines = segment.occupants.iter().map(|(&slot, one)| PeerStatus {

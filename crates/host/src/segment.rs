@@ -7,10 +7,16 @@ use crate::{log, memory};
 use anyhow::Result;
 use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox};
 use ginnel_region::{Geometry, PeerTable, Presence, VERSION};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
+
+/// Version of the memory's layout where the release that kept it noted none.
+const UNRECORDED: u32 = 2;
+
+/// How many doorbells are renewed in one go: all have to be told to the store, and a machine that joins meanwhile waits behind them.
+const RENEWED_AT_ONCE: usize = 32;
 
 /// Descriptors of earlier instances that nobody has taken up yet.
 pub type Kept = BTreeMap<Name, OwnedFd>;
@@ -40,8 +46,35 @@ pub struct Segment {
     pub occupants: BTreeMap<u16, Occupant>,
     /// The last look at its connections.
     pub seen: Seen,
+    /// Slots whose doorbells a machine was given.
+    used: BTreeSet<u16>,
     /// What is said of each peer in the segment. This copy counts: the one in the segment can be written by anybody.
     presences: BTreeMap<u16, Presence>,
+}
+
+/// Says what a segment with machines attached keeps, though this release or the configuration would have it otherwise.
+fn say_kept(name: &str, version: u32, geometry: Option<(u64, u16, u16)>) {
+    if version != VERSION {
+        log!(
+            Warning,
+            "layout_kept",
+            segment = name,
+            version = version,
+            ours = VERSION,
+            why = "virtual machines are attached to it, made by another release; programs of this one stay on TCP until ginneld starts with none of them"
+        );
+    }
+    if let Some((size, slots, vectors)) = geometry {
+        log!(
+            Warning,
+            "geometry_kept",
+            segment = name,
+            size = size,
+            slots = slots,
+            vectors = vectors,
+            why = "virtual machines are attached; the new configuration holds when ginneld starts with none of them"
+        );
+    }
 }
 
 impl Segment {
@@ -72,6 +105,7 @@ impl Segment {
             bells.push(vectors);
         }
         table.set_geometry(Geometry { machines: config.machines, vectors: config.vectors })?;
+        // The generations alone come from what peers can write. They are hints wherever they are read, and only count on from here.
         let presences = (0..=config.machines).map(|peer| (peer, Presence { attached: false, ..table.presence(peer) })).collect();
         Ok(Self {
             name: name.to_owned(),
@@ -81,6 +115,7 @@ impl Segment {
             bells,
             occupants: BTreeMap::new(),
             seen: Seen::default(),
+            used: BTreeSet::new(),
             presences,
         })
     }
@@ -92,8 +127,9 @@ impl Segment {
         kept: &mut Kept,
         store: &mut Store,
     ) -> Result<Arc<OwnedFd>> {
-        let key = Name::Memory(name.to_owned());
-        if let Some(memory) = kept.remove(&key) {
+        let key = kept.keys().find(|key| matches!(key, Name::Memory(segment, _) if segment == name)).cloned();
+        if let Some((key, memory)) = key.and_then(|key| kept.remove(&key).map(|memory| (key, memory))) {
+            let version = if let Name::Memory(_, Some(version)) = key { version } else { UNRECORDED };
             // What machines have mapped stays as it is, whatever the configuration says by now.
             let bells = || {
                 kept.keys().filter_map(|key| {
@@ -102,31 +138,11 @@ impl Segment {
             };
             let (machines, vectors) = (bells().map(|bell| bell.0).max(), bells().map(|bell| bell.1 + 1).max());
             match (memory::adopt(&memory), machines, vectors) {
-                (Ok((size, version)), Some(machines), Some(vectors)) => {
+                (Ok(size), Some(machines), Some(vectors)) => {
                     let configured = (size, machines, vectors) == (config.size, config.machines, config.vectors);
                     let same = configured && version == VERSION;
                     if same || attached {
-                        if version != VERSION {
-                            log!(
-                                Warning,
-                                "layout_kept",
-                                segment = name,
-                                version = version,
-                                ours = VERSION,
-                                why = "virtual machines are attached to it, made by another release; programs of this one stay on TCP until ginneld starts with none of them"
-                            );
-                        }
-                        if !configured {
-                            log!(
-                                Warning,
-                                "geometry_kept",
-                                segment = name,
-                                size = size,
-                                slots = machines,
-                                vectors = vectors,
-                                why = "virtual machines are attached; the new configuration holds when ginneld starts with none of them"
-                            );
-                        }
+                        say_kept(name, version, (!configured).then_some((size, machines, vectors)));
                         (config.size, config.machines, config.vectors) = (size, machines, vectors);
                         return Ok(Arc::new(memory));
                     }
@@ -148,7 +164,7 @@ impl Segment {
             }
         }
         let memory = Arc::new(memory::create(name, config)?);
-        store.keep(&key, &memory);
+        store.keep(&Name::Memory(name.to_owned(), Some(VERSION)), &memory);
         Ok(memory)
     }
 
@@ -171,6 +187,31 @@ impl Segment {
         self.bells.get(usize::from(peer)).map_or(&[], Vec::as_slice)
     }
 
+    /// Makes a slot's doorbells as good as new for the machine that comes into it: what was rung for an earlier one does not reach it.
+    pub fn silence(&self, peer: u16) {
+        for bell in self.bells(peer) {
+            let _ = doorbell::drain(bell);
+        }
+    }
+
+    /// No machine is attached: gives new doorbells to every slot that had one, as those who left may have kept the old ones, and could read
+    /// what the next machine is rung for. While anybody is attached that cannot be done: QEMU takes no second doorbell for a slot.
+    pub fn renew_bells(&mut self, store: &mut Store) {
+        let at_once = RENEWED_AT_ONCE / usize::from(self.config.vectors).max(1);
+        for peer in self.used.iter().copied().take(at_once).collect::<Vec<_>>() {
+            self.used.remove(&peer);
+            let Some(bells) = self.bells.get_mut(usize::from(peer)) else { continue };
+            for (vector, bell) in (0..).zip(bells) {
+                // Where there is no descriptor to be had, the old one stays.
+                let Ok(new) = doorbell::new() else { continue };
+                *bell = Arc::new(new);
+                let key = Name::Bell(self.name.clone(), peer, vector);
+                store.forget(&key);
+                store.keep(&key, bell);
+            }
+        }
+    }
+
     /// What the machine in slot `peer` is sent: every slot's doorbells, whether anybody is in it or not, so that nobody need be told later.
     #[must_use]
     pub fn welcome(&self, peer: u16) -> Outbox {
@@ -180,6 +221,9 @@ impl Segment {
 
     /// Notes that a peer came or left, here and in the segment, where it is a hint for the others. For the host, 0, one process is one life.
     pub fn note(&mut self, peer: u16, attached: bool, new_life: bool) {
+        if peer != 0 && attached {
+            self.used.insert(peer);
+        }
         let presence = self.presences.entry(peer).or_default();
         presence.attached = attached;
         if new_life {

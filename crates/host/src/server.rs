@@ -4,8 +4,9 @@ use crate::config::Config;
 use crate::joiners::Joiner;
 use crate::keep::{self, Name, Store};
 use crate::metrics::Metrics;
+use crate::rundir::RunDir;
 use crate::segment::{Kept, Segment};
-use crate::{log, memory, sockets, web};
+use crate::{log, memory, sockets, unread, web};
 use anyhow::{Context, Result};
 use ginnel_peer::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
@@ -79,11 +80,17 @@ pub struct Server {
     pub(crate) dummy: Arc<OwnedFd>,
     /// Joiners whose messages met too many descriptors under way.
     pub(crate) crowded: BTreeSet<u64>,
+    /// Joiners who were let go and have not read all that they were sent.
+    pub(crate) parting: BTreeSet<u64>,
+    /// How many descriptors each joiner may leave unread.
+    pub(crate) window: usize,
     /// Refusals in this second, so that their log lines can be limited.
     pub(crate) refusals: (u64, u32),
     pub(crate) started: SystemTime,
     epoll: OwnedFd,
     next: u64,
+    /// The status page is wanted and has no socket: when that is tried again.
+    pub(crate) page_at: Option<Instant>,
     /// Doors that are closed until then, for want of descriptors.
     paused: Option<(Instant, Vec<u64>)>,
     ended: bool,
@@ -95,10 +102,12 @@ impl Server {
     ///
     /// # Errors
     /// What failed, and what to do about it.
-    pub fn new(config: Config) -> Result<Self> {
+    pub fn new(mut config: Config) -> Result<Self> {
         let mut kept = keep::received();
         let mut store = Store::from_environment();
-        let lock = sockets::lock(&config.run_dir, "lock")?;
+        let run_dir = RunDir::open(&config.run_dir)?;
+        let lock = run_dir.lock("lock")?;
+        run_dir.path().clone_into(&mut config.run_dir);
         let (took_over, ringer) = (kept.len(), Ringer::new());
         if !ringer.never_sleeps() {
             log!(
@@ -113,7 +122,10 @@ impl Server {
         for name in &names {
             let made = Segment::new(name, &config.segments[name], &mut kept, &mut store);
             segments.push(made.with_context(|| format!("segment {name}"))?);
+            run_dir.make_segment(name)?;
         }
+        let places =
+            segments.iter().map(|segment| usize::from(segment.config.machines) + usize::from(segment.config.processes)).sum();
         let mut server = Self {
             segments,
             sources: BTreeMap::new(),
@@ -121,10 +133,13 @@ impl Server {
             ringer,
             dummy: Arc::new(memory::dummy()?),
             crowded: BTreeSet::new(),
+            parting: BTreeSet::new(),
+            window: unread::window(places),
             refusals: (0, 0),
             started: SystemTime::now(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             next: 0,
+            page_at: None,
             paused: None,
             ended: false,
             _lock: lock,
@@ -164,14 +179,7 @@ impl Server {
         for index in 0..self.segments.len() {
             self.open_segment(index, kept)?;
         }
-        if let Some(address) = self.config.status {
-            let listener = TcpListener::bind(address).with_context(|| {
-                format!("status page: listen on {address}; choose another with `status = \"127.0.0.1:PORT\"`, or \"off\"")
-            })?;
-            listener.set_nonblocking(true)?;
-            log!(Info, "status_page", url = format!("http://{}/", listener.local_addr()?));
-            self.add(Source::WebDoor(listener))?;
-        }
+        self.open_page(kept.remove(&Name::Page));
         Ok(())
     }
 
@@ -210,6 +218,30 @@ impl Server {
         epoll::add(&self.epoll, source.descriptor(), epoll::EventData::new_u64(token), source.events())?;
         self.sources.insert(token, source);
         Ok(token)
+    }
+
+    /// All of them or, where one cannot be added, none.
+    pub(crate) fn add_all(&mut self, sources: impl Iterator<Item = Source>) -> Result<Vec<u64>> {
+        let mut added = Vec::new();
+        for source in sources {
+            match self.add(source) {
+                Ok(token) => added.push(token),
+                Err(error) => {
+                    for token in added {
+                        self.remove(token);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(added)
+    }
+
+    /// Waits for nothing of a source any more, which stays.
+    pub(crate) fn deafen(&mut self, token: u64) {
+        if let Some(source) = self.sources.get(&token) {
+            let _ = epoll::delete(&self.epoll, source.descriptor());
+        }
     }
 
     /// Waits for what the source now wants.
@@ -264,18 +296,24 @@ impl Server {
         while !self.ended {
             let told = self.store.flush();
             let visitors = self.sources.values().any(|source| matches!(source, Source::Web(_)));
-            let restless = !told || visitors || self.paused.is_some() || !self.crowded.is_empty();
+            let unread = !self.crowded.is_empty() || !self.parting.is_empty();
+            let restless = !told || visitors || self.paused.is_some() || unread;
+            let pause = self.page_at.is_some().then_some(&web::PAUSE);
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), restless.then_some(&TICK)) {
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), if restless { Some(&TICK) } else { pause }) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("wait for events"),
             }
             for event in &events {
                 self.ready(event.data.u64(), event.flags);
             }
+            if self.page_at.is_some_and(|at| at <= Instant::now()) {
+                self.open_page(None);
+            }
             if restless {
                 self.open_doors();
                 self.retry_crowded();
+                self.part_at_last();
                 self.send_visitors_away();
             }
         }
@@ -297,5 +335,27 @@ impl Server {
             // Taken out earlier in the same round.
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ginnel_peer::doorbell;
+
+    #[test]
+    fn where_one_source_cannot_be_added_none_stays() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let toml = format!("run_dir = {:?}\nstatus = \"off\"\n[segment.t]\nsize = \"16M\"", directory.path().join("run"));
+        let config = Config::parse(&toml, "t".as_ref()).expect("good");
+        let mut server = Server::new(config).expect("made");
+        let before = server.sources.len();
+        let relay = |bell| Source::Relay { segment: 0, peer: 1, vector: 0, bell: Arc::new(bell) };
+        let bell = || doorbell::new().expect("an eventfd");
+        // A regular file cannot be waited for: epoll_ctl says EPERM.
+        let file = std::fs::File::create(directory.path().join("file")).expect("made");
+        server.add_all([bell(), bell(), file.into()].map(relay).into_iter()).expect_err("a file");
+        assert_eq!(server.sources.len(), before);
+        assert_eq!(server.add_all([bell(), bell()].map(relay).into_iter()).expect("added").len(), 2);
     }
 }

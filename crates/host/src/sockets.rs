@@ -1,7 +1,6 @@
-//! Listening sockets and the lock of the directory in which they lie.
+//! Listening sockets, and what is noted in connections.
 
-use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use anyhow::{Context, Result};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::Timeout;
@@ -12,37 +11,13 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-/// Makes the directory and takes a lock in it: two daemons would take each other's sockets away, and two keepers likewise.
-///
-/// # Errors
-/// If another has it, or the directory cannot be made.
-pub fn lock(run_dir: &Path, name: &str) -> Result<OwnedFd> {
-    let help = || format!("{}: cannot be used; choose another directory with `run_dir`", run_dir.display());
-    fs::create_dir_all(run_dir).with_context(help)?;
-    let path = run_dir.join(name);
-    let lock = open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)).with_context(help)?;
-    if let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        let pid = fs::read_to_string(&path).unwrap_or_default();
-        bail!(
-            "another ginneld (process {}) serves {}: stop it, or choose another `run_dir` ({errno})",
-            pid.trim(),
-            run_dir.display()
-        );
-    }
-    rustix::fs::ftruncate(&lock, 0)?;
-    rustix::io::pwrite(&lock, format!("{}\n", std::process::id()).as_bytes(), 0)?;
-    Ok(lock)
-}
-
-/// Listens at `path`, in place of what an earlier instance left there. Anybody may connect; who may join is decided by who connected.
+/// Listens at `path`, in place of what an earlier instance left there. Its directory is there, and its own ([`crate::rundir`]). Anybody
+/// may connect; who may join is decided by who connected.
 ///
 /// # Errors
 /// What failed.
 pub fn listen(path: &Path) -> Result<OwnedFd> {
     let make = || -> Result<OwnedFd> {
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
-        }
         match fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -92,6 +67,18 @@ pub fn setup(socket: impl AsFd) -> Setup {
     }
 }
 
+/// What the kernel counts at least for a message that was not read (Linux, `SKB_TRUESIZE`; 768 on 6.1).
+const COUNTED: usize = 576;
+
+/// Lets the other end leave about so many messages unread and no more, and at least eight, which is the least that the kernel has.
+pub fn limit_unread(socket: impl AsFd, messages: usize) {
+    let bytes = messages.saturating_mul(COUNTED);
+    // It cannot fail on a socket. The kernel doubles what is set, and gives the double.
+    if rustix::net::sockopt::socket_send_buffer_size(&socket).is_ok_and(|now| now > bytes) {
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, bytes / 2);
+    }
+}
+
 /// Has the other end read everything that was sent to it? (SIOCOUTQ, unix(7)) Also if the kernel does not say.
 pub fn has_read_all(socket: impl AsFd) -> bool {
     unread(socket).unwrap_or(0) == 0
@@ -120,6 +107,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_left_unread_than_the_limit() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        one.set_nonblocking(true).expect("set");
+        let count = || (0..10_000).take_while(|_| (&one).write(&[0; 8]).is_ok()).count();
+        limit_unread(&one, 20);
+        assert!((8..=21).contains(&count()));
+        limit_unread(&one, 200);
+        assert_eq!(count(), 0, "never made larger");
+    }
+
+    #[test]
     fn what_is_noted_in_a_socket_stays_in_it() {
         let (one, other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let copy = one.try_clone().expect("a copy, as a store has it");
@@ -131,19 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_one_daemon() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let first = lock(directory.path(), "lock").expect("free");
-        let error = lock(directory.path(), "lock").expect_err("taken").to_string();
-        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
-        drop(first);
-        lock(directory.path(), "lock").expect("free again");
-    }
-
-    #[test]
     fn sockets_are_open_to_all_and_replace_what_was_left() {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("sub/1.sock");
+        let path = directory.path().join("1.sock");
         drop(listen(&path).expect("made"));
         let socket = listen(&path).expect("made again");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o666);

@@ -1,17 +1,23 @@
 //! The status page and the metrics, on loopback: a few fixed pages, answered once each connection by the loop itself. A library would bring
 //! threads or an asynchronous runtime, and wait for slow visitors.
 
-use crate::page;
+use crate::keep::Name;
 use crate::server::{Server, Source};
+use crate::{log, page};
+use rustix::event::Timespec;
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Visitors at once; more are sent away unheard.
 const MAX_VISITORS: usize = 32;
 /// How long one may take over its question and our answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long until a port that somebody else has is tried again: anybody may take one, and is not to keep the daemon from serving segments.
+pub(crate) const PAUSE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// Bytes of a question.
 const MAX_QUESTION: usize = 8192;
 
@@ -81,7 +87,60 @@ fn asks_here(question: &[u8]) -> bool {
     })
 }
 
+/// The socket that an earlier instance had, if it listens where the configuration wants it; port 0 is any.
+fn is_at(listener: &TcpListener, wanted: SocketAddr) -> bool {
+    let listens = rustix::net::sockopt::socket_acceptconn(listener).unwrap_or(false);
+    let same = |at: SocketAddr| at.ip() == wanted.ip() && (at.port() == wanted.port() || wanted.port() == 0);
+    listens && listener.local_addr().is_ok_and(same)
+}
+
 impl Server {
+    /// Opens the status page: with the socket that an earlier instance had, else with a new one. Where the port is taken, the daemon goes on
+    /// without it, and tries again after [`PAUSE`].
+    pub(crate) fn open_page(&mut self, kept: Option<OwnedFd>) {
+        let Some(address) = self.config.status else {
+            return if kept.is_some() {
+                self.store.forget(&Name::Page)
+            };
+        };
+        let first = self.page_at.is_none();
+        self.page_at = None;
+        let there = kept.is_some();
+        let kept = kept.map(TcpListener::from).filter(|listener| is_at(listener, address));
+        if there && kept.is_none() {
+            self.store.forget(&Name::Page);
+        }
+        if let Err(error) = self.listen(address, kept) {
+            self.page_at = Some(Instant::now() + Duration::from_secs(PAUSE.tv_sec.unsigned_abs()));
+            if first {
+                log!(
+                    Warning,
+                    "no_status_page",
+                    address = address,
+                    why = format!("{error:#}"),
+                    so = "it is tried again every two seconds",
+                    help = "choose another with status = \"127.0.0.1:PORT\", or \"off\""
+                );
+            }
+        }
+    }
+
+    fn listen(&mut self, address: SocketAddr, kept: Option<TcpListener>) -> anyhow::Result<()> {
+        let (listener, new) = match kept {
+            Some(listener) => (listener, false),
+            None => (TcpListener::bind(address)?, true),
+        };
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}/", listener.local_addr()?);
+        let copy = Arc::new(OwnedFd::from(listener.try_clone()?));
+        self.add(Source::WebDoor(listener))?;
+        if new {
+            self.store.keep(&Name::Page, &copy);
+        }
+        log!(Info, "status_page", url = url);
+        Ok(())
+    }
+
     /// Somebody is at the status page's door.
     pub(crate) fn visit(&mut self, door: u64) {
         let Some(Source::WebDoor(listener)) = self.sources.get(&door) else { return };

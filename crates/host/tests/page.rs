@@ -70,6 +70,21 @@ fn connections_and_bytes_are_counted_from_what_the_peers_wrote() {
     }
 }
 
+#[test]
+fn a_slots_next_machine_has_nothing_of_the_last_ones_counts() {
+    let daemon = Daemon::alone(SMALL);
+    let (one, two) = (daemon.join(1), daemon.join(2));
+    connect(&open(&two), [1, 2], [1000, 200]);
+    wait_metric(&daemon, "connections", 1);
+    assert_eq!(daemon.status()["machines"][0]["hints"], json!({"connections": 1, "sent": 1000, "received": 200}));
+    drop(one);
+    wait("slot 1 free", || (daemon.slots() == [2]).then_some(()));
+    let _one = daemon.join(1);
+    let status = daemon.status();
+    assert_eq!(status["machines"][0]["hints"], json!({"connections": 0, "sent": 0, "received": 0}));
+    assert_eq!(status["machines"][1]["hints"], json!({"connections": 1, "sent": 200, "received": 1000}), "until it is freed");
+}
+
 /// A daemon whose page has something to show, and a browser.
 fn lab() -> Option<(Daemon, Vec<Client>, Browser)> {
     let browser = Browser::start()?;
@@ -214,4 +229,21 @@ fn a_browser_without_scripts_shows_the_page_and_a_strangers_page_cannot_read_it(
         (tile(&mut browser, "Machines"), browser.ask("document.getElementById('live').textContent")),
         (json!("2"), json!("as of loading"))
     );
+}
+
+/// Anybody may listen on a port of loopback: that must not keep the daemon from serving segments.
+#[test]
+fn a_port_that_is_taken_costs_the_page_and_nothing_else() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let daemon = Daemon::kept(&format!("status = \"{address}\"\n{SMALL}"));
+    let said = daemon.wait_log("event=no_status_page", 1);
+    assert!(said.contains(&address.to_string()) && said.contains("in use"), "{said}");
+    let one = daemon.join(1);
+    daemon.restart(libc::SIGKILL);
+    one.ring(1, 1).expect("rung");
+    daemon.wait_log("event=no_status_page", 2);
+    drop(taken);
+    daemon.wait_log("event=status_page", 1);
+    assert_eq!(daemon.slots(), [1]);
 }

@@ -66,6 +66,25 @@ fn a_kill_in_the_middle_of_a_join_is_made_good() {
     assert!(unfinished <= 6, "{unfinished} of 60 kills fell into the few microseconds that cannot be made good");
 }
 
+/// Else somebody could take the port between two instances.
+#[test]
+fn the_status_pages_socket_is_kept() {
+    let daemon = Daemon::kept(SMALL);
+    let url = daemon.url();
+    common::signal(daemon.pid(), libc::SIGSTOP);
+    let mut early = daemon.visit();
+    std::io::Write::write_all(&mut early, b"GET /metrics HTTP/1.0\r\n\r\n").expect("asked");
+    daemon.restart(libc::SIGKILL);
+    assert_eq!(daemon.url(), url, "any port would do for the configuration");
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut early, &mut answer).expect("answered by the next instance");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    daemon.configure(&format!("status = \"off\"\n{SMALL}"));
+    daemon.restart(libc::SIGKILL);
+    let address = url.trim_matches('/').trim_start_matches("http://").to_owned();
+    wait("nobody there", || std::net::TcpStream::connect(&address).is_err().then_some(()));
+}
+
 #[test]
 fn a_host_process_joins_again_and_is_rung_for_what_it_missed() {
     let daemon = Daemon::kept(SMALL);
@@ -103,13 +122,46 @@ fn a_changed_size_waits_until_no_machine_is_attached() {
     assert_eq!((daemon.slots(), daemon.log().matches("geometry_kept").count()), (vec![2], 1));
 }
 
+fn tell_keeper(daemon: &Daemon, text: &str, descriptor: Option<&std::os::fd::OwnedFd>) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let socket = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
+    socket.connect(daemon.path("run/keeper.sock")).expect("the keeper's");
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.iter().map(std::os::fd::AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    }
+    sendmsg(&socket, &[std::io::IoSlice::new(text.as_bytes())], &mut control, SendFlags::empty()).expect("told");
+}
+
+/// Every peer can write into the header; one that spoils it must not make the daemon give up the segment of the others.
+#[test]
+fn what_a_peer_wrote_into_the_header_does_not_decide_whether_the_memory_is_kept() {
+    let daemon = Daemon::kept(SMALL);
+    let (one, _two) = (daemon.join(1), daemon.join(2));
+    let memory = |client: &Client| rustix::fs::fstat(client.memory().expect("memory")).expect("stat").st_ino;
+    for bytes in [[0xff; 64], [0; 64]] {
+        rustix::io::pwrite(one.memory().expect("memory"), &bytes, 0).expect("written");
+        daemon.restart(libc::SIGKILL);
+        assert_eq!(daemon.slots(), [1, 2]);
+        assert_eq!(memory(&daemon.join(3)), memory(&one), "the same memory");
+    }
+    let log = daemon.log();
+    assert!(!log.contains("layout_kept") && !log.contains("kept_memory_unusable"), "{log}");
+}
+
 /// A daemon of another release finds memory that it lays out otherwise.
 #[test]
 fn memory_of_another_release_stays_while_a_machine_is_attached() {
     let daemon = Daemon::kept(SMALL);
     let one = daemon.join(1);
     let before = id(&one);
-    rustix::io::pwrite(one.memory().expect("memory"), &77u32.to_le_bytes(), 8).expect("written");
+    let memory = one.memory().expect("memory");
+    rustix::io::pwrite(memory, &77u32.to_le_bytes(), 8).expect("written");
+    // As a daemon of that release would have had it kept.
+    tell_keeper(&daemon, &format!("FDSTOREREMOVE=1\nFDNAME=m.t.{}", ginnel_region::VERSION), None);
+    tell_keeper(&daemon, "FDSTORE=1\nFDNAME=m.t.77", Some(memory));
     daemon.restart(libc::SIGKILL);
     assert!(daemon.wait_log("event=layout_kept", 1).contains(&format!("segment=t version=77 ours={}", ginnel_region::VERSION)));
     let mut version = [0; 4];
@@ -122,7 +174,7 @@ fn memory_of_another_release_stays_while_a_machine_is_attached() {
     assert_ne!(id(&daemon.join(1)), before);
 }
 
-/// As many descriptors as a configuration may need, with the longest names: 2909 are handed on, and a joiner gets 2856 doorbells.
+/// As many descriptors as a configuration may need, with the longest names: 2910 are handed on, and a joiner gets 2856 doorbells.
 #[test]
 fn the_largest_configuration_is_handed_on() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -142,7 +194,7 @@ fn the_largest_configuration_is_handed_on() {
     let one = join(1);
     wait("its whole setup", || (daemon.slots() == [1]).then_some(()));
     daemon.restart(libc::SIGKILL);
-    assert!(daemon.wait_log("event=started", 2).contains("took_over=2909"));
+    assert!(daemon.wait_log("event=started", 2).contains("took_over=2910"));
     let two = join(50);
     assert_eq!(one.peers().count(), 51);
     one.ring(50, 55).expect("rung");

@@ -114,8 +114,11 @@ impl Client {
             if all && self.memory.is_some() {
                 return Ok(());
             }
-            if self.receive()?.is_none() {
-                wait(self.socket.as_fd(), deadline)?;
+            match self.receive()? {
+                None => wait(self.socket.as_fd(), deadline)?,
+                // Also where one message comes after another.
+                Some(_) if Instant::now() >= deadline => return Err(Error::Timeout),
+                Some(_) => {}
             }
         }
     }

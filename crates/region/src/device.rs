@@ -33,7 +33,18 @@ struct Watch {
     reserved: u32,
 }
 
-const _: () = assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16);
+/// `struct ginnel_secret`.
+#[repr(C)]
+struct Secret {
+    fd: i32,
+    side: u8,
+    connected: u8,
+    reserved: [u8; 2],
+    nonces: [u64; 2],
+    secret: u64,
+}
+
+const _: () = assert!(size_of::<Info>() == 24 && size_of::<Watch>() == 16 && size_of::<Secret>() == 32);
 
 /// `_IOC(dir, 0xb6, number, size)` (ioctl(2)).
 const fn command(direction: usize, number: usize, size: usize) -> usize {
@@ -43,6 +54,7 @@ const fn command(direction: usize, number: usize, size: usize) -> usize {
 const GINNEL_INFO: usize = command(2, 1, size_of::<Info>());
 const GINNEL_WATCH: usize = command(1, 2, size_of::<Watch>());
 const GINNEL_RING: usize = command(0, 3, 0);
+const GINNEL_SECRET: usize = command(3, 4, size_of::<Secret>());
 
 /// How a segment came into this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +131,25 @@ pub fn ring(fd: i32, peer: u16, vector: u16) -> sys::Result<()> {
     let bell = usize::from(peer) << 16 | usize::from(vector);
     // SAFETY: the argument is a number.
     unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_RING, bell, 0, 0, 0]) }.map(drop)
+}
+
+/// The secret of the connection of which this process holds the socket `fd`, as the driver makes it
+/// (`driver/ginnel.h`, GINNEL_SECRET) for that `side` of a channel.
+///
+/// # Errors
+/// The `errno`: ENOTTY from a driver that cannot, EINVAL where it is no TCP connection.
+pub fn secret(device: i32, fd: i32, side: u8, connected: bool, nonces: [u64; 2]) -> sys::Result<u64> {
+    let mut secret = Secret { fd, side, connected: u8::from(connected), reserved: [0; 2], nonces, secret: 0 };
+    // SAFETY: the command reads and writes as many bytes as the value has.
+    unsafe { sys::raw(Sysno::ioctl, [device as usize, GINNEL_SECRET, &raw mut secret as usize, 0, 0, 0]) }?;
+    Ok(secret.secret)
+}
+
+/// Can the driver of this device make secrets? One of before cannot.
+#[must_use]
+pub fn makes_secrets(device: i32) -> bool {
+    // No descriptor has this number, which only a driver that looks at it says.
+    secret(device, -1, 0, false, [0; 2]) == Err(libc::EBADF)
 }
 
 /// An ivshmem device as sysfs shows it.

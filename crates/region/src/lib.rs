@@ -25,6 +25,7 @@ mod size;
 pub mod sys;
 mod untrusted;
 
+pub use device::Source;
 pub use error::Error;
 pub use extent::{Extent, Head, Owner, PAGE, Use};
 pub use onlooker::Onlooker;

@@ -1,7 +1,7 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
-use crate::{Error, PAGE, PeerTable, sys};
+use crate::{Corrupt, Error, PAGE, PeerTable, sys};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -114,6 +114,7 @@ pub struct Segment {
     features: u64,
     path: PathBuf,
     source: Source,
+    own: bool,
 }
 
 // SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
@@ -225,12 +226,13 @@ impl Segment {
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         header.check(actual)?;
         let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
-        Ok(Self::mapped(path, base, header, Source::File))
+        let own = stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0;
+        Ok(Self { own, ..Self::mapped(path, base, header, Source::File) })
     }
 
     fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
         let (len, id, features) = (header.size, header.id, header.features);
-        Self { base, len, id, features, path: path.to_owned(), source }
+        Self { base, len, id, features, path: path.to_owned(), source, own: false }
     }
 
     /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
@@ -301,8 +303,8 @@ impl Segment {
     /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the process lives. A thread that is late, wherever it is,
     /// finds memory there.
     pub fn let_go(&self) {
-        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing. Where it cannot be had, the map stays.
-        let _ = unsafe { sys::replace_with_zeroes(self.base, self.len as usize) };
+        // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing.
+        unsafe { sys::give_up(self.base, self.len as usize) };
     }
 
     /// Where the segment begins in this process.
@@ -342,6 +344,13 @@ impl Segment {
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// Is it a file of this kernel that, when it was opened, belonged to this process's effective
+    /// user and gave nobody else any right?
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.own
     }
 
     /// Did a daemon make it, and does it keep the table of peers?
@@ -439,6 +448,22 @@ impl Segment {
         let offset = u64::from(page).min(self.len / PAGE - 1) * PAGE;
         // SAFETY: inside the map.
         unsafe { self.base.add(offset as usize) }
+    }
+
+    /// Returns where a ring of `size` bytes at `offset` lies in this process.
+    ///
+    /// Asked at each use, also of numbers that were checked when they were stored: what stores them
+    /// (the ledger) is memory that others write, too. Base and length are this process's own.
+    ///
+    /// # Errors
+    /// [`Corrupt`] unless `size` is a power of two and all of the ring lies in the segment.
+    #[inline]
+    pub fn ring(&self, offset: u64, size: u64) -> Result<*mut u8, Corrupt> {
+        if !size.is_power_of_two() || size > self.len || offset > self.len - size {
+            return Err(Corrupt);
+        }
+        // SAFETY: `offset..offset + size` was just found to lie inside the map.
+        Ok(unsafe { self.base.add(offset as usize) })
     }
 
     /// Is `len` bytes from `offset` on inside the pages that can be claimed?

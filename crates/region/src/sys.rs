@@ -178,6 +178,26 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
     let _ = unsafe { raw(Sysno::munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
+/// Private zeroed memory of which none is taken before it is touched, also where the program has all
+/// its later maps locked (`mlockall(MCL_FUTURE)`): the kernel fills no map that cannot be accessed.
+fn map_unlocked(len: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+    let at = unsafe { raw(Sysno::mmap, [0, len, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0]) }?;
+    // SAFETY: the map is this function's.
+    let _ = unsafe { raw(Sysno::munlock, [at, len, 0, 0, 0, 0]) };
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: as above.
+    match unsafe { raw(Sysno::mprotect, [at, len, protection, 0, 0, 0]) } {
+        Ok(_) => Ok(at as *mut u8),
+        Err(errno) => {
+            // SAFETY: as above.
+            unsafe { unmap(at as *mut u8, len) };
+            Err(errno)
+        }
+    }
+}
+
 /// Puts private zeroed memory in the place of a map, in one step for every thread: whoever uses an address in it finds the one or the other.
 ///
 /// # Errors
@@ -187,7 +207,7 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
 /// The map is the caller's, whole, and the program stays sound whatever stands in it.
 pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
     // Made elsewhere first: a map that is refused for lack of memory would leave a hole.
-    let zeroes = map_private(len)?;
+    let zeroes = map_unlocked(len)?;
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     // SAFETY: the caller's promise; what is moved is this function's own.
     match unsafe { raw(Sysno::mremap, [zeroes as usize, len, len, flags, at as usize, 0]) } {
@@ -197,6 +217,27 @@ pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
             unsafe { unmap(zeroes, len) };
             Err(errno)
         }
+    }
+}
+
+/// Gives a map up for good: private zeroes stand in its place, or nothing where they cannot be had.
+/// Whoever is late then ends there, rather than in memory that is not this process's any more.
+///
+/// # Safety
+/// As for [`replace_with_zeroes`].
+pub unsafe fn give_up(at: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    if unsafe { replace_with_zeroes(at, len) }.is_ok() {
+        return;
+    }
+    // In one step again, without room for a second map.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let arguments = [at as usize, len, protection as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: the caller's promise.
+    if unsafe { raw(Sysno::mmap, arguments) }.is_err() {
+        // SAFETY: as above.
+        unsafe { unmap(at, len) };
     }
 }
 

@@ -106,10 +106,14 @@ pub fn claim_waiter(want: &AtomicU64) -> Want {
     if taken { Want::of(seen) } else { Want::Nothing }
 }
 
+/// How often a change of the word is tried anew because the other side changed it meanwhile. An honest one changes it a few times at most; one that
+/// never stops gets it overwritten, so that no call hangs here.
+const TRIES: u32 = 1000;
+
 #[cold]
 fn take(want: &AtomicU64) -> Want {
     let mut seen = want.load(Ordering::Relaxed);
-    loop {
+    for _ in 0..TRIES {
         if is_quiet(seen) {
             return Want::of(seen);
         }
@@ -118,6 +122,7 @@ fn take(want: &AtomicU64) -> Want {
             Err(now) => seen = now,
         }
     }
+    Want::of(want.swap(0, Ordering::AcqRel))
 }
 
 /// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
@@ -127,6 +132,7 @@ fn take(want: &AtomicU64) -> Want {
 #[inline]
 pub fn arm(want: &AtomicU64, wish: Want) -> (Want, u64) {
     let mut seen = want.load(Ordering::Relaxed);
+    let mut tries = 0;
     let armed = loop {
         let mut promised = 0;
         let next = match Want::of(seen) {
@@ -142,8 +148,13 @@ pub fn arm(want: &AtomicU64, wish: Want) -> (Want, u64) {
         };
         match want.compare_exchange(seen, next.word(), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break (next, promised + u64::from(next == Want::Token)),
+            Err(_) if tries == TRIES => {
+                want.store(next.word(), Ordering::Release);
+                break (next, promised + u64::from(next == Want::Token));
+            }
             Err(now) => seen = now,
         }
+        tries += 1;
     };
     fence(Ordering::SeqCst);
     armed
@@ -169,7 +180,7 @@ pub fn promise_one(want: &AtomicU64) -> Want {
 
 fn promise_beside(want: &AtomicU64, more: impl Fn(u8) -> Option<Want>) -> Want {
     let mut seen = want.load(Ordering::Relaxed);
-    loop {
+    for _ in 0..TRIES {
         let next = match Want::of(seen) {
             Want::Closed => return Want::Closed,
             Want::Token => Want::Nothing,
@@ -184,6 +195,7 @@ fn promise_beside(want: &AtomicU64, more: impl Fn(u8) -> Option<Want>) -> Want {
             Err(now) => seen = now,
         }
     }
+    Want::of(want.swap(Want::Promised(1).word(), Ordering::AcqRel))
 }
 
 /// Closes the word for good; returns what it said.

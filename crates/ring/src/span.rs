@@ -41,36 +41,36 @@ impl Span {
         (unsafe { self.base.add(at as usize) }, len as usize)
     }
 
-    /// Copies `len` bytes into the ring from `from`, wrapping at the end.
+    /// Copies `len` bytes into the ring from `from`, wrapping at the end. Of more than the ring
+    /// holds, no byte is written beyond the ring: `len` may follow from counts that others can write.
     ///
     /// # Safety
-    /// `from` is readable for `len` bytes; `len` ≤ size; the range is this writer's (free).
+    /// `from` is readable for `len` bytes.
     #[inline]
     pub unsafe fn copy_in(self, position: u64, from: *const u8, len: usize) {
-        debug_assert!(len as u64 <= self.size, "{len} bytes of a ring of {}", self.size);
         let (at, first) = self.piece(position, len as u64);
-        // SAFETY: `piece` stays inside the ring; source and ring cannot overlap: the program does not know the ring.
+        // SAFETY: both pieces stay inside the ring, the second by the minimum; source and ring cannot overlap: the program does not know the ring.
         unsafe {
             copy(from, at, first);
             if first < len {
-                copy(from.add(first), self.base, len - first);
+                copy(from.add(first), self.base, (len - first).min(self.size as usize));
             }
         }
     }
 
-    /// Copies `len` bytes out of the ring to `to`, wrapping at the end.
+    /// Copies `len` bytes out of the ring to `to`, wrapping at the end. Of more than the ring holds,
+    /// no byte is read beyond the ring, as for [`copy_in`](Self::copy_in).
     ///
     /// # Safety
-    /// `to` is writable for `len` bytes; `len` ≤ size.
+    /// `to` is writable for `len` bytes.
     #[inline]
     pub unsafe fn copy_out(self, position: u64, to: *mut u8, len: usize) {
-        debug_assert!(len as u64 <= self.size, "{len} bytes of a ring of {}", self.size);
         let (at, first) = self.piece(position, len as u64);
         // SAFETY: as for `copy_in`. A peer that writes at the same time makes the bytes garbage, which is its own stream.
         unsafe {
             copy(at, to, first);
             if first < len {
-                copy(self.base, to.add(first), len - first);
+                copy(self.base, to.add(first), (len - first).min(self.size as usize));
             }
         }
     }

@@ -94,8 +94,9 @@ impl Young {
     const HEIR: u32 = 1;
     const PASSED: u32 = 1 << 1;
     const CORKED: u32 = 1 << 2;
+    const CONNECTED: u32 = 1 << 3;
     /// The other bits: which connection of this number it is, so that what was found out about one is not said of a later one.
-    const SERIAL: u32 = 3;
+    const SERIAL: u32 = 4;
 
     /// A connection that was accepted now.
     #[must_use]
@@ -126,6 +127,18 @@ impl Young {
     #[must_use]
     pub const fn passed(self) -> Self {
         Self(self.0 | Self::PASSED | Self::HEIR)
+    }
+
+    /// Did this side call connect? (Of one that had a slot before: see [`crate::identity`].)
+    #[must_use]
+    pub const fn is_connecting(self) -> bool {
+        self.0 & Self::CONNECTED != 0
+    }
+
+    /// It did, or did not.
+    #[must_use]
+    pub const fn connected(self, on: bool) -> Self {
+        Self(if on { self.0 | Self::CONNECTED } else { self.0 & !Self::CONNECTED })
     }
 
     /// Is it corked (TCP_CORK)?

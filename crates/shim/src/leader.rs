@@ -69,7 +69,7 @@ fn has_program(link: &CStr) -> bool {
 }
 
 /// How many threads the process has: as many links has its folder of them, beside a folder's two. The first is counted until all have ended. (`statx`: Linux 4.11.)
-fn threads() -> Option<u32> {
+pub fn threads() -> Option<u32> {
     // SAFETY: plain data.
     let mut folder: libc::statx = unsafe { core::mem::zeroed() };
     let (path, mask) = (c"/proc/self/task".as_ptr() as usize, libc::STATX_NLINK as usize);

@@ -6,6 +6,7 @@
 mod fds;
 mod gather;
 mod hooks;
+mod identity;
 mod leader;
 mod membership;
 mod next;

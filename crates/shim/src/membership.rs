@@ -111,10 +111,15 @@ pub fn unplugged(attachment: &'static Attachment) {
 
 /// No connection is in the segment any more: gives back what else is there.
 fn go(attachment: &'static Attachment, reason: Reason) {
+    retire(attachment);
+    attachment.leave(reason);
+}
+
+/// Gives back what waiters the process has in the segment.
+pub fn retire(attachment: &'static Attachment) {
     service::retire_waiter(attachment);
     sets::retire_waiters(attachment);
     pool::retire(attachment);
-    attachment.leave(reason);
 }
 
 /// For how long a left channel is kept, at least: [`service`] calls this every ten seconds.

@@ -14,9 +14,9 @@ use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
-    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t,
-    off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
-    sockaddr, socklen_t, termios, timespec, timeval, winsize,
+    FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, gid_t, iovec, mmsghdr, mode_t, msghdr,
+    nfds_t, off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, pthread_t, rlimit64, sigevent, sigset_t,
+    size_t, sockaddr, socklen_t, termios, timespec, timeval, uid_t, winsize,
 };
 use syscalls::{Errno, Sysno, syscall as kernel};
 
@@ -326,6 +326,18 @@ table! {
     fn system(command: *const c_char) -> c_int;
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fn unshare(flags: c_int) -> c_int;
+    fn setuid(user: uid_t) -> c_int;
+    fn seteuid(user: uid_t) -> c_int;
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    fn setgid(group: gid_t) -> c_int;
+    fn setegid(group: gid_t) -> c_int;
+    fn setregid(real: gid_t, effective: gid_t) -> c_int;
+    fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    fn setgroups(count: size_t, groups: *const gid_t) -> c_int;
+    fn initgroups(user: *const c_char, group: gid_t) -> c_int;
+    fn capset(header: *mut c_void, data: *const c_void) -> c_int;
+    fn chroot(path: *const c_char) -> c_int;
     fn prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn _exit(status: c_int) -> ();

@@ -48,7 +48,6 @@ pub fn forget() {
 
 /// At the process's end.
 pub fn write() {
-    let Some(path) = PATH.get().and_then(Option::as_ref) else { return };
     let Some(attachment) = runtime::attachment() else { return };
     if !own::is_ours_by_number() {
         return;
@@ -63,7 +62,12 @@ pub fn write() {
             add(attachment.ledger.slot(index));
         }
     }
-    let program = attachment.ledger.process(attachment.me()).name();
+    write_as(&attachment.ledger.process(attachment.me()).name());
+}
+
+/// Writes what was added so far, for a process of this name.
+pub fn write_as(program: &str) {
+    let Some(path) = PATH.get().and_then(Option::as_ref) else { return };
     let mut line = format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
     for (name, total) in NAMES.iter().zip(&TOTALS) {
         let _ = write!(line, ",\"{name}\":{}", total.swap(0, Relaxed));

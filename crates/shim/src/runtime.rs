@@ -30,6 +30,12 @@ pub fn start() {
     }
     crate::pool::start();
     crate::uncounted::start();
+    attach(settings);
+}
+
+/// Joins as `settings` say: at the start, and again as another user.
+pub fn attach(settings: Settings) {
+    let verbose = settings.verbose;
     match Attachment::new(settings, |fd, own| fds::set(fd, if own { Entry::Own } else { Entry::Unknown })) {
         Ok(attachment) => {
             crate::spin::set_kernel(&attachment);
@@ -198,7 +204,8 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     let describe = |slot: &Slot| {
         crate::sets::fresh(attachment.ledger.index(slot));
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
-        slot.set(flag::CONNECTED, connected || young.is_none() && guess_connected(fd));
+        let was = young.map_or_else(|| guess_connected(fd), Young::is_connecting);
+        slot.set(flag::CONNECTED, connected || was);
         slot.set(flag::SPAWNED | flag::SHARED, shared);
         slot.set_reason(Reason::Young);
         if uses_io_uring() {
@@ -289,6 +296,11 @@ fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot
 
 /// A socket was duplicated before it had a slot.
 static COPIED: AtomicU32 = AtomicU32::new(0);
+
+/// Sockets that had a slot have none, and some may have several numbers.
+pub fn note_copies() {
+    COPIED.store(1, Ordering::Relaxed);
+}
 
 /// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both are to find one slot.
 pub fn copying(fd: c_int) -> Entry {

@@ -7,7 +7,7 @@ mod start;
 mod still;
 
 pub use host::listen;
-pub use start::{attend_absence, is_missing, pause, prepare_waiter, resume, retire_waiter};
+pub use start::{attend_absence, close_down, is_missing, pause, prepare_waiter, resume, retire_waiter};
 pub use still::{go_on, stand_still};
 
 use crate::{fds, leader, membership, runtime};

@@ -30,7 +30,7 @@ pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsa
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, emptied, filled};
-pub use process::{forget_parent, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
+pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;
 pub use wait::wait;

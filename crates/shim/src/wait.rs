@@ -1,9 +1,10 @@
 //! Waiting: first spinning, where that pays, then sleeping, armed.
 
 use crate::fds::{self, Entry};
+use crate::ops::Outcome;
 use crate::pool::{Borrowed, borrow};
 use crate::spin::{Habit, prefetch, spin, together};
-use crate::{gather, next};
+use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use ginnel_channel::kernel;
@@ -122,6 +123,25 @@ impl Limit {
     #[must_use]
     pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
         self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
+    }
+
+    /// Returns what becomes of a call that finds its connection to be no longer what it began with.
+    /// `done`: so many bytes were moved before.
+    pub fn ended(&self, endpoint: Endpoint<'_>, done: usize) -> Outcome {
+        let is_present = runtime::attachment().is_some_and(|present| core::ptr::eq(present, endpoint.attachment));
+        let of_slot = |entry| matches!(entry, Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == endpoint.index());
+        if done > 0 {
+            Outcome::Done(done as isize)
+        } else if !is_present && kernel::cookie(endpoint.fd()) == Ok(self.cookie) {
+            // The process has given up what it had of it, and become somebody else: it is the
+            // kernel's alone ([`crate::identity`]).
+            Outcome::Libc
+        } else if is_present && of_slot(fds::get(endpoint.fd())) {
+            // Somebody wrote another socket's cookie into the slot.
+            Outcome::Failed(libc::ECONNRESET)
+        } else {
+            Outcome::Failed(libc::EBADF)
+        }
     }
 
     /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.

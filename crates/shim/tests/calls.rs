@@ -30,6 +30,9 @@ fn printed(output: Output) -> String {
 fn through_shim(program: &Path, after: &str) -> String {
     let directory = program.with_extension("segments");
     std::fs::create_dir_all(&directory).expect("a directory");
+    // As the ledger wants it: the user's alone.
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&directory, own).expect("it is ours");
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", shim()).env("GINNEL_DIR", directory).env("GINNEL_AFTER", after);
     printed(finished(&mut command))

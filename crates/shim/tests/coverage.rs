@@ -52,7 +52,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "users and groups",
-        "get*id set*id get*uid get*gid getgroups setgroups group_member initgroups getlogin* setlogin cuserid getpass lckpwdf ulckpwdf setfs*id getres* setres* capget capset",
+        "get*id get*uid get*gid getgroups group_member getlogin* setlogin cuserid getpass lckpwdf ulckpwdf getres* capget",
     ),
     (
         "system",
@@ -60,7 +60,7 @@ const NOT_ABOUT_DESCRIPTORS: &[(&str, &str)] = &[
     ),
     (
         "paths",
-        "sync umask access eaccess euidaccess chdir chmod chown chroot getcwd getwd get_current_dir_name canonicalize_file_name realpath link unlink symlink readlink rename remove mkdir rmdir mkfifo mknod xmknod mkdtemp mktemp tempnam tmpnam* stat* lstat* xstat* lxstat* statfs* statvfs* truncate* lchmod lchown chflags revoke mount umount* pivot_root pathconf ftok *xattr glob* fnmatch wordexp wordfree utmpname utmpxname",
+        "sync umask access eaccess euidaccess chdir chmod chown getcwd getwd get_current_dir_name canonicalize_file_name realpath link unlink symlink readlink rename remove mkdir rmdir mkfifo mknod xmknod mkdtemp mktemp tempnam tmpnam* stat* lstat* xstat* lxstat* statfs* statvfs* truncate* lchmod lchown chflags revoke mount umount* pivot_root pathconf ftok *xattr glob* fnmatch wordexp wordfree utmpname utmpxname",
     ),
     (
         "directories by their stream",

@@ -9,6 +9,7 @@
 //   device wait DEVICE VECTOR OFFSET|any   waits in poll, up to 30 s; "ready" and the count
 //   device unplug DEVICE          maps, waits until the device goes, and tries everything again
 #include "ginnel.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +19,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -70,6 +73,86 @@ static uint64_t count(int fd)
 
 	CHECK(read(fd, &n, sizeof(n)) == sizeof(n));
 	return n;
+}
+
+static int prove(int device, int fd, int side, int connected, int reserved, uint64_t *secret)
+{
+	struct ginnel_secret asked = { .fd = fd, .side = side, .connected = connected, .nonces = { 3, 4 } };
+
+	asked.reserved[1] = reserved;
+	if (ioctl(device, GINNEL_SECRET, &asked) != 0)
+		return -1;
+	*secret = asked.secret;
+	return 0;
+}
+
+/* Secrets: of a connected TCP socket and nothing else, and both ends of one connection have the same. */
+static void proofs(int device)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof(name);
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), listening = socket(AF_INET, SOCK_STREAM, 0);
+	int fresh = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+	int local = socket(AF_UNIX, SOCK_STREAM, 0), pipes[2];
+	uint64_t one, two, again;
+
+	CHECK(pipe(pipes) == 0 && udp >= 0 && local >= 0 && fresh >= 0);
+	CHECK(bind(listening, (void *)&name, sizeof(name)) == 0 && listen(listening, 1) == 0);
+	CHECK(getsockname(listening, (void *)&name, &length) == 0);
+	CHECK(connect(udp, (void *)&name, sizeof(name)) == 0);
+	CHECK(connect(client, (void *)&name, sizeof(name)) == 0);
+	int server = accept(listening, NULL, NULL);
+	CHECK(server >= 0);
+
+	FAILS(prove(device, udp, 0, 0, 0, &one), EINVAL);
+	FAILS(prove(device, local, 0, 0, 0, &one), EINVAL);
+	FAILS(prove(device, fresh, 0, 0, 0, &one), ENOTCONN);
+	FAILS(prove(device, listening, 0, 0, 0, &one), ENOTCONN);
+	FAILS(prove(device, pipes[0], 0, 0, 0, &one), ENOTSOCK);
+	FAILS(prove(device, device, 0, 0, 0, &one), ENOTSOCK);
+	FAILS(prove(device, -1, 0, 0, 0, &one), EBADF);
+	FAILS(prove(device, 12345, 0, 0, 0, &one), EBADF);
+	FAILS(prove(device, client, 2, 1, 0, &one), EINVAL);
+	FAILS(prove(device, client, 0, 2, 0, &one), EINVAL);
+	FAILS(prove(device, client, 0, 1, 1, &one), EINVAL);
+	FAILS(ioctl(device, GINNEL_SECRET, NULL), EFAULT);
+
+	CHECK(prove(device, client, 0, 1, 0, &one) == 0 && prove(device, server, 1, 0, 0, &two) == 0);
+	CHECK(one == two);
+	/* Bytes that went both ways change nothing. */
+	CHECK(write(client, "ask", 3) == 3 && write(server, "answer", 6) == 6);
+	CHECK(prove(device, client, 0, 1, 0, &again) == 0 && one == again);
+	CHECK(prove(device, client, 1, 1, 0, &again) == 0 && again != one);
+	/* Once the connection is gone there is nothing to prove. */
+	struct linger reset = { 1, 0 };
+	CHECK(setsockopt(server, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) == 0 && close(server) == 0);
+	FAILS(prove(device, client, 0, 1, 0, &one), ENOTCONN);
+}
+
+// Files that wait for one vector: an interrupt goes through them all, so there are only so many.
+static void crowd(const char *name)
+{
+	const rlim_t most = 4096;
+	const struct rlimit limit = { most + 100, most + 100 };
+	struct ginnel_watch watch = { .offset = GINNEL_ALWAYS };
+	int fds[most + 1];
+	rlim_t n = 0;
+
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	for (; n <= most; n++) {
+		fds[n] = open_device(name, O_RDWR | O_NONBLOCK);
+		if (ioctl(fds[n], GINNEL_WATCH, &watch))
+			break;
+	}
+	// One of them is the caller's.
+	CHECK(n == most - 1 && errno == ENOSPC);
+	CHECK(ioctl(fds[n], GINNEL_RING, GINNEL_BELL(info.peer, 0)) == 0 && ready(fds[0], 0) == POLLIN && ready(fds[n], 0) == 0);
+	// Who watches may change what for, and who goes makes room.
+	CHECK(ioctl(fds[0], GINNEL_WATCH, &watch) == 0);
+	close(fds[1]);
+	CHECK(ioctl(fds[n], GINNEL_WATCH, &watch) == 0);
+	for (rlim_t i = 0; i <= n; i++)
+		close(fds[i]);
 }
 
 static void rules(const char *name)
@@ -145,11 +228,15 @@ static void rules(const char *name)
 		CHECK(ioctl(fd, GINNEL_RING, self + 1) == 0 && ready(fd, 0) == 0);
 	}
 
+	crowd(name);
+	CHECK(count(fd) == 1);
+
 	// Ringing: only who may write; nobody need be there; not what no register takes.
 	FAILS(ioctl(reader, GINNEL_RING, self), EBADF);
 	CHECK(ioctl(fd, GINNEL_RING, GINNEL_BELL(65535, 255)) == 0);
 	FAILS(ioctl(fd, GINNEL_RING, GINNEL_BELL(1, 256)), EINVAL);
 	FAILS(ioctl(fd, 12345), ENOTTY);
+	proofs(fd);
 	puts("good");
 }
 
@@ -198,6 +285,7 @@ static void unplug(const char *name)
 	CHECK(words[0] == 7 && words[512] == 0);
 	FAILS(ioctl(fd, GINNEL_INFO, &info), ENODEV);
 	FAILS(ioctl(fd, GINNEL_RING, GINNEL_BELL(1, 0)), ENODEV);
+	FAILS(prove(fd, fd, 0, 0, 0, (uint64_t[2]) { 0 }), ENODEV);
 	FAILS(ioctl(fd, GINNEL_WATCH, &watch), ENODEV);
 	FAILS(read(fd, &n, sizeof(n)), ENODEV);
 	FAILS(write(fd, &n, 1), ENODEV);

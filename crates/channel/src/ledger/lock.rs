@@ -142,7 +142,8 @@ impl Lock {
 
 /// Has whoever put `word` into a lock ended, or begun another program?
 fn is_dead(ledger: &Ledger, word: u64) -> bool {
-    holder(word) != 0 && !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX))
+    // A word that names nobody was put there by none who works under the lock.
+    word != 0 && (holder(word) == 0 || !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
 }
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
@@ -178,6 +179,19 @@ mod tests {
             take_and_leave(lock, ledger, me, depth - 1);
         }
         std::hint::black_box(&room);
+    }
+
+    /// A word that is not that of anybody's work. (One that names a process that lives is believed:
+    /// a machine that was paused, or a frozen container, goes on in the middle of its work.)
+    #[test]
+    fn a_lock_that_names_nobody_is_taken() {
+        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
+        let ledger = Ledger::open_or_create(&path).expect("a ledger");
+        let index = ledger.enter().expect("room");
+        let me = ledger.process(index).ticket(index);
+        let lock = Lock(AtomicU64::new(1 << TICKET));
+        assert!(lock.lock(&ledger, me).taken_over);
+        std::fs::remove_file(path).expect("remove");
     }
 
     /// facts.md: a thread leaves by siglongjmp and waits for another, which needs what it held.

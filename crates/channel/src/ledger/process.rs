@@ -2,7 +2,7 @@
 
 use super::{Ledger, PROCESSES, flag};
 use ginnel_region::{PAGE, sys};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// What is known of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,13 +192,15 @@ impl Ledger {
         });
         sys::close(fd);
         if locked {
+            LOCK.store(map.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
             LOCKED.store(mark(index), Ordering::Relaxed);
         }
         locked
     }
 
-    /// In a fork child: the lock is the parent's.
+    /// In a fork child: the lock is the parent's, and so is the map by which it is held.
     pub fn forget_parent(&self) {
+        LOCK.store(std::ptr::null_mut(), Ordering::Relaxed);
         LOCKED.store(0, Ordering::Relaxed);
     }
 
@@ -259,6 +261,16 @@ impl Ledger {
     }
 }
 
+/// Gives the lock of this process's entry back, if it has it.
+pub(super) fn unlock_entry() {
+    LOCKED.store(0, Ordering::Relaxed);
+    let at = LOCK.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    if !at.is_null() {
+        // SAFETY: the map is this process's, and nobody looks into it.
+        unsafe { sys::unmap(at, PAGE as usize) };
+    }
+}
+
 /// What [`LOCKED`] is where this process holds the lock of that entry.
 fn mark(index: u32) -> u64 {
     u64::from(sys::pid()) << 32 | (u64::from(index) + 1)
@@ -271,6 +283,8 @@ fn has_entered(index: u32) -> bool {
 
 /// This process's number and, plus one, the entry whose lock it holds; 0: none.
 static LOCKED: AtomicU64 = AtomicU64::new(0);
+/// The map that keeps that lock; null: there is none.
+static LOCK: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 const UNKNOWN: u64 = 1;
@@ -310,8 +324,13 @@ fn comm() -> [u8; 16] {
     name
 }
 
-/// (start time, is a zombie) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
+/// (start time, is a zombie) of a process.
 fn stat_of(pid: u32) -> Option<(u64, bool)> {
+    state_of(pid).map(|(started, state)| (started, matches!(state, b'Z' | b'X')))
+}
+
+/// (start time, state) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
+fn state_of(pid: u32) -> Option<(u64, u8)> {
     // Written by hand: this runs in a fork child, where allocating is not safe.
     let mut path = [0u8; 32];
     let mut digits = [0u8; 10];
@@ -336,7 +355,7 @@ fn stat_of(pid: u32) -> Option<(u64, bool)> {
     let mut fields = text[end + 1..n].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let state = fields.next()?.first().copied()?;
     let started = fields.nth(18)?.iter().try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
-    Some((started, state == b'Z' || state == b'X'))
+    Some((started, state))
 }
 
 #[cfg(test)]

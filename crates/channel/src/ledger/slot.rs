@@ -2,6 +2,7 @@
 
 use super::Lock;
 use crate::kernel;
+use crate::proof::exchange::{Begun, SHARE};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -92,13 +93,17 @@ pub enum Reason {
     NoThread = 21,
     /// The user's policy keeps it on TCP.
     Denied = 22,
+    /// An end could not prove that it holds the connection: see [`crate::proof`].
+    Unproven = 23,
+    /// The process became another user, or lost the right to what it had here.
+    OtherUser = 24,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 23] = [
+        const ALL: [Reason; 25] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -122,6 +127,8 @@ impl Reason {
             Reason::NotServed,
             Reason::NoThread,
             Reason::Denied,
+            Reason::Unproven,
+            Reason::OtherUser,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -152,6 +159,8 @@ impl fmt::Display for Reason {
             Self::Unplugged => "the segment's device was unplugged",
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::Denied => "the policy of this end keeps it on TCP",
+            Self::Unproven => "an end could not prove that it holds the connection (ginnel doctor says what to do)",
+            Self::OtherUser => "the process became another user, or gave its rights here up",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
     }
@@ -195,8 +204,14 @@ pub mod flag {
     pub const BOTH_AGREED: u32 = INCOMING_AGREED | OUTGOING_AGREED;
     /// Several processes hold it, or once did.
     pub const SEVERAL: u32 = 1 << 16;
+    /// While settling: the other end has proved that it holds the connection, or need not.
+    pub const PROVED: u32 = 1 << 17;
+    /// While settling: this end's share is shown.
+    pub const BEGUN: u32 = 1 << 18;
+    /// All of the above that stand for a channel which is left.
+    pub const OF_PROOF: u32 = PROVED | BEGUN;
     /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
-    pub const KERNEL_FULL: u32 = 1 << 17;
+    pub const KERNEL_FULL: u32 = 1 << 19;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -239,6 +254,20 @@ impl Tuple {
             half(&self.remote, 8),
             u64::from(self.local_port) << 16 | u64::from(self.remote_port),
         ]
+    }
+
+    /// From [`Self::words`]; what is more than a port holds is cut off.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "ports are cut out of the last word")]
+    pub fn of_words([label, local_high, local_low, remote_high, remote_low, ports]: [u64; 6]) -> Self {
+        let address = |high: u64, low: u64| (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        Self {
+            label,
+            local: address(local_high, local_low),
+            local_port: (ports >> 16) as u16,
+            remote: address(remote_high, remote_low),
+            remote_port: ports as u16,
+        }
     }
 }
 
@@ -408,6 +437,12 @@ pub struct Slot {
     pub forking: AtomicU32,
     /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
     pub left: AtomicU32,
+    /// While settling: the tag that the other end is to show; 0: not known yet.
+    pub expected: AtomicU64,
+    /// While settling: this end's number and its share ([`crate::proof::exchange`]), little-endian.
+    exchange: [AtomicU64; 8],
+    /// To how many others a tag was shown who have shown no right one since.
+    pub refused: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
@@ -512,6 +547,26 @@ impl Slot {
         } else {
             self.flags.fetch_and(!flag, Ordering::Relaxed);
         }
+    }
+
+    /// Keeps this end's part of an exchange.
+    pub fn keep_exchange(&self, begun: &Begun) {
+        let bytes = begun.scalar.iter().chain(&begun.share);
+        let mut bytes = bytes.copied();
+        for word in &self.exchange {
+            let value = bytes.by_ref().take(8).enumerate().fold(0, |value, (at, byte)| value | u64::from(byte) << (8 * at));
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// This end's part of an exchange, which is not kept any longer.
+    pub fn take_exchange(&self) -> Begun {
+        let mut begun = Begun { scalar: [0; SHARE], share: [0; SHARE] };
+        let pieces = begun.scalar.chunks_exact_mut(8).chain(begun.share.chunks_exact_mut(8));
+        for (piece, word) in pieces.zip(&self.exchange) {
+            piece.copy_from_slice(&word.swap(0, Ordering::Relaxed).to_le_bytes());
+        }
+        begun
     }
 
     /// This side's number in its channel.
@@ -684,7 +739,7 @@ mod tests {
 
     #[test]
     fn reasons_round_trip() {
-        for value in 0..19 {
+        for value in 0..24 {
             assert_eq!(Reason::of(value) as u32, value);
         }
         assert_eq!(Reason::of(99), Reason::None);

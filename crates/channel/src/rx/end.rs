@@ -8,6 +8,23 @@ use crate::settle::Endpoint;
 use libc::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+/// By which a connection ends: of its own, and by what ICMP tells (`icmp_err_convert` in Linux).
+const CONNECTIONS_END: [c_int; 13] = [
+    libc::ECONNRESET,
+    libc::EPIPE,
+    libc::ETIMEDOUT,
+    libc::ECONNABORTED,
+    libc::ECONNREFUSED,
+    libc::EHOSTUNREACH,
+    libc::ENETUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENETDOWN,
+    libc::ENONET,
+    libc::EPROTO,
+    libc::ENOPROTOOPT,
+    libc::EACCES,
+];
+
 impl<'a> Endpoint<'a> {
     /// The kernel tells an error once. It is kept for the receive that finds nothing before it.
     pub fn keep_error(self, errno: c_int) {
@@ -25,7 +42,9 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     pub fn take_error(self) -> Option<c_int> {
         let kept = self.slot().rx.error.swap(0, Relaxed);
-        (kept != 0).then(|| c_int::try_from(kept).unwrap_or(libc::ECONNRESET))
+        // No other is what the kernel says of a connection, whatever the ledger says.
+        let known = |errno: &c_int| CONNECTIONS_END.contains(errno);
+        (kept != 0).then(|| c_int::try_from(kept).ok().filter(known).unwrap_or(libc::ECONNRESET))
     }
 
     /// What the kernel says of the next byte, or the error that it told before.

@@ -1,6 +1,6 @@
 //! Back to TCP at the reader's wish: it reads no further in the ring, and the writer sends what lies there again.
 
-use crate::ledger::Stage;
+use crate::ledger::{Stage, flag};
 use crate::settle::Endpoint;
 use crate::waiter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -63,13 +63,24 @@ impl<'a> Endpoint<'a> {
 
     /// Wakes the other end's service thread: there is a wish for it to look at.
     pub fn poke_service(self) {
+        if !self.is_known() {
+            return;
+        }
         self.poke_reader();
         // A writer that sleeps for room looks again when it is woken.
         self.grant_space();
     }
 
+    /// Has the other end proved itself? Before that nobody is woken for its sake.
+    fn is_known(self) -> bool {
+        self.slot().stage() == Stage::Active || self.slot().has(flag::PROVED)
+    }
+
     /// [`Self::poke_service`], under the send lock.
     pub(crate) fn poke_reader(self) {
+        if !self.is_known() {
+            return;
+        }
         let channel = self.channel();
         let other = 1 - self.slot().side();
         let page = channel.service(other).load(Relaxed);

@@ -7,7 +7,6 @@ use crate::kernel;
 use crate::layout::Direction;
 use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Untrusted};
-use ginnel_ring::span::Span;
 use libc::iovec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -140,13 +139,12 @@ impl<'a> Endpoint<'a> {
         }
         let mut position = from;
         let grown = direction.grown().load(Acquire);
-        let base = self.attachment.segment.base();
         let (mut start, mut offset, mut size_here) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size);
         let mut next = None;
         let mut reach = size;
         if grown != rx.grown.load(Relaxed) {
             let ring = self.next_ring(direction, grown, from)?;
-            reach += ring.2;
+            reach = reach.wrapping_add(ring.2);
             next = Some(ring);
         }
         let mut available = end.ahead_of(position, reach)?;
@@ -163,9 +161,10 @@ impl<'a> Endpoint<'a> {
                 return Ok(false);
             }
             let n = (len as u64).min(until).min(size_here);
+            let span = self.ring(start, offset, size_here)?;
             if !sink.discard {
-                // SAFETY: the ring's place was checked; `at` is writable for `len` ≥ n bytes.
-                unsafe { Span::new(base.add(offset as usize), size_here, start).copy_out(position, at, n as usize) };
+                // SAFETY: `at` is writable for `len` ≥ n bytes.
+                unsafe { span.copy_out(position, at, n as usize) };
             }
             sink.moved(n as usize);
             position = position.wrapping_add(n);

@@ -5,9 +5,10 @@ use super::{Sink, Step, Take};
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF, Record};
 use crate::ledger::{Slot, attention};
+use crate::rings::LARGEST;
 use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, PAGE, Untrusted};
-use ginnel_ring::span::{self, Span};
+use ginnel_ring::span;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
@@ -30,7 +31,7 @@ impl<'a> Endpoint<'a> {
         let mut end_of_ring = None;
         if grown != rx.grown.load(Relaxed) {
             let (start, _, larger) = self.next_ring(direction, grown, head)?;
-            reach += larger;
+            reach = reach.wrapping_add(larger);
             end_of_ring = Some(start);
         }
         if rx.frozen.load(Relaxed) != 0 {
@@ -59,18 +60,14 @@ impl<'a> Endpoint<'a> {
         if available == 0 {
             return self.ring_is_empty(direction, down, sweeper);
         }
-        // SAFETY: the ring's place was checked when it was stored.
-        let span = unsafe {
-            let base = self.attachment.segment.base().add(rx.ring_offset.load(Relaxed) as usize);
-            Span::new(base, size, rx.ring_start.load(Relaxed))
-        };
+        let span = self.ring(rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed), size)?;
         let mut head = head;
         let mut unpublished = 0u64;
         while available > 0 && sink.room() > 0 {
             let Some((at, len)) = sink.next() else { break };
             let n = (len as u64).min(available).min(64 << 10);
             if !sink.discard {
-                // SAFETY: `at` is writable for `len` ≥ n bytes; n ≤ available ≤ size.
+                // SAFETY: `at` is writable for `len` ≥ n bytes.
                 unsafe { span.copy_out(head, at, n as usize) };
             }
             sink.moved(n as usize);
@@ -98,12 +95,12 @@ impl<'a> Endpoint<'a> {
     /// Where the ring after the present one begins, of which all up to `from` is behind the reader: (first position, offset, size), checked.
     pub(super) fn next_ring(self, direction: Direction<'_>, grown: u64, from: u64) -> Result<(u64, u64, u64), Corrupt> {
         let rx = &self.slot().rx;
-        if grown != rx.grown.load(Relaxed) + 1 {
+        if grown != rx.grown.load(Relaxed).wrapping_add(1) {
             return Err(Corrupt);
         }
         let (start, offset, size) = direction.ring(grown);
         let segment = &self.attachment.segment;
-        let size = size.power_of_two(PAGE, 1 << 26)?;
+        let size = size.power_of_two(PAGE, LARGEST)?;
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
         // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.
         let room = rx.ring_size.load(Relaxed);

@@ -14,7 +14,7 @@ impl<'a> Endpoint<'a> {
         let phase = self.slot().rx.phase.load(Relaxed);
         // Acquire pairs with the writer's store of `epoch`: the record is visible first.
         let epoch = Untrusted::new(direction.epoch().load(Acquire));
-        epoch.within(phase, phase + if phase & 1 == 1 { 1 } else { 2 })
+        epoch.within(phase, phase.wrapping_add(if phase & 1 == 1 { 1 } else { 2 }))
     }
 
     pub(super) fn record(self, direction: Direction<'_>, number: u64) -> Result<Record, Corrupt> {

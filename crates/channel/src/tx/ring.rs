@@ -24,22 +24,17 @@ impl<'a> Endpoint<'a> {
     }
 
     /// The ring that holds `position`, and where that ring's positions end.
-    pub(super) fn span_at(self, position: u64) -> (Span, u64) {
+    ///
+    /// # Errors
+    /// [`Corrupt`] where the slot names a place that is not in the segment.
+    pub(super) fn span_at(self, position: u64) -> Result<(Span, u64), Corrupt> {
         let tx = &self.slot().tx;
         let (start, old_size) = (tx.ring_start.load(Relaxed), tx.old_size.load(Relaxed));
-        let in_old = old_size != 0 && start.wrapping_sub(position).wrapping_sub(1) < old_size;
-        let base = self.attachment.segment.base();
-        // SAFETY: offsets and sizes in the slot were checked against the segment when they were stored.
-        unsafe {
-            if in_old {
-                (Span::new(base.add(tx.old_offset.load(Relaxed) as usize), old_size, tx.old_start.load(Relaxed)), start)
-            } else {
-                (
-                    Span::new(base.add(tx.ring_offset.load(Relaxed) as usize), tx.ring_size.load(Relaxed), start),
-                    position.wrapping_add(1 << 40),
-                )
-            }
+        if old_size != 0 && start.wrapping_sub(position).wrapping_sub(1) < old_size {
+            return Ok((self.ring(tx.old_start.load(Relaxed), tx.old_offset.load(Relaxed), old_size)?, start));
         }
+        let span = self.ring(start, tx.ring_offset.load(Relaxed), tx.ring_size.load(Relaxed))?;
+        Ok((span, position.wrapping_add(1 << 40)))
     }
 
     /// Free bytes in the ring. Looks at the reader's head only where what is known of it is not enough for `wanted`.
@@ -89,11 +84,8 @@ impl<'a> Endpoint<'a> {
         if room == 0 && total != 0 {
             return Ok(Put::RingFull);
         }
-        // SAFETY: the ring's place was checked when it was stored.
-        let span = unsafe {
-            let base = self.attachment.segment.base().add(slot.tx.ring_offset.load(Relaxed) as usize);
-            Span::new(base, slot.tx.ring_size.load(Relaxed), slot.tx.ring_start.load(Relaxed))
-        };
+        let tx = &slot.tx;
+        let span = self.ring(tx.ring_start.load(Relaxed), tx.ring_offset.load(Relaxed), tx.ring_size.load(Relaxed))?;
         let mut tail = slot.tx.tail.load(Relaxed);
         let mut taken = 0u64;
         let mut unpublished = 0u64;
@@ -110,7 +102,7 @@ impl<'a> Endpoint<'a> {
                     }
                 }
                 let n = (piece.iov_len as u64 - done).min(room).min(PIECE - unpublished);
-                // SAFETY: `n` bytes are readable in this piece and free in the ring.
+                // SAFETY: `n` bytes are readable in this piece.
                 unsafe { span.copy_in(tail, piece.iov_base.cast::<u8>().add(done as usize), n as usize) };
                 tail = tail.wrapping_add(n);
                 done += n;

@@ -4,6 +4,7 @@ use crate::catchup;
 use crate::kernel;
 use crate::layout::{GATE_TAKEN, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::rings::LARGEST;
 use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Untrusted, sys};
@@ -160,7 +161,7 @@ impl<'a> Endpoint<'a> {
     fn downgrade_frozen(self, ring: Untrusted<u64>) -> Result<(), Corrupt> {
         let tx = &self.slot().tx;
         let tail = tx.tail.load(Relaxed);
-        let reach = tx.ring_size.load(Relaxed) + tx.old_size.load(Relaxed);
+        let reach = tx.ring_size.load(Relaxed).wrapping_add(tx.old_size.load(Relaxed));
         let behind = tail.wrapping_sub(ring.checked(|&ring| tail.wrapping_sub(ring) <= reach)?);
         tx.resend_from.store(tail.wrapping_sub(behind), Relaxed);
         tx.resend_to.store(tail, Relaxed);
@@ -214,19 +215,27 @@ impl<'a> Endpoint<'a> {
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
             return Ok(false);
         }
+        // What both rings hold at most: whoever writes the ledger keeps nobody in here for longer.
+        let mut left = 2 * LARGEST;
         loop {
             let (from, to) = (tx.resend_from.load(Relaxed), tx.resend_to.load(Relaxed));
             if from == to {
                 slot.attention.fetch_and(!attention::RESEND, Relaxed);
                 return Ok(true);
             }
-            let (span, end) = self.span_at(from);
+            // More than both rings hold was never in them: whoever says so writes the ledger.
+            let reach = tx.ring_size.load(Relaxed).wrapping_add(tx.old_size.load(Relaxed));
+            if to.wrapping_sub(from) > reach.min(left) {
+                return Err(Corrupt);
+            }
+            let (span, end) = self.span_at(from)?;
             let (at, len) = span.piece(from, to.wrapping_sub(from).min(end.wrapping_sub(from)));
             let piece = [iovec { iov_base: at.cast(), iov_len: len }];
             // SAFETY: the piece lies in the ring.
             match unsafe { kernel::send(self.fd(), &piece, 0) } {
                 Ok(n) => {
                     tx.resend_from.store(from.wrapping_add(n as u64), Relaxed);
+                    left = left.saturating_sub(n as u64);
                     self.count_sent(n as u64);
                     Slot::count(&slot.out_tcp, n as u64);
                 }

@@ -7,12 +7,17 @@ use crate::waiter;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// So many tokens are sent in one call at most.
+const MOST_TOKENS: u64 = 1 << 12;
+
 impl<'a> Endpoint<'a> {
     /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
     pub(crate) fn pay_tokens(self) {
         let slot = self.slot();
         let mut owed = slot.tx.owed.load(Relaxed);
-        while owed > 0 {
+        // Each wish owes one. Of a number that cannot be, the rest waits for the next call: nobody is
+        // kept in here.
+        for _ in 0..owed.min(MOST_TOKENS) {
             match kernel::token(self.fd()) {
                 Ok(()) => {
                     self.count_sent(1);
@@ -25,6 +30,7 @@ impl<'a> Endpoint<'a> {
                 Err(errno) => {
                     owed = 0;
                     self.told(errno);
+                    break;
                 }
             }
         }

@@ -9,7 +9,11 @@ pub struct Place(tempfile::TempDir);
 #[allow(dead_code, reason = "not every test uses all of it")]
 impl Place {
     pub fn new() -> Self {
-        Self(tempfile::tempdir().expect("a directory"))
+        let place = tempfile::tempdir().expect("a directory");
+        // As the ledger wants it: the user's alone.
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(place.path(), own).expect("it is ours");
+        Self(place)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -83,8 +83,8 @@ fn page() -> String {
 }
 
 fn configuration(dir: &str, listen: &Listen) -> String {
-    // As with Debian's own settings: the worker is not root any more when it accepts.
-    let user = if listen.root { "user nobody nogroup;\n" } else { "" };
+    // The client's user: connections between two users stay on TCP.
+    let user = if listen.root { "user root root;\n" } else { "" };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path \"{dir}/{kind}\";\n"))
         .concat();

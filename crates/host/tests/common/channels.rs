@@ -20,7 +20,8 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
     let channel = Channel::at(segment, page);
     for (side, (&peer, &carried)) in (0..).zip(peers.iter().zip(&carried)) {
         // Its member has the peer's number here, and says so in its entry (`ginnel_channel::place`).
-        segment.word(segment.members().0 + u64::from(peer) * 64).store(u64::from(peer) << 8 | 2, Relaxed);
+        let life = if peer == 0 { 0 } else { segment.presence(peer).generation & 0xffff };
+        segment.word(segment.members().0 + u64::from(peer) * 64).store(life << 16 | u64::from(peer) << 8 | 2, Relaxed);
         channel.owner(side).store(u64::from(peer) << 32, Relaxed);
         channel.agreed(side).store(1, Relaxed);
         channel.direction(side).tail().store(carried, Relaxed);

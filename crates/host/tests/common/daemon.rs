@@ -5,6 +5,7 @@ use ginnel_peer::client::Client;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,12 +30,34 @@ impl Daemon {
         Self::start(config, &["--keep"])
     }
 
+    /// Alone, as a user without any capability, who may have so many descriptors. Only root can do that.
+    pub fn as_user(config: &str, uid: u32, descriptors: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let program = directory.path().join("ginneld");
+        ginnel_tests::build::copy_program(Path::new(env!("CARGO_BIN_EXE_ginneld")), &program);
+        std::os::unix::fs::chown(directory.path(), Some(uid), None).expect("given");
+        let mut command = Command::new(program);
+        command.uid(uid).gid(uid);
+        let limit = libc::rlimit { rlim_cur: descriptors, rlim_max: descriptors };
+        // SAFETY: between fork and exec one system call is made.
+        unsafe {
+            command.pre_exec(move || {
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+                Ok(())
+            });
+        }
+        Self::spawn(command, directory, config, &[])
+    }
+
     fn start(config: &str, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_ginneld")), directory, config, flags)
+    }
+
+    fn spawn(mut command: Command, directory: tempfile::TempDir, config: &str, flags: &[&str]) -> Self {
         let file = directory.path().join("ginneld.toml");
         write_config(&file, directory.path(), config);
         let log = File::create(directory.path().join("log")).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ginneld"));
         for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "JOURNAL_STREAM", "RUNTIME_DIRECTORY"] {
             command.env_remove(name);
         }
@@ -166,5 +189,6 @@ impl Drop for Daemon {
 
 fn write_config(file: &Path, directory: &Path, config: &str) {
     let run = directory.join("run");
-    fs::write(file, format!("run_dir = {run:?}\nstatus = \"127.0.0.1:0\"\n{config}")).expect("written");
+    let status = if config.starts_with("status") { "" } else { "status = \"127.0.0.1:0\"\n" };
+    fs::write(file, format!("run_dir = {run:?}\n{status}{config}")).expect("written");
 }

@@ -30,6 +30,7 @@ mod direct;
 mod environment;
 mod exec;
 mod fd;
+mod identity;
 mod io;
 mod limits;
 mod make;

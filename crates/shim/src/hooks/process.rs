@@ -1,5 +1,5 @@
 //! Processes: fork, namespaces, the end, and what else replaces descriptors wholesale.
-use super::{bypass, bypass_process, keeping_errno, make::made, vfork};
+use super::{bypass, bypass_process, identity, keeping_errno, make::made, vfork};
 use crate::next::{self, errno, set_errno};
 use crate::ops::{self, fd::Kind};
 use crate::own;
@@ -119,13 +119,13 @@ fn alone<T>(call: impl FnOnce() -> T) -> T {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: takes a number only.
-    alone(|| unsafe { next::unshare(flags) })
+    identity::changing(|| alone(|| unsafe { next::unshare(flags) }))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: takes numbers only.
-    alone(|| unsafe { next::setns(fd, kind) })
+    identity::changing(|| alone(|| unsafe { next::setns(fd, kind) }))
 }
 
 /// The process ends here, without the handlers that `exit` runs.

@@ -30,6 +30,24 @@ fn pointer<T>(word: c_long) -> *mut T {
 const GET_ACTION: c_int = 2;
 const GET_SIZES: c_int = 3;
 
+/// May this call change who the process is? (By its number a call is the calling thread's alone, but
+/// all threads have one memory.)
+fn changes_identity(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_setuid
+            | libc::SYS_setreuid
+            | libc::SYS_setresuid
+            | libc::SYS_setgid
+            | libc::SYS_setregid
+            | libc::SYS_setresgid
+            | libc::SYS_setgroups
+            | libc::SYS_capset
+            | libc::SYS_chroot
+            | libc::SYS_pivot_root
+    )
+}
+
 /// Does this call make a process with memory of its own?
 ///
 /// # Safety
@@ -130,6 +148,7 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
+            number if changes_identity(number) => super::identity::changing(|| next::syscall(number, a, b, c, d, e, f)),
             libc::SYS_seccomp if int(a) != GET_ACTION && int(a) != GET_SIZES => {
                 crate::ops::process::confined();
                 next::syscall(number, a, b, c, d, e, f)

@@ -4,26 +4,64 @@
 use super::{Outcome, limits};
 use crate::{fds, next, runtime};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ginnel_channel::Attachment;
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
 
 /// MCL_FUTURE was asked for.
 static FUTURE: AtomicBool = AtomicBool::new(false);
+/// It was ever asked for, also without MCL_CURRENT.
+static EVER_FUTURE: AtomicBool = AtomicBool::new(false);
 /// What else of the shim's is counted with the program's own: its code, its service thread, bytes.
 const BESIDE: u64 = 2 << 20;
 /// capabilities(7): may lock as much as it likes.
 const CAP_IPC_LOCK: u32 = 14;
 
+/// Where segment and ledger lie.
+fn maps_of(attachment: &Attachment) -> [Range<usize>; 2] {
+    let base = attachment.segment.base() as usize;
+    [base..base + attachment.segment.len() as usize, attachment.ledger.memory()]
+}
+
+/// First and last address of each map that was given up: zeroes stand there, which are not the
+/// program's to lock either. Two for each change of the user.
+static GIVEN_UP: [[AtomicUsize; 2]; 40] = [const { [const { AtomicUsize::new(0) }; 2] }; 40];
+
+/// What `attachment` has mapped is about to be given up.
+pub fn give_up(attachment: &Attachment) {
+    for map in maps_of(attachment) {
+        let free = GIVEN_UP.iter().find(|[start, _]| start.load(Ordering::Relaxed) == 0);
+        if let Some([start, end]) = free {
+            end.store(map.end, Ordering::Relaxed);
+            start.store(map.start, Ordering::Relaxed);
+        }
+    }
+}
+
+fn given_up() -> impl Iterator<Item = Range<usize>> {
+    let all = GIVEN_UP.iter().map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
+    all.take_while(|map| map.start != 0)
+}
+
+/// May the kernel lock all of a map that is made now? A segment would take all of its memory then.
+pub fn may_lock_later_maps() -> bool {
+    EVER_FUTURE.load(Ordering::Relaxed)
+}
+
 /// `mlockall(flags)`: where that means what is mapped now, each map by itself, as the kernel does (it does not mind those that cannot be locked).
 pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    let Some(attachment) = runtime::attachment().filter(|_| flags & libc::MCL_CURRENT != 0 && flags & !known == 0) else {
+    if flags & libc::MCL_FUTURE != 0 {
+        EVER_FUTURE.store(true, Ordering::Relaxed);
+    }
+    let mut ours: Vec<Range<usize>> = given_up().collect();
+    ours.extend(runtime::attachment().into_iter().flat_map(maps_of));
+    if ours.is_empty() || flags & libc::MCL_CURRENT == 0 || flags & !known != 0 {
         return Outcome::Libc;
-    };
-    let base = attachment.segment.base() as usize;
-    let ours = [base..base + attachment.segment.len() as usize, attachment.ledger.memory(), fds::memory()];
+    }
+    ours.push(fds::memory());
     let text = sys::read_file(c"/proc/thread-self/maps");
     let text = String::from_utf8_lossy(&text);
     let maps: Vec<Range<usize>> = text

@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
-use crate::{leader, membership, next, own, pool, report, runtime, service, sets};
+use crate::{identity, leader, membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_channel::program::{self, Preload, Unreachable};
@@ -140,6 +140,7 @@ pub fn fork_child() {
     fds::forget_parent();
     service::forget_parent(attachment);
     membership::forget_parent();
+    identity::forget_parent();
     pool::forget();
     sets::forget_parent();
     for (fd, entry) in fds::all() {
@@ -385,7 +386,10 @@ pub fn confined() {
     hand_over_all(Reason::HandedOver);
     report::write();
     service::pause();
-    runtime::stop();
+    // What it has mapped and opened it would keep: it is confined, so others may come to steer it.
+    if let Some(attachment) = runtime::attachment() {
+        identity::leave_for_good(attachment);
+    }
     CONFINED.store(true, Ordering::Relaxed);
 }
 

@@ -1,7 +1,7 @@
 //! Starting the thread, and ending it for a while.
 
 use super::host::listen;
-use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, control, ring, run};
+use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, control, ring, run};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_channel::ledger::ProcessFlags;
 use ginnel_channel::waiter::Waiter;
@@ -151,6 +151,17 @@ pub fn pause() {
 /// After [`pause`]: the thread runs again, if it did. `false` where it did, and cannot.
 pub fn resume(attachment: &'static Attachment) -> bool {
     PAUSES.fetch_sub(1, Ordering::AcqRel) != 1 || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
+}
+
+/// After [`pause`], where the process gives up everything that it has of ledger and segment: the
+/// thread begins anew with whatever the process joins next.
+pub fn close_down(attachment: &Attachment) {
+    WATCHED.unset_all();
+    for fd in [&EPOLL, &BELL, &FIFO] {
+        attachment.disown(fd.swap(-1, Ordering::AcqRel));
+    }
+    PAUSED.store(false, Ordering::Release);
+    PAUSES.fetch_sub(1, Ordering::AcqRel);
 }
 
 pub(super) fn waiter(attachment: &Attachment) -> Option<Waiter> {

@@ -1,8 +1,9 @@
 //! Sets and what becomes of their process: fork, exec, leaving the segment.
 
-use super::{BY_FD, Registration, Set, all_sets, kernel_control, late, make_hot, retell, shared, tell_all};
+use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tell_all};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
+use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
 use libc::c_int;
 
@@ -75,6 +76,29 @@ pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
             }
         });
     }
+}
+
+/// No socket has a slot any more, though it goes on in its sets: the kernel knows everything of each
+/// registration, and whoever gets a slot again links it anew.
+pub fn forget_slots() {
+    for set in all_sets() {
+        let epfd = set.fd.load(Ordering::Relaxed);
+        set.with(|inner| {
+            late::tell(set, inner);
+            inner.hot.clear();
+            for (index, entry) in inner.registrations.iter_mut().enumerate().filter(|(_, entry)| entry.used) {
+                if entry.masked || entry.loud {
+                    entry.mask(set, false);
+                    if entry.in_kernel && !entry.disabled {
+                        retell(set, epfd, u32::try_from(index).unwrap_or(0), entry);
+                    }
+                }
+                (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
+                (entry.arming, entry.changes) = (0, 0);
+            }
+        });
+    }
+    (0..SLOTS).for_each(fresh);
 }
 
 /// The process has joined a segment again: sets that had a waiter may have one there.

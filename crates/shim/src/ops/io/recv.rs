@@ -254,7 +254,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
         };
         // Another thread may have closed the descriptor, and opened another, while this one slept.
         if !limit.is_still(endpoint) {
-            return Outcome::Failed(libc::EBADF);
+            return limit.ended(endpoint, sink.filled());
         }
         match woken {
             Woken::Again => {}

@@ -221,7 +221,7 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
         limit.partial = done > 0;
         let woken = wait::for_room(endpoint, &mut limit, in_ring);
         if !limit.is_still(endpoint) {
-            return if done > 0 { Outcome::Done(done as isize) } else { Outcome::Failed(libc::EBADF) };
+            return limit.ended(endpoint, done);
         }
         match woken {
             Woken::Again => {}

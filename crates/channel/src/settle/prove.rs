@@ -1,0 +1,126 @@
+//! While two ends settle: each proves to the other that it holds the connection
+//! ([`crate::proof`]). Nothing else is said or done for the other side before.
+
+use crate::finish;
+use crate::ledger::{Reason, Stage, flag};
+use crate::proof::{Claim, Prover, Unproven, exchange};
+use crate::settle::Endpoint;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// So many tags an end shows to sides that show no right one: after that its connection stays on TCP.
+const TRIES: u32 = 2;
+
+impl Endpoint<'_> {
+    /// Takes the next step of the proof. True once the other end has proved itself, or need not.
+    /// Called under the send lock, while no call is in the kernel.
+    pub(super) fn prove(self) -> bool {
+        let slot = self.slot();
+        let prover = self.attachment.prover();
+        if prover == Prover::Nobody {
+            slot.set(flag::PROVED, true);
+            return true;
+        }
+        let trusted = self.attachment.settings.policy.trusts(&slot.tuple());
+        slot.set(flag::PROVED, trusted || slot.has(flag::PROVED));
+        // Also where the other end is trusted: it may not trust this one.
+        let proved = match self.go_on(prover) {
+            Ok(proved) => proved,
+            Err(Unproven::Later) => false,
+            Err(Unproven::Never) if trusted => false,
+            Err(Unproven::Never) => {
+                self.refuse();
+                return false;
+            }
+        };
+        slot.set(flag::PROVED, proved || slot.has(flag::PROVED));
+        slot.has(flag::PROVED)
+    }
+
+    /// Shows the share, then the tag, and looks at the other's. Whether the other's tag is right;
+    /// [`Unproven::Never`] where it is wrong, or there can be none.
+    fn go_on(self, prover: Prover<'_>) -> Result<bool, Unproven> {
+        let (slot, channel) = (self.slot(), self.channel());
+        let (side, other) = (slot.side(), 1 - slot.side());
+        // The own nonce as it was drawn, whatever stands in the channel now.
+        let (own, theirs) = (slot.nonce.load(Relaxed), channel.nonce(other).load(Relaxed));
+        let claim = Claim {
+            side,
+            connected: slot.has(flag::CONNECTED),
+            nonces: if side == 0 { [own, theirs] } else { [theirs, own] },
+            tuple: slot.tuple(),
+        };
+        if slot.refused.load(Relaxed) >= TRIES && slot.expected.load(Relaxed) == 0 {
+            return Err(Unproven::Never);
+        }
+        if !slot.has(flag::BEGUN) {
+            // Who sends or receives meanwhile waits for the locks.
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return Err(Unproven::Later) };
+            let begun = exchange::begin(prover.secret(self.fd(), &claim)?, &claim);
+            slot.keep_exchange(&begun);
+            slot.set(flag::BEGUN, true);
+            channel.set_share(side, &begun.share);
+        }
+        if slot.expected.load(Relaxed) == 0 {
+            let Some(share) = channel.share(other) else { return Ok(false) };
+            let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
+            // From the tag the other side learns whether it has guessed right: a try is spent,
+            // whatever it does next.
+            slot.refused.fetch_add(1, Relaxed);
+            slot.expected.store(tags.other, Relaxed);
+            channel.proof(side).store(tags.own, Release);
+        }
+        match channel.proof(other).load(Acquire) {
+            0 => Ok(false),
+            tag if tag == slot.expected.load(Relaxed) => {
+                slot.refused.store(0, Relaxed);
+                Ok(true)
+            }
+            _ => Err(Unproven::Never),
+        }
+    }
+
+    /// Leaves the channel: the other side is not the other end, as far as anybody can tell.
+    fn refuse(self) {
+        let slot = self.slot();
+        let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
+        // Without a share this end has no means to tell: it is the same with everybody.
+        let for_good = !slot.has(flag::BEGUN) || slot.refused.load(Relaxed) >= TRIES;
+        self.channel().leave(slot.side());
+        finish::set_left(self.attachment, slot);
+        self.forget_phases();
+        if for_good {
+            slot.make_plain(Reason::Unproven);
+        } else {
+            slot.set_reason(Reason::Unproven);
+            slot.set_stage(Stage::Candidate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::attached;
+    use crate::layout::{GATE_TAKEN, Record};
+    use crate::settle::tests::active_end;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    /// An end that hands its socket over, or leaves its segment, waits for no word of a side that
+    /// has not proved itself.
+    #[test]
+    fn an_unproven_side_holds_nobody_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        end.slot().set_stage(Stage::Settling);
+        let lies = end.incoming();
+        lies.gate().store(GATE_TAKEN, SeqCst);
+        lies.set_switch(Record { epoch: 1, tcp: 4711, ring: 0 });
+        lies.epoch().store(1, SeqCst);
+        assert!(end.on_tcp());
+        assert_eq!(end.go_on_detaching(), Some(true));
+        // Once both count the same, it is the other end's word.
+        end.slot().set(flag::COUNTED, true);
+        assert!(!end.on_tcp());
+    }
+}

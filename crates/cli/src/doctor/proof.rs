@@ -1,0 +1,52 @@
+//! Who proves, in the segment that is set, that this user's programs hold their connections.
+
+use super::Finding;
+use ginnel_channel::attach::Settings;
+use ginnel_channel::join;
+use ginnel_channel::proof::Prover;
+use ginnel_region::{Segment, Source};
+use std::path::Path;
+
+const CHECK: &str = "proof";
+
+/// What there is of a prover.
+pub fn check(settings: &Settings) -> Finding {
+    let path = &settings.segment;
+    if join::is_socket(path) {
+        return of(Prover::of(false, Source::Host { vectors: 0 }, -1, path), path);
+    }
+    match Segment::open(path) {
+        Ok(segment) => {
+            let finding = of(Prover::of(segment.is_own(), segment.source(), -1, path), path);
+            segment.close();
+            finding
+        }
+        Err(_) if path.exists() => Finding::none(CHECK, format!("{} cannot be opened", path.display())),
+        Err(_) => Finding::ok(CHECK, "none is needed in this user's own segment, which is made when it is first used"),
+    }
+}
+
+fn of(prover: Prover<'_>, path: &Path) -> Finding {
+    let shown = path.display();
+    let is_there = prover.is_there();
+    let wrong = |found: &str, advice: &str| Finding::wrong(CHECK, format!("{found}: they stay on TCP"), advice);
+    match prover {
+        Prover::Nobody => Finding::ok(CHECK, format!("none is needed: {shown} is this user's own")),
+        Prover::Driver(..) if is_there => Finding::ok(CHECK, "the driver proves that connections are this machine's"),
+        Prover::Driver(..) => wrong("the driver is older than proofs of connections", "update it (driver/README.md)"),
+        Prover::Daemon(_) if is_there => {
+            Finding::ok(CHECK, "ginneld's prover, or this process itself, proves whose connections are")
+        }
+        Prover::Daemon(_) => {
+            wrong("nobody on this host proves whose connections are", "start ginneld's prover (systemctl start ginneld-prover)")
+        }
+        Prover::Process if is_there => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
+        Prover::Process => {
+            wrong("this process cannot prove whose connections are", "load the driver (driver/README.md), or run as root")
+        }
+        Prover::Nothing => wrong(
+            &format!("others may open {shown}, and nothing proves whose connections are"),
+            "use a segment of this user's own, or name whom you trust (ginnel run --allow ADDRESS, at both ends)",
+        ),
+    }
+}

@@ -1,0 +1,236 @@
+//! The process becomes somebody else: another user, other groups or rights, another root directory,
+//! a user namespace of its own.
+//!
+//! What it has mapped and opened it keeps, whatever it becomes. So after each call that may change
+//! who it is, it is asked whether it could still open its ledger and its segment by itself
+//! ([`Attachment::is_still_own`]). A worker that was root's could not: its connections go back to
+//! TCP, zeroes take the place of root's memory, and it joins anew as what it has become, with a
+//! directory, a ledger and a segment of that user's. Where it cannot join, it stays on TCP.
+//!
+//! The rule, in short: another effective user leaves; fewer groups or rights, or another root
+//! directory, leave where they take away what the process could open. Whoever sets the numbers that
+//! it has already leaves nothing. `setfsuid` and `setfsgid` are no change: a thread that calls them
+//! stays who it is, and takes them back when it likes.
+//!
+//! A connection that another process has too (its parent, who stays root) is on TCP for good from
+//! then on, on both sides: two users have no memory in which they could agree on its bytes.
+
+use crate::fds::{self, Entry, Young};
+use crate::ops::locks;
+use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ginnel_channel::attach::Settings;
+use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::{Attachment, finish, kernel};
+use ginnel_region::sys;
+use libc::c_int;
+use syscalls::Sysno;
+
+/// How long the connections of a process may take to come back to TCP, nanoseconds. Those that have
+/// not come back then are reset: bytes in a ring that is given up would be lost in silence.
+const PATIENCE: u64 = 3_000_000_000;
+
+/// After so many changes a process does not join again: it goes to and fro between users (a file
+/// server does so at each request), and each time costs its connections more than a ring gains.
+const MOST_CHANGES: u32 = 16;
+
+/// A thread is at it.
+static CHANGING: AtomicBool = AtomicBool::new(false);
+
+/// How often the process has left.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// Runs `call`, which may change who the process is, and does what follows from that. `errno` is as
+/// the call left it.
+pub fn around<T>(call: impl FnOnce() -> T) -> T {
+    let result = call();
+    let saved = next::errno();
+    if own::is_ours_by_number()
+        && let Some(attachment) = runtime::attachment()
+        && !CHANGING.swap(true, Ordering::AcqRel)
+    {
+        if !attachment.is_still_own() {
+            change(attachment);
+        }
+        CHANGING.store(false, Ordering::Release);
+    }
+    next::set_errno(saved);
+    result
+}
+
+/// In a fork child: whoever was at it is not there.
+pub fn forget_parent() {
+    CHANGING.store(false, Ordering::Relaxed);
+}
+
+/// Leaves everything as one user, and joins as another.
+fn change(old: &'static Attachment) {
+    let settings = old.settings.of_present_user();
+    let may_join = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES && !locks::may_lock_later_maps();
+    service::pause();
+    let name = old.ledger.process(old.me()).name();
+    let plain = leave(old, Reason::OtherUser);
+    let joined = may_join && join(settings);
+    fds::release_changes(false);
+    if joined {
+        plain.iter().for_each(|&fd| keep_plain(fd));
+    } else {
+        report::write_as(&name);
+    }
+}
+
+/// For good, before the process confines itself: everything is on TCP by now, as far as it can be.
+pub fn leave_for_good(old: &'static Attachment) {
+    CHANGES.store(MOST_CHANGES, Ordering::Relaxed);
+    let _ = leave(old, Reason::HandedOver);
+    // Nobody who is late starts the thread again.
+    service::pause();
+    fds::release_changes(false);
+}
+
+/// Joins as the user that the process is now. False: it stays on TCP.
+fn join(settings: Settings) -> bool {
+    runtime::attach(settings);
+    let joined = runtime::attachment().is_some();
+    if joined {
+        sets::rejoined();
+    }
+    joined
+}
+
+/// Brings all connections back to TCP, and gives up ledger, segment and the descriptors that belong
+/// to them. The service thread is paused. Returns descriptors whose sockets another process may
+/// have: those stay on TCP for good. The caller then lets changes of the table go on.
+fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
+    old.set_leaving(true);
+    uncounted::end_all();
+    take_up_heirs();
+    let end = sys::monotonic_ns() + PATIENCE;
+    come_down(reason, end);
+    let _ = fds::hold_changes();
+    let single = is_single_threaded();
+    let mut plain = Vec::new();
+    for index in service::own_slots() {
+        part(old, index, single && reason == Reason::OtherUser, &mut plain);
+    }
+    membership::retire(old);
+    sets::forget_slots();
+    service::close_down(old);
+    runtime::stop();
+    locks::give_up(old);
+    old.renounce(reason);
+    empty_own();
+    plain
+}
+
+/// What is left of the shim's own descriptors: FIFOs by which threads sleep just now. Each closes its
+/// own when it wakes, so the numbers stay, and stand for something by which nobody is woken.
+fn empty_own() {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    let mut none = None;
+    for (fd, _) in fds::all().filter(|(_, entry)| *entry == Entry::Own) {
+        // SAFETY: no memory is passed.
+        let made = || unsafe { sys::raw(Sysno::eventfd2, [0, flags as usize, 0, 0, 0, 0]) };
+        let Some(none) = none.or_else(|| made().ok()).inspect(|&made| none = Some(made)) else { return };
+        // SAFETY: as above; the number is the shim's own.
+        let _ = unsafe { sys::raw(Sysno::dup3, [none, fd as usize, libc::O_CLOEXEC as usize, 0, 0, 0]) };
+    }
+    if let Some(none) = none {
+        sys::close(none as c_int);
+    }
+}
+
+/// Connections of which nothing is written down yet, and which a parent or a child may come to
+/// carry: they get slots, in which it is said that they stay on TCP.
+fn take_up_heirs() {
+    for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Young(young) if young.is_heir())) {
+        let _ = runtime::find(fd);
+    }
+}
+
+/// May another process have the socket?
+fn is_shared(endpoint: Endpoint<'_>) -> bool {
+    let slot = endpoint.slot();
+    slot.has(flag::SPAWNED) || slot.forking.load(Ordering::SeqCst) != 0 || runtime::others_live(endpoint)
+}
+
+/// Brings the connections to TCP: all of them at once, since each may take as long as its other end
+/// takes to answer.
+fn come_down(reason: Reason, end: u64) {
+    let shared = |&index: &u32| service::with_endpoint(index, is_shared) == Some(true);
+    for index in service::own_slots().filter(shared) {
+        let _ = service::with_endpoint(index, |endpoint| endpoint.begin_detach(Reason::HandedOver));
+    }
+    let is_out = |endpoint: Endpoint<'static>| {
+        if is_shared(endpoint) { endpoint.go_on_detaching().is_some() } else { endpoint.leave(reason) }
+    };
+    loop {
+        // Every one, each time: all are to come down together.
+        let left = service::own_slots().filter(|&index| service::with_endpoint(index, is_out) == Some(false)).count();
+        if left == 0 || sys::monotonic_ns() > end {
+            return;
+        }
+        let _ = kernel::poll(-1, 0, 1);
+    }
+}
+
+/// Takes the process off one slot. `alone`: the process has one thread, none of whose calls can be
+/// in the kernel with the socket, and it may carry connections again.
+fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut Vec<c_int>) {
+    let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) else { return };
+    let slot = endpoint.slot();
+    let shared = is_shared(endpoint);
+    let stuck = if shared { endpoint.go_on_detaching() != Some(true) } else { slot.is_in_channel() };
+    if stuck && !shared {
+        runtime::say(old.settings.verbose, "a connection was reset: the other end did not answer before the user changed");
+        endpoint.break_off(Reason::OtherUser);
+    }
+    let again = alone && !shared && slot.stage() == Stage::Candidate && !slot.has(flag::HOLD);
+    for (fd, _) in fds::all().filter(|(_, entry)| matches!(entry, Entry::Endpoint(of) | Entry::Inherited(of) if *of == index)) {
+        let _ = fds::unrefer(index, fd);
+        fds::set(fd, if again { Entry::Young(youth(slot)) } else { Entry::Plain });
+        if stuck && shared {
+            replace_by_none(fd);
+        } else if shared {
+            plain.push(fd);
+        }
+    }
+    if again {
+        runtime::note_copies();
+    }
+    report::add(slot);
+    old.renounce_slot(slot);
+}
+
+/// What is known of a connection that begins anew.
+fn youth(slot: &Slot) -> Young {
+    Young::accepted().connected(slot.has(flag::CONNECTED)).corked(slot.has(flag::CORKED))
+}
+
+/// The other process's connection could not come back to TCP in time, and goes on without this one:
+/// `fd` is a socket that was never connected.
+fn replace_by_none(fd: c_int) {
+    let flags = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is passed.
+    let Ok(none) = (unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) }) else { return };
+    let cloexec = if flags & libc::FD_CLOEXEC as usize != 0 { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: as above. The number is this process's own.
+    let _ = unsafe { sys::raw(Sysno::dup3, [none, fd as usize, cloexec as usize, 0, 0, 0]) };
+    sys::close(none as c_int);
+}
+
+/// In the new ledger, too, it is said that the socket stays on TCP: for programs that inherit it.
+fn keep_plain(fd: c_int) {
+    if fds::replace(fd, Entry::Plain, Entry::Tcp)
+        && let Some(endpoint) = runtime::adopt(fd, false)
+    {
+        finish::hold(endpoint, Reason::HandedOver);
+    }
+}
+
+/// Has the process but this thread? False where that cannot be told (no `/proc`).
+fn is_single_threaded() -> bool {
+    leader::threads() == Some(1)
+}

@@ -1,0 +1,130 @@
+//! One script in one mode: run plainly and carried, and judged.
+//!
+//! A script whose two runs agree is done with. Where they differ, both are repeated, since a
+//! machine with much to do delivers late. What the plain runs do not agree upon is open. A
+//! difference is one that most of the carried runs show: each like no plain run.
+
+use super::compare::{Difference, compare};
+use super::run::{Mode, Place};
+use super::{Said, Script};
+
+/// How often a script that differs is run in all: most that differ by accident are found out by
+/// the first round, and one in a thousand by the second.
+const ROUNDS: [usize; 2] = [3, 6];
+
+/// What became of a script in a mode.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// The same, as far as the rules demand.
+    Same,
+    /// Plain runs differ among themselves.
+    Open(Difference),
+    /// Half of the carried runs differed, or fewer.
+    Seldom(Difference),
+    /// It differs.
+    Differs(Difference),
+}
+
+/// Where scripts are judged in one mode.
+pub struct Judge {
+    /// The mode.
+    pub mode: Mode,
+    plain: Place,
+    /// Where its carried runs are.
+    pub carried: Place,
+    /// Kinds of differences that are not looked at.
+    ignored: Vec<String>,
+}
+
+impl Judge {
+    /// A judge for `mode`.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, plain: Place::new(None), carried: Place::new(Some(mode)), ignored: Vec::new() }
+    }
+
+    /// One that does not look at differences of these kinds: to see what is behind them.
+    #[must_use]
+    pub fn ignoring(self, kinds: &[String]) -> Self {
+        Self { ignored: kinds.to_vec(), ..self }
+    }
+
+    /// Judges `script`.
+    pub fn judge(&mut self, script: &Script) -> Verdict {
+        let plain = self.plain.run(script);
+        self.judge_beside(script, plain)
+    }
+
+    /// Runs `script` plainly, for [`Self::judge_beside`] in several modes.
+    pub fn run_plainly(&mut self, script: &Script) -> Said {
+        self.plain.run(script)
+    }
+
+    /// Judges `script`, of which there is a plain run.
+    pub fn judge_beside(&mut self, script: &Script, plain: Said) -> Verdict {
+        let mut plain = vec![plain];
+        let mut carried = vec![self.carried.run(script)];
+        if self.differs(script, &plain, &carried[0]).is_none() {
+            return Verdict::Same;
+        }
+        let mut found = Vec::new();
+        for runs in ROUNDS {
+            while carried.len() < runs {
+                plain.push(self.plain.run(script));
+                carried.push(self.carried.run(script));
+            }
+            let open = plain.iter().skip(1).find_map(|said| compare(script, &plain[0], said, &[]));
+            if let Some(open) = open {
+                return Verdict::Open(open);
+            }
+            found = carried.iter().filter_map(|said| self.differs(script, &plain, said)).collect();
+            if found.len() * 2 <= runs {
+                break;
+            }
+        }
+        let often = found.len() * 2 > carried.len();
+        match found.into_iter().next() {
+            None => Verdict::Same,
+            Some(first) if often => Verdict::Differs(first),
+            Some(first) => Verdict::Seldom(first),
+        }
+    }
+
+    /// Whether `script` differs in this kind twice in a row, or in two runs of three. For
+    /// minimising, where most candidates are the same and one pair of runs says so.
+    pub fn shows(&mut self, script: &Script, kind: &str) -> bool {
+        let mut shown = 0;
+        let mut plain: Option<Said> = None;
+        for run in 0..3 {
+            let said = self.plain.run(script);
+            if plain.as_ref().is_some_and(|first| compare(script, first, &said, &[]).is_some()) {
+                return false;
+            }
+            let carried = self.carried.run(script);
+            let found = compare(script, &said, &carried, &self.ignored).is_some_and(|found| found.kind == kind);
+            shown += usize::from(found);
+            if shown == 2 || shown == 0 && run == 0 && !found {
+                break;
+            }
+            plain = Some(said);
+        }
+        shown >= 2
+    }
+
+    /// How `said` differs from the first plain run, if it is like none of them.
+    fn differs(&self, script: &Script, plain: &[Said], said: &Said) -> Option<Difference> {
+        let from = |one| compare(script, one, said, &self.ignored);
+        if plain.iter().any(|one| from(one).is_none()) {
+            return None;
+        }
+        from(plain.first()?)
+    }
+}
+
+/// Whether two plain runs of `script` agree.
+#[must_use]
+pub fn repeats(script: &Script) -> bool {
+    let mut place = Place::new(None);
+    let (first, second) = (place.run(script), place.run(script));
+    compare(script, &first, &second, &[]).is_none()
+}
