@@ -62,6 +62,7 @@ programs! {
     child_carries
     chroot_child
     chroot_other_user
+    clears_its_environment
     clone_closes
     close_cancelled
     close_while_polling
@@ -80,6 +81,7 @@ programs! {
     edge_once
     edge_short_reads
     edge_short_writes
+    ends_beside_room
     epoll_across_fork
     exclusive
     exclusive_hears
@@ -110,6 +112,7 @@ programs! {
     mixed_handlers
     most_entries
     nested_once
+    nested_once_threads
     nested_sets
     no_descriptor_left
     no_more_threads
@@ -119,6 +122,7 @@ programs! {
     oneshot
     oneshot_across_exec
     oneshot_threads
+    order_of_events
     other_user
     out_of_band
     partial_progress
@@ -134,11 +138,13 @@ programs! {
     receive_timeout
     receives_nothing
     registered_anew
+    reset_at_once
     reset_then_end
     rung_then_lent
     send_timeout
     sendfile_past_memory
     sendfile_streams
+    same_data
     sends_left
     set_changed_by_child
     sets_of_the_spawned
@@ -146,6 +152,7 @@ programs! {
     several_sets
     shells
     short_connections
+    shut_both_ways
     shutdown_beside_sends
     shutdown_wakes
     signal_storm
@@ -161,6 +168,7 @@ programs! {
     still_sets
     threads_on_one_set
     threads_share
+    told_after_its_turn
     transfers_left
     unread_data_resets
     unshare_alone

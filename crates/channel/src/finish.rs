@@ -39,6 +39,26 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Before the kernel's `shutdown`, after which this end neither sends nor receives: its kernel is
+    /// to answer what comes from now on, with a reset. So the other end's writer goes over to TCP with
+    /// its next byte; and no token of it is to come, as the kernel would answer that, too.
+    pub fn ends_both_ways(self) {
+        if self.slot().stage() != Stage::Active {
+            return;
+        }
+        let Some(unclaimed) = self.take_wishes_back() else { return };
+        let end = sys::monotonic_ns() + PATIENCE;
+        let on_their_way = || self.tokens_missing(unclaimed) > kernel::readable(self.fd());
+        while self.rx_in_ring() && on_their_way() && sys::monotonic_ns() < end {
+            // A FIN comes behind them.
+            if kernel::poll(self.fd(), libc::POLLRDHUP, 1) != 0 {
+                break;
+            }
+        }
+        // It may sleep on a full ring.
+        self.grant_space();
+    }
+
     /// Under the send lock.
     fn mark_end(self) {
         let slot = self.slot();
@@ -150,8 +170,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// No more tokens, please: closes the wish for data and takes back the wish for room; waits for tokens that are on their way.
-    fn close_wishes(self, abort: bool) {
+    /// No more tokens, please: closes the wish for data and takes back the wish for room. How many
+    /// tokens were asked for that way, which nobody will send. `None`: that was done before.
+    fn take_wishes_back(self) -> Option<u64> {
         let slot = self.slot();
         let (incoming, outgoing) = (self.incoming(), self.outgoing());
         let mut unclaimed = 0;
@@ -160,23 +181,31 @@ impl Endpoint<'_> {
             Want::Promised(count) => {
                 slot.rx.armed.fetch_add(u64::from(count), Relaxed);
             }
-            // Done before, through another descriptor.
-            Want::Closed => return,
+            Want::Closed => return None,
             _ => {}
         }
         if Want::of(outgoing.want_space().swap(0, SeqCst)) == Want::Token {
             unclaimed += 1;
         }
-        if abort {
-            return;
-        }
+        Some(unclaimed)
+    }
+
+    /// How many tokens were asked for, less `unclaimed`, and were not thrown away yet.
+    fn tokens_missing(self, unclaimed: u64) -> u64 {
+        let rx = &self.slot().rx;
+        // In a channel that was never left by the reader the first wish for a token was the creator's.
+        (rx.armed.load(Relaxed) + 1).saturating_sub(unclaimed + rx.tokens.load(Relaxed))
+    }
+
+    /// [Takes the wishes back](Self::take_wishes_back), and waits for tokens that are on their way.
+    fn close_wishes(self, abort: bool) {
+        let (incoming, rx) = (self.incoming(), &self.slot().rx);
+        // Done before, through another descriptor, or at a shutdown.
+        let Some(unclaimed) = self.take_wishes_back().filter(|_| !abort) else { return };
         let end = sys::monotonic_ns() + PATIENCE;
         loop {
             let _ = self.tidy();
-            let rx = &slot.rx;
-            // In a channel that was never left by the reader the first wish for a token was the creator's.
-            let wished = rx.armed.load(Relaxed) + 1;
-            let missing = wished.saturating_sub(unclaimed + rx.tokens.load(Relaxed));
+            let missing = self.tokens_missing(unclaimed);
             let boundary = incoming.epoch().load(Acquire) != rx.phase.load(Relaxed);
             if (missing == 0 && !boundary) || !self.rx_in_ring() || sys::monotonic_ns() > end {
                 return;

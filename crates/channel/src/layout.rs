@@ -25,12 +25,12 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu | writer |
+//! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu, `since` {ring, ticks} | writer |
 //! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
 //! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute`, 0x0d8 `sent` | writer arms, reader claims; writer |
 //! | 0x100 | reader's line: `head`, cpu | reader |
-//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
+//! | 0x140 | reader's wishes: `want_data`, `ack`, `freeze` {epoch, ring}, `gate`, `grown_ack`, `received`, `ordered` | reader (writer claims `want_data`, sets TAKEN in `gate`) |
 
 use ginnel_region::{Segment, Untrusted};
 use std::marker::PhantomData;
@@ -288,6 +288,10 @@ impl<'a> Direction<'a> {
         grown = 0x010;
         /// Processor on which the writer last published.
         writer_cpu = 0x018;
+        /// The last place at which bytes were published that the reader came to find: see [`crate::order`] …
+        since = 0x020;
+        /// … and when that was, ticks.
+        since_ticks = 0x028;
         /// End of the ring part, once there is one.
         eof = 0x070;
         /// How the writer wants to be woken when there is room.
@@ -316,6 +320,8 @@ impl<'a> Direction<'a> {
         grown_ack = 0x168;
         /// TCP offset up to which the reader has taken what came over TCP. Kept while TCP is the carrier.
         received = 0x170;
+        /// Not zero: the reader asks for `since`.
+        ordered = 0x178;
     }
 
     fn record(self, at: usize) -> Record {

@@ -48,6 +48,7 @@ pub mod kernel;
 pub mod layout;
 pub mod leave;
 pub mod ledger;
+pub mod order;
 pub mod path;
 pub mod place;
 pub mod policy;

@@ -67,7 +67,7 @@ impl<'a> Endpoint<'a> {
         }
         match self.arrange(flags) {
             Ok(true) => {}
-            Ok(false) => return Put::KernelFull,
+            Ok(false) => return self.kernel_is_full(),
             Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
             Err(Corrupt) => return self.broken(Reason::Corrupt),
         }
@@ -195,20 +195,39 @@ impl<'a> Endpoint<'a> {
     /// # Safety
     /// The iovecs describe readable memory.
     unsafe fn put_in_kernel(self, iov: &[iovec], flags: c_int) -> Put {
+        let refused = self.slot().stage() == Stage::Active && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed;
+        if refused {
+            // The reader is told of a reset within the call, and is to know that bytes were lost.
+            self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
+        }
         // SAFETY: the caller's promise.
-        match unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) } {
+        let sent = unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) };
+        if refused && sent.is_err() {
+            self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
+        }
+        match sent {
             Ok(n) => {
                 self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
+                if n < iov.iter().map(|piece| piece.iov_len).sum() {
+                    // Who was given less may wait for the kernel to tell of room, and not ask again.
+                    self.kernel_is_full();
+                }
                 Put::Bytes(n)
             }
-            Err(libc::EAGAIN) => Put::KernelFull,
+            Err(libc::EAGAIN) => self.kernel_is_full(),
             // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
             Err(libc::ECONNRESET | libc::EPIPE) if self.reset_is_end() => Put::Kernel,
             // What the kernel told a call that was not the program's comes first, as it would have.
             Err(libc::EPIPE) => self.take_error().map_or(Put::Kernel, Put::Error),
             Err(errno) => Put::Error(errno),
         }
+    }
+
+    #[cold]
+    fn kernel_is_full(self) -> Put {
+        self.slot().set(flag::KERNEL_FULL, true);
+        Put::KernelFull
     }
 
     /// Is there something for the service thread to do in the writing direction?

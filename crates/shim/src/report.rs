@@ -7,9 +7,24 @@ use ginnel_region::sys;
 use std::ffi::CString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 const NAMES: [&str; 8] = ["tcp_in", "ring_in", "tcp_out", "ring_out", "wakes_sent", "tokens_sent", "upgrades", "downgrades"];
 static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
+/// Where to, as the environment and the working directory were when the process started: programs clear
+/// the one and change the other.
+static PATH: OnceLock<Option<CString>> = OnceLock::new();
+
+/// At the process's start.
+pub fn start() {
+    PATH.get_or_init(|| {
+        let path = PathBuf::from(std::env::var_os("GINNEL_REPORT")?);
+        let path = std::env::current_dir().map_or_else(|_| path.clone(), |here| here.join(&path));
+        CString::new(path.as_os_str().as_bytes()).ok()
+    });
+}
 
 /// Adds what went over a socket that this process is done with, and that no process that had it too has reported before.
 pub fn add(slot: &Slot) {
@@ -52,14 +67,13 @@ pub fn write() {
 
 /// Writes what was added so far, for a process of this name.
 pub fn write_as(program: &str) {
-    let Some(path) = std::env::var_os("GINNEL_REPORT") else { return };
+    let Some(path) = PATH.get().and_then(Option::as_ref) else { return };
     let mut line = format!("{{\"pid\":{},\"program\":\"{}\"", sys::pid(), program.replace(['"', '\\'], "?"));
     for (name, total) in NAMES.iter().zip(&TOTALS) {
         let _ = write!(line, ",\"{name}\":{}", total.swap(0, Relaxed));
     }
     line.push_str("}\n");
-    let Ok(path) = CString::new(path.as_bytes()) else { return };
-    if let Ok(fd) = sys::openat(libc::AT_FDCWD, &path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o644) {
+    if let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o644) {
         // Beyond the limit on the size of files the kernel would end the program.
         let size = sys::fstat(fd).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         if size.saturating_add(line.len() as u64) <= sys::file_size_limit() {

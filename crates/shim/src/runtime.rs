@@ -22,6 +22,7 @@ pub fn start() {
         return;
     }
     own::begin();
+    crate::report::start();
     let settings = Settings::from_environment();
     let verbose = settings.verbose;
     if !fds::start() {

@@ -10,10 +10,13 @@
 
 mod asked;
 mod change;
+mod collect;
 mod descriptors;
+mod hot;
 mod late;
 mod lock;
 mod news;
+mod order;
 mod process;
 mod registration;
 mod shared;
@@ -24,12 +27,13 @@ mod wait;
 pub use asked::{arm_for_kernel, ready_at as ready, truly_ready};
 pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
+pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
 pub use news::{catch_up, emptied, filled};
 pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;
-pub use wait::{wait, waits_for_room};
+pub use wait::wait;
 
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -128,8 +132,15 @@ struct Registration {
     hot: bool,
     /// Waits in vain since it last had something.
     idle: u32,
-    /// Edge-triggered: what was reported.
+    /// Edge-triggered: what was reported of the ring …
     seen: u64,
+    /// … and of the end, as [`collect::held`] has it.
+    ended: u32,
+    /// Edge-triggered: room for what is sent may be news yet.
+    room: bool,
+    turn: order::Turn,
+    /// Which pass reported it last, and at which place of the program's.
+    reported: (u64, u32),
     /// What the kernel has of it, where it was not told of the last change: see [`late`].
     late: Option<late::Told>,
     /// Is it in the set's list of these?
@@ -158,6 +169,10 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            ended: 0,
+            room: true,
+            turn: order::Turn::default(),
+            reported: (0, 0),
             late: None,
             listed: false,
             changes: 0,
@@ -170,6 +185,8 @@ struct Inner {
     registrations: Vec<Registration>,
     by_fd: Map<c_int, u32>,
     by_data: Map<u64, u32>,
+    /// Had two registrations the same data, ever? Then data does not say whose an event is.
+    alike: bool,
     lately: Lately,
     free: Vec<u32>,
     removed: Removed,
@@ -188,11 +205,15 @@ struct Inner {
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     looked: u64,
+    /// Counts looks at the hot rings.
+    passes: u64,
     /// Counts passes in which not all that may be ready had a place.
     favoured: u32,
     /// When masked registrations were last looked for, ticks.
     searched: u64,
-    turn: usize,
+    order: order::Order,
+    /// How many events of rings were told since the kernel was asked.
+    unasked: usize,
 }
 
 /// Which registrations were found by their data lately: a guess, at a place that the data gives, so that few of a wait's events are looked up.
@@ -347,6 +368,7 @@ fn name(inner: &mut Inner, index: u32, data: u64) {
     if !taken {
         inner.by_data.insert(data, index);
     }
+    inner.alike |= taken;
     if let Some(entry) = inner.registrations.get_mut(index as usize) {
         (entry.data, entry.tagged) = (data, taken);
     }

@@ -117,20 +117,7 @@ fn look_done() {
     spin_loop();
 }
 
-/// A cheap clock for short times: ticks of unknown length near a nanosecond.
-#[must_use]
-#[inline]
-pub fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: no memory is touched.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        sys::monotonic_ns()
-    }
-}
+pub use ginnel_channel::order::ticks;
 
 /// Is a spin worth its while, this time? Asked once for each.
 pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {

@@ -210,6 +210,8 @@ pub mod flag {
     pub const BEGUN: u32 = 1 << 18;
     /// All of the above that stand for a channel which is left.
     pub const OF_PROOF: u32 = PROVED | BEGUN;
+    /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
+    pub const KERNEL_FULL: u32 = 1 << 19;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.

@@ -4,7 +4,7 @@ use super::tokens::{Sweeper, Swept};
 use super::{Sink, Step, Take};
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF};
-use crate::ledger::{Reason, attention};
+use crate::ledger::{Reason, attention, flag};
 use crate::settle::Endpoint;
 use ginnel_region::Corrupt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -67,6 +67,22 @@ impl<'a> Endpoint<'a> {
             && direction.epoch().load(Acquire) == rx.phase.load(Relaxed)
             && self.slot().attention.load(Relaxed) & attention::KERNEL == 0
             && direction.eof().load(Acquire) == NO_EOF
+            && !self.reset_is_meant()
+    }
+
+    /// May the kernel hold more of this connection than tokens: an end, a reset, an error? As far as
+    /// memory tells: ends that are meant are said there before the kernel is told of them.
+    #[must_use]
+    #[inline]
+    pub fn may_have_ended(self) -> bool {
+        let slot = self.slot();
+        let other = 1 - slot.side();
+        slot.attention.load(Relaxed) & attention::KERNEL != 0
+            || slot.has(flag::RX_SHUT)
+            || self.incoming().eof().load(Acquire) != NO_EOF
+            || self.channel().has_ended(other)
+            || self.reset_is_meant()
+            || self.keeps_error()
     }
 
     /// Where the next byte will lie, if nothing changes: for prefetching only.

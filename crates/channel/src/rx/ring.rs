@@ -156,7 +156,8 @@ impl<'a> Endpoint<'a> {
             }
             return self.ask_kernel(sweeper);
         }
-        if slot.attention.load(Relaxed) & attention::KERNEL != 0 {
+        // A reset that is meant was said before the kernel's, which may have come by now.
+        if slot.attention.load(Relaxed) & attention::KERNEL != 0 || self.reset_is_meant() {
             return self.ask_kernel(sweeper);
         }
         Ok(Step::Done(Take::Nothing))

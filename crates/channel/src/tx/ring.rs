@@ -4,6 +4,7 @@ use super::Put;
 use crate::growth;
 use crate::layout::Direction;
 use crate::ledger::{self, Slot, flag};
+use crate::order;
 use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Untrusted};
 use ginnel_ring::park::{self, Want};
@@ -124,8 +125,10 @@ impl<'a> Endpoint<'a> {
     /// Publishes bytes up to `tail`, and wakes the reader. Under the send lock; `tx` is this endpoint's.
     #[inline(always)]
     pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
+        let before = tx.tail.load(Relaxed);
         tx.tail.store(tail, Relaxed);
         let want = park::publish(direction.tail(), tail, direction.want_data());
+        order::note(direction, before);
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
         }

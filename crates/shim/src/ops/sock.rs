@@ -66,15 +66,25 @@ pub fn disconnecting(fd: c_int) {
 /// `shutdown(2)`; with `Done`/`Failed` the kernel's shutdown has been made.
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
+    let (inside, slot) = (super::fd::is_inside(fd), endpoint.slot());
+    let ended = match how {
+        libc::SHUT_RDWR => true,
+        libc::SHUT_WR => slot.has(flag::RX_SHUT),
+        libc::SHUT_RD => slot.has(flag::TX_SHUT),
+        _ => false,
+    };
+    if ended && !inside {
+        endpoint.ends_both_ways();
+    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
-        if super::fd::is_inside(fd) {
+        if inside {
             endpoint.finish_writing_unlocked();
         } else {
             endpoint.finish_writing();
         }
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        endpoint.slot().heed_kernel();
+        slot.heed_kernel();
     }
     // SAFETY: the program's own call.
     let done = unsafe { next::shutdown(fd, how) };

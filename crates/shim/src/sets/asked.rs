@@ -1,7 +1,9 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
 
+use super::collect::unmask_hot;
+use super::hot::{arm_hot, heat_masked, hot_has_news, rang};
 use super::told::{Purpose, ask, heed_bells, truth};
-use super::wait::{arm_hot, heat_masked, hot_has_news, leave, rang, unmask_hot};
+use super::wait::leave;
 use super::{Set, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::runtime;
@@ -53,7 +55,7 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let got = ask(set, epfd, &mut room).unwrap_or(0);
     let mut any = false;
     for event in room.into_iter().take(got) {
-        any |= truth(set, epfd, event, Purpose::Asking).is_some();
+        any |= truth(set, epfd, event, Purpose::Asking).1.is_some();
     }
     heed_bells(set);
     // What rang for those who sleep on the set was taken from them.

@@ -7,6 +7,7 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
+use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use libc::{c_int, epoll_event};
 
@@ -46,7 +47,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.mask(set, false);
             entry.loud = false;
             entry.rearm();
-            (entry.events, entry.seen) = (events, u64::MAX);
+            entry.events = events;
+            entry.forget_told();
+            entry.turn.begin(ticks());
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
@@ -136,6 +139,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             // It is made hot where nothing may be taken from an allocator.
             let more = inner.registrations.len().saturating_sub(inner.hot.len());
             inner.hot.reserve(more);
+            inner.order.reserve(inner.registrations.len());
             u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
         });
         let (generation, listed) =
@@ -149,6 +153,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = Registration { tagged: true, ..fresh };
+            entry.turn.begin(ticks());
             shared::arms(set, entry);
         }
         name(inner, place, data);

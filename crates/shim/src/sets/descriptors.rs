@@ -183,7 +183,8 @@ pub fn disconnecting(fd: c_int, slot: u32) {
                     retell(set, set.fd.load(Ordering::Relaxed), registration, entry);
                 }
             }
-            (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
+            (entry.slot, entry.hot, entry.idle) = (None, false, 0);
+            entry.forget_told();
         });
     }
     if fds::count(slot) <= 1 {

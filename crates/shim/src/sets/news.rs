@@ -1,8 +1,8 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
 use super::{
-    BY_FD, Inner, Places, Registration, SETS, Set, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at, shared,
-    wait,
+    BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
+    shared,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -20,13 +20,13 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
         && set.holds_any()
         && let Some(attachment) = runtime::attachment()
     {
-        wait::make_waiter(attachment, epfd, inner);
+        hot::make_waiter(attachment, epfd, inner);
     }
     if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
         waiter.poke();
     }
     // Whoever sleeps on a set from outside, or in another process, or on one that came from there, is reached through the kernel alone.
-    if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !wait::arm_hot(set, inner) {
+    if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner) {
         for index in inner.hot.clone() {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {

@@ -46,6 +46,11 @@ impl Registration {
         self.arming = self.armings();
     }
 
+    /// What was told of it comes anew: it was changed, or only looked at.
+    pub(super) fn forget_told(&mut self) {
+        (self.seen, self.ended, self.room) = (u64::MAX, 0, true);
+    }
+
     /// It is armed again.
     pub(super) fn rearm(&mut self) {
         (self.disabled, self.shot) = (false, false);

@@ -123,7 +123,7 @@ pub fn look(set: &Set, epfd: c_int) {
                 }
                 entry.loud = found.events & LOUD != 0;
                 if events != entry.events {
-                    entry.seen = u64::MAX;
+                    entry.forget_told();
                 }
                 entry.events = events;
                 entry.rearm();

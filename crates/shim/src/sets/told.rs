@@ -1,8 +1,9 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
 use super::asked::{ready_at, truly_ready};
-use super::wait::{IN, OUT, key, rang, unmask};
-use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, resolve, retell, shared, stir, tag_base};
+use super::collect::{ENDS, IN, OUT, edge, key, unmask};
+use super::hot::rang;
+use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -12,12 +13,44 @@ use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
-/// What the kernel has to report now, behind the `start` events that rings reported. Returns how many there are in all.
-pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize) -> Result<usize, i32> {
-    let got = ask(set, epfd, room.get_mut(start..).unwrap_or_default())?;
-    let n = translate(set, epfd, room, start, got);
+/// How often a look asks the kernel where its answers leave places free.
+const TURNS: usize = 8;
+
+/// The events that rings reported in the same wait: how many stand before the kernel's, and which
+/// pass found them.
+pub(super) type Before = (usize, u64);
+/// Nothing was.
+pub(super) const NONE_BEFORE: Before = (0, 0);
+
+/// What the kernel has to report now, behind the events that rings reported. Returns how many there
+/// are in all.
+pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
+    let start = before.0;
+    let mut n = start;
+    // What is for nobody may have taken the places of what is.
+    for _ in 0..TURNS {
+        let places = room.len().saturating_sub(n);
+        let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
+        n = rest(set, epfd, room, before, (n, n), n + got);
+        if got < places || n > start {
+            break;
+        }
+    }
     set.lively.store(n > start, Ordering::Relaxed);
-    heed_bells(set);
+    set.with(|inner| {
+        // Where all that it had room for is of connections in rings, its own is yet to come.
+        let told = room.get(start..n).unwrap_or_default();
+        let of_ring = |event: &epoll_event| {
+            let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
+            entry.is_some_and(|entry| entry.hot)
+        };
+        if n < room.len() || !told.iter().all(of_ring) {
+            inner.unasked = 0;
+        }
+        if let Some(attachment) = runtime::attachment() {
+            rang(inner, attachment);
+        }
+    });
     Ok(n)
 }
 
@@ -58,8 +91,18 @@ pub(super) enum Purpose {
     Asking,
 }
 
-/// What of an event of the kernel's is for the program.
-pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+/// What of an event of the kernel's is for the program, and of which registration it speaks.
+pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> (Option<u32>, Option<epoll_event>) {
+    let found = set.inner.with(|inner| resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose))));
+    match found {
+        Some((index, Some(event))) => (Some(index), Some(event)),
+        Some((index, None)) => (Some(index), judge(set, epfd, event.events, index, purpose)),
+        None => (None, unregistered(set, epfd, event, purpose)),
+    }
+}
+
+/// [`truth`] of an event that speaks of no registration that is known here.
+fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         let waiter = set.inner.with(|inner| {
@@ -72,20 +115,15 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
         }
         return None;
     }
-    let found = set.inner.with(|inner| resolve(inner, data).map(|index| (index, as_it_is(inner, index, event, purpose))));
-    match found {
-        Some((_, Some(event))) => Some(event),
-        Some((index, None)) => judge(set, epfd, event.events, index, purpose),
-        None if hollow(set, epfd, data, event.events) => None,
-        // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
-        None if is_tag(data) => None,
-        None => {
-            let shared = set.shared.load(Ordering::Relaxed);
-            let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
-            let events = event.events & asked.unwrap_or(u32::MAX);
-            (events != 0).then_some(epoll_event { events, u64: data })
-        }
+    // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
+    // ours, or of one that was removed since the kernel was asked.
+    if hollow(set, epfd, event, purpose) || is_tag(data) {
+        return None;
     }
+    let shared = set.shared.load(Ordering::Relaxed);
+    let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
+    let events = event.events & asked.unwrap_or(u32::MAX);
+    (events != 0).then_some(epoll_event { events, u64: data })
 }
 
 /// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None` where more is to be thought of.
@@ -108,29 +146,33 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
 
 /// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
 /// Returns how many there are in all.
-pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], start: usize, got: usize) -> usize {
-    rest(set, epfd, room, start, (start, start), got)
+pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before, got: usize) -> usize {
+    rest(set, epfd, room, before, (before.0, before.0), before.0 + got)
 }
 
-/// [`translate`] where there are `n` events in all by now, and those before `next` are done.
+/// [`translate`] where there are `n` events in all by now, those before `next` are done, and the
+/// kernel's reach to `end`.
 pub(super) fn rest(
     set: &Set,
     epfd: c_int,
     room: &mut [epoll_event],
-    start: usize,
+    before: Before,
     (mut n, mut next): (usize, usize),
-    got: usize,
+    end: usize,
 ) -> usize {
-    let end = room.len().min(start + got);
+    let start = before.0;
+    let end = room.len().min(end);
     while next < end {
         if start == 0 {
             (n, next) = set.inner.with(|inner| usual(inner, room, (n, next), end));
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
-        let Some(event) = truth(set, epfd, event, Purpose::Telling) else { continue };
-        let wanted = event.u64;
-        match room.iter_mut().take(start).find(|before| before.u64 == wanted) {
+        if set.inner.with(|inner| order::has_its_turn(inner, event)) {
+            continue;
+        }
+        let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
+        match twin(set, room, before, index, event.u64) {
             Some(twin) => twin.events |= event.events,
             None => {
                 if let Some(place) = room.get_mut(n) {
@@ -141,6 +183,28 @@ pub(super) fn rest(
         }
     }
     n
+}
+
+/// The event that a ring reported in the same wait of what the kernel speaks of now.
+fn twin<'a>(
+    set: &Set,
+    room: &'a mut [epoll_event],
+    (start, pass): Before,
+    index: Option<u32>,
+    data: u64,
+) -> Option<&'a mut epoll_event> {
+    if start == 0 {
+        return None;
+    }
+    let reported = set.inner.with(|inner| {
+        let entry = inner.registrations.get(index.filter(|_| inner.alike)? as usize)?;
+        Some((entry.reported.0 == pass).then_some(entry.reported.1))
+    });
+    match reported {
+        // Data says whose it is.
+        None => room.iter_mut().take(start).find(|before| before.u64 == data),
+        Some(place) => room.get_mut(..start)?.get_mut(place? as usize),
+    }
 }
 
 /// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.
@@ -171,16 +235,23 @@ pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): 
 }
 
 /// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, epfd: c_int, data: u64, events: u32) -> bool {
-    if events & !IN != 0 {
+fn hollow(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> bool {
+    if event.events & !IN != 0 {
         return false;
     }
-    let child = set.inner.with(|inner| inner.children.iter().find(|(.., of)| *of == data).copied());
-    let Some((fd, wanted, _)) = child else { return false };
+    let is_it = |child: &&(c_int, u32, u64)| child.2 == event.u64;
+    let child = set.inner.with(|inner| inner.children.iter().find(is_it).copied());
+    let Some((fd, wanted, data)) = child else { return false };
     let Entry::Epoll(index) = fds::get(fd) else { return false };
     let hollow = !ready_at(index) && !truly_ready(index, fd);
-    if hollow && wanted & libc::EPOLLONESHOT as u32 != 0 {
-        // The kernel disabled it for an event that was none.
+    // The kernel disabled it for an event that was none, or told of it somebody who only asks: it is
+    // to tell that again, also to those who sleep.
+    let again = match purpose {
+        _ if hollow => wanted & libc::EPOLLONESHOT as u32,
+        Purpose::Asking => wanted & (libc::EPOLLONESHOT | libc::EPOLLET) as u32,
+        Purpose::Telling => 0,
+    };
+    if again != 0 {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
     }
     hollow
@@ -258,13 +329,14 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                         }
                     }
                 }
-                if events & IN != 0 && endpoint.rx_in_ring() {
-                    let key = key(endpoint);
-                    if entry.wants(libc::EPOLLET) && entry.seen == key && events & !(IN | OUT) == 0 {
-                        // The edge of a token for bytes that the ring has reported already.
-                        events &= !IN;
+                if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
+                    if entry.wants(libc::EPOLLET) {
+                        events = edge(set, entry, endpoint, events);
                     }
-                    entry.seen = key;
+                    entry.seen = key(endpoint);
+                    let since = entry.since(endpoint, ticks());
+                    entry.turn.was_ready(since);
+                    entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);
@@ -280,10 +352,13 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             retold = true;
         }
         let (empty, data) = (events == 0, entry.data);
+        if !empty && purpose == Purpose::Telling {
+            entry.turn.has_come();
+        }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
-            entry.seen = u64::MAX;
+            entry.forget_told();
             retell(set, epfd, index, entry);
             make_hot(inner, index);
             stir(set, inner);

@@ -1,11 +1,10 @@
 //! Waiting on an epoll set.
 
-use super::asked::{arm_for_kernel, ready_inside};
-use super::told::{look, rest, translate, usual};
-use super::{
-    FIFO_TAG, Inner, Registration, Set, kernel_control, late, local, local_bits, make_hot, retell, set_at, shared, stir, tag_base,
-    want,
-};
+use super::asked::arm_for_kernel;
+use super::collect::{Pass, collect, collect_due, only};
+use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
+use super::told::{NONE_BEFORE, look, rest, translate, usual};
+use super::{FIFO_TAG, Inner, Set, late, order, set_at, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
@@ -13,27 +12,11 @@ use crate::wait::{self, Deadline};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
-use ginnel_channel::attach::Standing;
-use ginnel_channel::layout::NO_EOF;
-use ginnel_channel::ledger::Stage;
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
-/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
-const LOOK_EVERY: u64 = 40_000;
-const LOOKS: u64 = 32;
-/// … but no longer than this.
-const LOOK_AT_LEAST_EVERY: u64 = 400_000;
-/// Hot registrations beyond which idle ones are armed and looked at no more.
-const MANY: usize = 16;
-/// Waits in vain after which a registration is idle.
-const IDLE: u32 = 32;
 /// How long a sleep lasts at most while a registration waits for room in a ring.
 const ROOM_TICK: timespec = timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-
-pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 
 /// `epoll_wait` and its kin on set `index`.
 ///
@@ -93,23 +76,28 @@ pub(super) unsafe fn until_ready(
         }
         shared::look(set, epfd);
         heat_masked(set);
-        let Pass { n: ready, hot, recent, reserved } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
+        let Pass { n: ready, hot, recent, reserved, number } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if set.cold.load(Ordering::Relaxed) == hot {
             set.cold.store(!hot, Ordering::Relaxed);
         }
         if ready > 0 {
-            return Ok(if ready < room.len() && !recent { look(set, epfd, room, ready).unwrap_or(ready) } else { ready });
+            if ready == room.len() || recent {
+                return Ok(ready);
+            }
+            let n = look(set, epfd, room, (ready, number)).unwrap_or(ready);
+            set.with(|inner| order::arrange(inner, room.get_mut(..n).unwrap_or_default(), ready));
+            return Ok(if n < room.len() { collect_due(set, epfd, room, n, number) } else { n });
         }
         if room.len() == 1 && reserved {
             // The only place was kept free for the kernel.
-            match look(set, epfd, room, 0)? {
+            match look(set, epfd, room, NONE_BEFORE)? {
                 0 => asked = true,
                 n => return Ok(n),
             }
             continue;
         }
         let spins = hot && !at_once && spin::pays(attachment, &set.habit);
-        if spins && recent && spin(set, attachment) {
+        if spins && recent && spin_hot(set, attachment) {
             match only(set, epfd, room) {
                 0 => continue,
                 n => return Ok(n),
@@ -117,13 +105,13 @@ pub(super) unsafe fn until_ready(
         }
         // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it, and is rung, or sent tokens, for nothing where it does not come to that.
         if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
-            let n = look(set, epfd, room, 0)?;
+            let n = look(set, epfd, room, NONE_BEFORE)?;
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
                 return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
             }
         }
-        if spins && !recent && spin(set, attachment) {
+        if spins && !recent && spin_hot(set, attachment) {
             continue;
         }
         // SAFETY: the caller's promise.
@@ -132,7 +120,7 @@ pub(super) unsafe fn until_ready(
         }
         if wait::is_over(end) {
             return match collect(set, attachment, epfd, room, true).n {
-                0 => look(set, epfd, room, 0),
+                0 => look(set, epfd, room, NONE_BEFORE),
                 n => Ok(n),
             };
         }
@@ -197,7 +185,7 @@ unsafe fn wait_in_kernel(
 /// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that [`usual`] saw to are done. Returns how many there are for the program.
 pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (usize, usize), got: usize) -> usize {
     shared::look(set, epfd);
-    let n = rest(set, epfd, room, 0, told, got);
+    let n = rest(set, epfd, room, NONE_BEFORE, told, got);
     set.lively.store(n > 0, Ordering::Relaxed);
     n
 }
@@ -217,6 +205,7 @@ pub(super) fn awake(
     // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
+        inner.unasked = 0;
     }
     let Some(waiter) = inner.waiter else { return };
     waiter.awake(&attachment.segment, told);
@@ -249,423 +238,6 @@ pub(super) fn leave(set: &Set) {
                 left_asleep(waiter, attachment);
             }
         });
-    }
-}
-
-/// What has a ring direction's readiness come to: changes with every byte and at the end.
-pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
-    let direction = endpoint.incoming();
-    let end = u64::from(direction.eof().load(Ordering::Acquire) != NO_EOF);
-    // A switch may bring back bytes that were told of and could not be read for a while.
-    (direction.tail().load(Ordering::Acquire).wrapping_mul(2).wrapping_add(end)) ^ direction.epoch().load(Ordering::Acquire) << 52
-}
-
-/// What a look at the hot rings came to.
-struct Pass {
-    /// Events in `room`.
-    n: usize,
-    /// Are there hot rings at all?
-    hot: bool,
-    /// Was the kernel looked at a moment ago?
-    recent: bool,
-    /// A place was kept free for it.
-    reserved: bool,
-}
-
-/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
-fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
-    let now = ticks();
-    set.with(|inner| {
-        rang(inner, attachment);
-        collect_hot(set, inner, attachment, epfd, room, now, asked)
-    })
-}
-
-/// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
-fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
-    set.with(|inner| {
-        let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
-        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        if !inner.children.is_empty() {
-            return 0;
-        }
-        let Look::Report(events) = examine(set, epfd, index, entry) else { return 0 };
-        *place = epoll_event { events, u64: entry.data };
-        entry.idle = 0;
-        1
-    })
-}
-
-/// [`collect`] under the lock.
-fn collect_hot(
-    set: &Set,
-    inner: &mut Inner,
-    attachment: &'static Attachment,
-    epfd: c_int,
-    room: &mut [epoll_event],
-    now: u64,
-    asked: bool,
-) -> Pass {
-    let mut n = 0;
-    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-    let recent = asked || now.wrapping_sub(inner.looked) < every;
-    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
-    // then, and a single place goes round.
-    let tight = room.len() - n <= inner.hot.len() + inner.children.len();
-    if tight && !asked {
-        inner.favoured = inner.favoured.wrapping_add(1);
-    }
-    let reserved = tight && !recent && (room.len() > n + 1 || inner.favoured & 1 == 0);
-    let places = room.len() - usize::from(reserved && room.len() > n);
-    let room = room.get_mut(..places).unwrap_or_default();
-    let inner_sets_first = tight && inner.favoured & 2 != 0;
-    if inner_sets_first {
-        n = collect_inside(inner, room, n);
-    }
-    if !inner.hot.is_empty() {
-        let many = inner.hot.len() > MANY;
-        if many {
-            // Some of them may be armed instead.
-            make_waiter(attachment, epfd, inner);
-        }
-        inner.turn += usize::from(n < room.len());
-        if inner.turn >= inner.hot.len() {
-            inner.turn = 0;
-        }
-        let mut cooled = false;
-        let (behind, from) = inner.hot.split_at(inner.turn);
-        for &index in from.iter().chain(behind) {
-            if n == room.len() {
-                break;
-            }
-            let Some(entry) = inner.registrations.get_mut(index as usize) else { continue };
-            match examine(set, epfd, index, entry) {
-                Look::Report(events) => {
-                    let data = entry.data;
-                    if let Some(before) = room.iter_mut().take(n).find(|before| before.u64 == data && !entry.tagged) {
-                        before.events |= events;
-                    } else if let Some(place) = room.get_mut(n) {
-                        *place = epoll_event { events, u64: data };
-                        n += 1;
-                    }
-                    entry.idle = 0;
-                }
-                Look::Nothing => {
-                    entry.idle += 1;
-                    if many && entry.idle > IDLE {
-                        cooled = true;
-                    }
-                }
-                Look::Kernel => {
-                    entry.hot = false;
-                    cooled = true;
-                }
-            }
-        }
-        if cooled {
-            cool(inner);
-        }
-    }
-    if !inner_sets_first {
-        n = collect_inside(inner, room, n);
-    }
-    Pass { n, hot: !inner.hot.is_empty(), recent, reserved }
-}
-
-/// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.
-fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usize {
-    if !inner.children.is_empty() {
-        for (child, events, data) in inner.children.clone() {
-            if let Some(place) = room.get_mut(n)
-                && events & IN != 0
-                && ready_inside(child)
-            {
-                *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
-                n += 1;
-            }
-        }
-    }
-    n
-}
-
-enum Look {
-    /// These events.
-    Report(u32),
-    /// Nothing at the moment.
-    Nothing,
-    /// The kernel knows about it: not to be looked at here.
-    Kernel,
-}
-
-/// What a hot registration has to report from its ring.
-fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) -> Look {
-    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
-    unmask(set, epfd, index, entry, endpoint);
-    if endpoint.slot().stage() != Stage::Active {
-        return Look::Kernel;
-    }
-    let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
-    if !(rx || tx && entry.masked) {
-        return Look::Kernel;
-    }
-    let mut events = 0;
-    if rx && entry.events & IN != 0 && endpoint.readable() {
-        let key = key(endpoint);
-        if !entry.wants(libc::EPOLLET) || entry.seen != key {
-            entry.seen = key;
-            events |= entry.events & IN;
-        }
-    }
-    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !entry.wants(libc::EPOLLET)) {
-        if endpoint.sendable(false) {
-            events |= entry.events & OUT;
-        } else {
-            entry.hide(set, epfd, index);
-        }
-    }
-    if events == 0 {
-        return Look::Nothing;
-    }
-    if entry.wants(libc::EPOLLONESHOT) {
-        entry.spend(true);
-        if entry.is_named() {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
-        }
-    }
-    Look::Report(events)
-}
-
-/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
-pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
-    if !entry.masked {
-        return false;
-    }
-    let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
-    let news = left || !endpoint.tx_in_ring() || endpoint.writable();
-    if news {
-        entry.mask(set, false);
-        retell(set, epfd, index, entry);
-    }
-    news
-}
-
-/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
-pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
-    if set.masked.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let Inner { hot, registrations, .. } = inner;
-    for &index in hot.iter() {
-        let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
-        if let Some(endpoint) = entry.endpoint() {
-            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
-        }
-    }
-}
-
-/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
-fn cool(inner: &mut Inner) {
-    let many = inner.hot.len() > MANY;
-    // The list keeps its memory: nothing is to be taken from an allocator in each wait.
-    let mut hot = core::mem::take(&mut inner.hot);
-    hot.retain(|&index| {
-        let Some(entry) = inner.registrations.get(index as usize) else { return false };
-        let mut stays = entry.hot && entry.used;
-        if stays
-            && many
-            && entry.idle > IDLE
-            && let Some(endpoint) = entry.endpoint()
-        {
-            stays = !armed(inner, index, endpoint);
-        }
-        if !stays {
-            cooled(inner, index);
-        }
-        stays
-    });
-    inner.hot = hot;
-}
-
-fn cooled(inner: &mut Inner, index: u32) {
-    if let Some(entry) = inner.registrations.get_mut(index as usize) {
-        entry.hot = false;
-        if let Some(slot) = entry.slot {
-            local_bits(slot, 0, local::HOT);
-        }
-    }
-}
-
-/// Arms a registration's channel. False: there is something to report.
-fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
-    let Some(entry) = inner.registrations.get(index as usize) else { return true };
-    if entry.disabled || endpoint.slot().stage() != Stage::Active {
-        return true;
-    }
-    let want = want(inner, index, endpoint);
-    if endpoint.rx_in_ring() && entry.events & IN != 0 {
-        let silent = entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
-        if endpoint.arm_data(want).is_none() && !silent {
-            return false;
-        }
-        if silent {
-            // Edge-triggered, reported, not read: only what comes after it is news.
-            if endpoint.arm_past(want).is_err() || entry.seen != key(endpoint) {
-                return false;
-            }
-        }
-    }
-    if entry.masked && endpoint.arm_space(want).is_none() {
-        return false;
-    }
-    true
-}
-
-/// What a look at a registration's ring needs to know of it.
-#[derive(Clone, Copy)]
-struct Watched {
-    endpoint: Endpoint<'static>,
-    /// Bytes are news …
-    reads: bool,
-    /// … unless they are told of already.
-    told: Option<u64>,
-    /// Room is news.
-    masked: bool,
-}
-
-impl Watched {
-    fn of(entry: &Registration) -> Option<Self> {
-        let endpoint =
-            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
-        let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
-        Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
-    }
-
-    fn has_news(&self) -> bool {
-        self.has(Endpoint::readable)
-    }
-
-    #[inline]
-    fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
-        let endpoint = self.endpoint;
-        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| told != key(endpoint));
-        bytes || self.masked && endpoint.writable()
-    }
-}
-
-/// Everything hot that a ring may have news of.
-fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
-    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Watched::of)
-}
-
-/// Has a hot ring something to report?
-pub(super) fn hot_has_news(inner: &Inner) -> bool {
-    watched(inner).any(|watched| watched.has_news())
-}
-
-/// Spins until a hot ring has something to report.
-fn spin(set: &Set, attachment: &Attachment) -> bool {
-    let together = || {
-        set.with(|inner| {
-            let mut hot = watched(inner).peekable();
-            hot.peek().is_some() && hot.all(|watched| spin::together(watched.endpoint))
-        })
-    };
-    let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
-    // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
-    let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
-    spin::spin_on(attachment, &set.habit, found, together)
-}
-
-/// The hot registrations of a set that has few.
-struct Few {
-    list: [Option<Watched>; 8],
-}
-
-impl Few {
-    fn of(inner: &Inner) -> Option<Self> {
-        let mut list = [None; 8];
-        let mut hot = watched(inner);
-        for (place, watched) in list.iter_mut().zip(&mut hot) {
-            *place = Some(watched);
-        }
-        hot.next().is_none().then_some(Self { list })
-    }
-
-    #[inline]
-    fn has_news(&self) -> bool {
-        self.list.iter().map_while(Option::as_ref).any(|watched| {
-            spin::prefetch(watched.endpoint.next_place());
-            watched.has(Endpoint::ring_is_filled)
-        })
-    }
-}
-
-/// Does a registration of set `index`, or of one inside it, wait for room in a ring?
-pub fn waits_for_room(index: u32) -> bool {
-    set_at(index).is_some_and(waiting_for_room)
-}
-
-fn waiting_for_room(set: &Set) -> bool {
-    let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
-    set.masked.load(Ordering::Acquire) != 0 || set.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
-}
-
-/// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
-/// reader of the same socket.
-pub(super) fn heat_masked(set: &Set) {
-    const EVERY: u64 = 2_000_000;
-    if set.masked.load(Ordering::Relaxed) != 0 {
-        set.with(|inner| {
-            if ticks().wrapping_sub(inner.searched) > EVERY {
-                inner.searched = ticks();
-                for index in 0..inner.registrations.len() {
-                    if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
-                        make_hot(inner, u32::try_from(index).unwrap_or(0));
-                    }
-                }
-            }
-        });
-    }
-}
-
-/// [`heed_bells`] under the lock.
-#[inline]
-pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
-    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
-        waiter.take(&attachment.segment, |bit| make_hot(inner, bit));
-    }
-}
-
-/// Arms every hot registration. False: there is something to report.
-pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
-    late::tell(set, inner);
-    unmask_hot(set, inner);
-    let mut hot = core::mem::take(&mut inner.hot);
-    hot.retain(|&index| {
-        let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
-        let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
-        if sleeps {
-            cooled(inner, index);
-        }
-        !sleeps
-    });
-    inner.hot = hot;
-    inner.hot.is_empty()
-}
-
-/// Gives the set a waiter, where it may have one. To be called before anything is armed: what is armed without is woken by tokens for as long as it lasts.
-pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
-    if inner.waiter.is_none() && !inner.waiter_tried {
-        inner.waiter_tried = true;
-        if let Ok(waiter) = Waiter::new(attachment) {
-            let data = tag_base() | u64::from(FIFO_TAG);
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
-            inner.waiter = Some(waiter);
-        } else {
-            // To be had again, perhaps, after the process has joined.
-            inner.waiter_lost = attachment.standing() != Standing::Here;
-        }
     }
 }
 
@@ -720,7 +292,7 @@ unsafe fn sleep(
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
-            let n = translate(set, epfd, room, 0, n);
+            let n = translate(set, epfd, room, NONE_BEFORE, n);
             set.lively.store(n > 0, Ordering::Relaxed);
             Ok((n > 0).then_some(n))
         }

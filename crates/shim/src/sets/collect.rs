@@ -1,0 +1,369 @@
+//! What the rings of a set have to report.
+
+use super::asked::ready_inside;
+use super::hot::{armed, make_waiter, rang};
+use super::{Inner, Registration, Set, kernel_control, local, local_bits, order, retell};
+use crate::ops::ready::as_end;
+use crate::spin::ticks;
+use core::sync::atomic::Ordering;
+use ginnel_channel::Attachment;
+use ginnel_channel::kernel;
+use ginnel_channel::ledger::{Stage, flag};
+use ginnel_channel::settle::Endpoint;
+use libc::{c_int, epoll_event};
+
+/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
+const LOOK_EVERY: u64 = 40_000;
+const LOOKS: u64 = 32;
+/// … but no longer than this.
+const LOOK_AT_LEAST_EVERY: u64 = 400_000;
+/// Hot registrations beyond which idle ones are armed and looked at no more.
+const MANY: usize = 16;
+/// Waits in vain after which a registration is idle.
+const IDLE: u32 = 32;
+
+pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+/// What only the kernel tells.
+pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
+
+/// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
+/// to tell: it is said in the ring a moment before it has come.)
+pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
+    let direction = endpoint.incoming();
+    // A switch may bring back bytes that were told of and could not be read for a while.
+    direction.tail().load(Ordering::Acquire) ^ direction.epoch().load(Ordering::Acquire) << 52
+}
+
+/// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
+/// reset, an error, with which it is readable, and whether the kernel's own side has room.
+pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
+    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    let got = u32::from(kernel::poll(endpoint.fd(), asked, 0).cast_unsigned());
+    let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
+    if got & ENDS == 0 {
+        return room;
+    }
+    endpoint.slot().heed_kernel();
+    let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
+    as_end(endpoint, got & ENDS | readable) | room
+}
+
+/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
+/// bytes that were, or an end that was told with them. The kernel reports room beside it, always:
+/// that is news where the program may wait for it, and else only one event more than TCP has.
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let same = entry.seen == key(endpoint);
+    if !same && !endpoint.may_have_ended() {
+        return events;
+    }
+    let ends = held(endpoint) & !OUT;
+    if same && ends & ENDS & !entry.ended == 0 {
+        let slot = endpoint.slot();
+        let room = entry.room
+            || !endpoint.tx_in_ring()
+            || slot.has(flag::KERNEL_FULL)
+            || slot.has_several_holders()
+            || set.shared.load(Ordering::Relaxed);
+        return events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+    }
+    entry.ended |= ends & ENDS;
+    events | ends & entry.asked()
+}
+
+/// What a look at the hot rings came to.
+pub(super) struct Pass {
+    /// Events in `room`.
+    pub(super) n: usize,
+    /// Are there hot rings at all?
+    pub(super) hot: bool,
+    /// Was the kernel looked at a moment ago?
+    pub(super) recent: bool,
+    /// A place was kept free for it.
+    pub(super) reserved: bool,
+    /// Its number, of the set's.
+    pub(super) number: u64,
+}
+
+/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
+pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
+    let now = ticks();
+    set.with(|inner| {
+        rang(inner, attachment);
+        collect_hot(set, inner, attachment, epfd, room, now, asked)
+    })
+}
+
+/// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
+pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
+    set.with(|inner| {
+        let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
+        let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
+        if !inner.children.is_empty() {
+            return 0;
+        }
+        let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
+        *place = epoll_event { events, u64: entry.data };
+        entry.idle = 0;
+        entry.turn.empty();
+        1
+    })
+}
+
+/// [`collect`] under the lock.
+fn collect_hot(
+    set: &Set,
+    inner: &mut Inner,
+    attachment: &'static Attachment,
+    epfd: c_int,
+    room: &mut [epoll_event],
+    now: u64,
+    asked: bool,
+) -> Pass {
+    let mut n = 0;
+    inner.passes += 1;
+    let number = inner.passes;
+    let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
+    let mut recent = asked || now.wrapping_sub(inner.looked) < every;
+    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
+    // then, and a single place goes round.
+    let tight = room.len() - n <= inner.hot.len() + inner.children.len();
+    if tight && !asked {
+        inner.favoured = inner.favoured.wrapping_add(1);
+    }
+    // What the kernel had to tell the last time has its turn among them, as in the kernel's own list.
+    let its_turn = tight && !asked && set.lively.load(Ordering::Relaxed) && inner.unasked >= inner.hot.len() + inner.children.len();
+    recent &= !its_turn;
+    let reserved = tight && !recent && (its_turn || room.len() > n + 1 || inner.favoured & 1 == 0);
+    let places = room.len() - usize::from(reserved && room.len() > n);
+    let room = room.get_mut(..places).unwrap_or_default();
+    let inner_sets_first = tight && inner.favoured & 2 != 0;
+    if inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
+    if !inner.hot.is_empty() {
+        if inner.hot.len() > MANY {
+            // Some of them may be armed instead.
+            make_waiter(attachment, epfd, inner);
+        }
+        order::find(inner, room.len() - n, now);
+        n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
+    }
+    if !inner_sets_first {
+        n = collect_inside(inner, room, n);
+    }
+    inner.unasked += n;
+    Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
+}
+
+/// The pass that a look belongs to.
+#[derive(Clone, Copy)]
+struct At {
+    now: u64,
+    recent: bool,
+    number: u64,
+    /// Only what is due is looked at.
+    due_only: bool,
+}
+
+/// Behind `n` events, what is due and had no place as long as one was kept for the kernel. Returns how
+/// many there are in all.
+pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: usize, number: u64) -> usize {
+    set.with(|inner| {
+        let at = At { now: inner.looked, recent: true, number, due_only: true };
+        collect_rings(set, inner, epfd, room, n, at)
+    })
+}
+
+/// Puts behind the `n` events in `room` what rings have to report: those that are due in their order,
+/// then what else the others have. Returns how many there are in all.
+fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
+    let many = inner.hot.len() > MANY;
+    let mut cooled = false;
+    let Inner { hot, registrations, order, .. } = inner;
+    let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
+    while n < room.len() {
+        let (index, was_due) = match order.pop(registrations) {
+            Some(index) => (index, true),
+            None => match others.next() {
+                Some(&index) => (index, false),
+                None => break,
+            },
+        };
+        let Some(entry) = registrations.get_mut(index as usize) else { continue };
+        if !was_due {
+            if entry.reported.0 == at.number {
+                continue;
+            }
+            entry.turn.was_ready(at.now);
+        }
+        match examine(set, epfd, index, entry, at.recent) {
+            Look::Report(events) => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = epoll_event { events, u64: entry.data };
+                    entry.reported = (at.number, u32::try_from(n).unwrap_or(u32::MAX));
+                    let stays = !entry.wants(libc::EPOLLET) && !entry.disabled;
+                    entry.turn.told(at.now, n, stays);
+                    n += 1;
+                }
+                entry.idle = 0;
+            }
+            Look::Nothing => {
+                entry.turn.empty();
+                entry.idle += 1;
+                cooled |= many && entry.idle > IDLE;
+            }
+            Look::Kernel => {
+                entry.turn.empty();
+                entry.hot = false;
+                cooled = true;
+            }
+        }
+    }
+    if cooled {
+        cool(inner);
+    }
+    n
+}
+
+/// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.
+fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usize {
+    if !inner.children.is_empty() {
+        for (child, events, data) in inner.children.clone() {
+            if let Some(place) = room.get_mut(n)
+                && events & IN != 0
+                && ready_inside(child)
+            {
+                *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
+                n += 1;
+            }
+        }
+    }
+    n
+}
+
+enum Look {
+    /// These events.
+    Report(u32),
+    /// Nothing at the moment.
+    Nothing,
+    /// The kernel knows about it: not to be looked at here.
+    Kernel,
+}
+
+/// What a hot registration has to report from its ring, and what the kernel holds beside that.
+/// `recent`: as of [`Pass`].
+fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent: bool) -> Look {
+    let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
+    unmask(set, epfd, index, entry, endpoint);
+    if endpoint.slot().stage() != Stage::Active {
+        return Look::Kernel;
+    }
+    let (rx, tx) = (endpoint.rx_in_ring(), endpoint.tx_in_ring());
+    if !(rx || tx && entry.masked) {
+        return Look::Kernel;
+    }
+    let edges = entry.wants(libc::EPOLLET);
+    let (mut events, mut unread) = (0, 0);
+    if rx && entry.events & IN != 0 && endpoint.readable() {
+        let key = key(endpoint);
+        unread = entry.events & IN;
+        if !edges || entry.seen != key {
+            entry.seen = key;
+            events |= unread;
+        }
+    }
+    if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
+        if endpoint.sendable(false) {
+            events |= entry.events & OUT;
+            entry.room = false;
+        } else {
+            entry.hide(set, epfd, index);
+        }
+    }
+    if events == 0 {
+        return Look::Nothing;
+    }
+    // Told together, as the kernel does: after a shot or an edge the rest would come to nobody, or
+    // as one edge more. An end that nobody meant is noticed by the looks at the kernel's set, which
+    // tells nothing of a registration whose shot was spent.
+    let once = entry.wants(libc::EPOLLONESHOT);
+    let room = entry.events & OUT != 0 && !tx;
+    if room || once && !recent || endpoint.may_have_ended() {
+        let mut held = held(endpoint);
+        if !room {
+            held &= !OUT;
+        }
+        events |= (held | unread) & entry.asked();
+        entry.ended |= held & ENDS;
+    }
+    if once {
+        entry.spend(true);
+        if entry.is_named() {
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+        }
+    }
+    Look::Report(events)
+}
+
+/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
+pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+    if !entry.masked {
+        return false;
+    }
+    let left = endpoint.slot().stage() != Stage::Active || endpoint.reader_died();
+    let news = left || !endpoint.tx_in_ring() || endpoint.writable();
+    if news {
+        entry.mask(set, false);
+        entry.room = true;
+        retell(set, epfd, index, entry);
+    }
+    news
+}
+
+/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
+pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
+    if set.masked.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Inner { hot, registrations, .. } = inner;
+    for &index in hot.iter() {
+        let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
+        if let Some(endpoint) = entry.endpoint() {
+            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+        }
+    }
+}
+
+/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
+fn cool(inner: &mut Inner) {
+    let many = inner.hot.len() > MANY;
+    // The list keeps its memory: nothing is to be taken from an allocator in each wait.
+    let mut hot = core::mem::take(&mut inner.hot);
+    hot.retain(|&index| {
+        let Some(entry) = inner.registrations.get(index as usize) else { return false };
+        let mut stays = entry.hot && entry.used;
+        if stays
+            && many
+            && entry.idle > IDLE
+            && let Some(endpoint) = entry.endpoint()
+        {
+            stays = !armed(inner, index, endpoint);
+        }
+        if !stays {
+            cooled(inner, index);
+        }
+        stays
+    });
+    inner.hot = hot;
+}
+
+pub(super) fn cooled(inner: &mut Inner, index: u32) {
+    if let Some(entry) = inner.registrations.get_mut(index as usize) {
+        entry.hot = false;
+        entry.turn.give_up();
+        if let Some(slot) = entry.slot {
+            local_bits(slot, 0, local::HOT);
+        }
+    }
+}

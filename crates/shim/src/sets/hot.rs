@@ -1,0 +1,187 @@
+//! What is looked at in every wait (*hot*), and what is armed instead.
+
+use super::collect::{IN, cooled, key, unmask_hot};
+use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, late, make_hot, set_at, tag_base, want};
+use crate::fds::{self, Entry};
+use crate::spin::{self, ticks};
+use core::sync::atomic::Ordering;
+use ginnel_channel::Attachment;
+use ginnel_channel::attach::Standing;
+use ginnel_channel::ledger::Stage;
+use ginnel_channel::settle::Endpoint;
+use ginnel_channel::waiter::Waiter;
+use libc::c_int;
+
+/// Arms a registration's channel. False: there is something to report.
+pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
+    let Some(entry) = inner.registrations.get(index as usize) else { return true };
+    if entry.disabled || endpoint.slot().stage() != Stage::Active {
+        return true;
+    }
+    let want = want(inner, index, endpoint);
+    if endpoint.rx_in_ring() && entry.events & IN != 0 {
+        let silent = entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+        if endpoint.arm_data(want).is_none() && !silent {
+            return false;
+        }
+        if silent {
+            // Edge-triggered, reported, not read: only what comes after it is news.
+            if endpoint.arm_past(want).is_err() || entry.seen != key(endpoint) {
+                return false;
+            }
+        }
+    }
+    if entry.masked && endpoint.arm_space(want).is_none() {
+        return false;
+    }
+    true
+}
+
+/// Arms every hot registration. False: there is something to report.
+pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
+    late::tell(set, inner);
+    unmask_hot(set, inner);
+    let mut hot = core::mem::take(&mut inner.hot);
+    hot.retain(|&index| {
+        let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
+        let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
+        if sleeps {
+            cooled(inner, index);
+        }
+        !sleeps
+    });
+    inner.hot = hot;
+    inner.hot.is_empty()
+}
+
+/// Gives the set a waiter, where it may have one. To be called before anything is armed: what is armed without is woken by tokens for as long as it lasts.
+pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
+    if inner.waiter.is_none() && !inner.waiter_tried {
+        inner.waiter_tried = true;
+        if let Ok(waiter) = Waiter::new(attachment) {
+            let data = tag_base() | u64::from(FIFO_TAG);
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
+            inner.waiter = Some(waiter);
+        } else {
+            // To be had again, perhaps, after the process has joined.
+            inner.waiter_lost = attachment.standing() != Standing::Here;
+        }
+    }
+}
+
+/// [`heed_bells`] under the lock.
+#[inline]
+pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
+    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
+        waiter.take(&attachment.segment, |bit| make_hot(inner, bit));
+    }
+}
+
+/// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
+/// reader of the same socket.
+pub(super) fn heat_masked(set: &Set) {
+    const EVERY: u64 = 2_000_000;
+    if set.masked.load(Ordering::Relaxed) != 0 {
+        set.with(|inner| {
+            if ticks().wrapping_sub(inner.searched) > EVERY {
+                inner.searched = ticks();
+                for index in 0..inner.registrations.len() {
+                    if inner.registrations.get(index).is_some_and(|entry| entry.masked) {
+                        make_hot(inner, u32::try_from(index).unwrap_or(0));
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Does a registration of set `index`, or of one inside it, wait for room in a ring?
+pub fn waits_for_room(index: u32) -> bool {
+    set_at(index).is_some_and(waiting_for_room)
+}
+
+pub(super) fn waiting_for_room(set: &Set) -> bool {
+    let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
+    set.masked.load(Ordering::Acquire) != 0 || set.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
+}
+
+/// What a look at a registration's ring needs to know of it.
+#[derive(Clone, Copy)]
+struct Watched {
+    endpoint: Endpoint<'static>,
+    /// Bytes are news …
+    reads: bool,
+    /// … unless they are told of already.
+    told: Option<u64>,
+    /// Room is news.
+    masked: bool,
+}
+
+impl Watched {
+    fn of(entry: &Registration) -> Option<Self> {
+        let endpoint =
+            entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
+        let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
+        Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
+    }
+
+    fn has_news(&self) -> bool {
+        self.has(Endpoint::readable)
+    }
+
+    #[inline]
+    fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
+        let endpoint = self.endpoint;
+        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| told != key(endpoint));
+        bytes || self.masked && endpoint.writable()
+    }
+}
+
+/// Everything hot that a ring may have news of.
+fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
+    inner.hot.iter().filter_map(|index| inner.registrations.get(*index as usize)).filter_map(Watched::of)
+}
+
+/// Has a hot ring something to report?
+pub(super) fn hot_has_news(inner: &Inner) -> bool {
+    watched(inner).any(|watched| watched.has_news())
+}
+
+/// Spins until a hot ring has something to report.
+pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
+    let together = || {
+        set.with(|inner| {
+            let mut hot = watched(inner).peekable();
+            hot.peek().is_some() && hot.all(|watched| spin::together(watched.endpoint))
+        })
+    };
+    let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
+    // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
+    let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
+    spin::spin_on(attachment, &set.habit, found, together)
+}
+
+/// The hot registrations of a set that has few.
+struct Few {
+    list: [Option<Watched>; 8],
+}
+
+impl Few {
+    fn of(inner: &Inner) -> Option<Self> {
+        let mut list = [None; 8];
+        let mut hot = watched(inner);
+        for (place, watched) in list.iter_mut().zip(&mut hot) {
+            *place = Some(watched);
+        }
+        hot.next().is_none().then_some(Self { list })
+    }
+
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.list.iter().map_while(Option::as_ref).any(|watched| {
+            spin::prefetch(watched.endpoint.next_place());
+            watched.has(Endpoint::ring_is_filled)
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! In which order a set's connections in rings are told of: as the kernel tells of its own, in which
+//! they became ready.
+//!
+//! The kernel keeps a list. Who becomes ready comes to its end; who is told of leaves it, or, where
+//! that is level-triggered, comes to its end once more, until a wait finds it no longer ready. Here
+//! nobody notes who becomes ready: that is found in a pass over the hot registrations, and the
+//! writers say since when ([`ginnel_channel::order`]). Who is found ready and has no place in this
+//! wait is first in the next.
+
+use super::collect::{IN, OUT};
+use super::{Inner, Registration, resolve};
+use ginnel_channel::ledger::Stage;
+use ginnel_channel::settle::Endpoint;
+use libc::epoll_event;
+
+/// What a set knows of its order.
+#[derive(Default)]
+pub struct Order {
+    /// The registration that was looked at first (its number + 1), and whether others were: before,
+    /// there is no order, and nobody is asked for one.
+    first: u32,
+    several: bool,
+    /// Found ready and not told of: (since when, registration), from `next` on.
+    due: Vec<(u64, u32)>,
+    next: usize,
+}
+
+/// What a registration's place in the order is made of.
+#[derive(Default)]
+pub struct Turn {
+    /// When it was registered or changed last, ticks: nothing was ready before that.
+    since: u64,
+    /// Level-triggered: when it was told of, and not found empty since. 0: it is not in the list.
+    listed: u64,
+    /// Since when it was ready when it was told of last, as far as that is known here; else 0.
+    ready: u64,
+    /// It is among those that are due.
+    due: bool,
+    /// Its writer was asked to say since when it is ready.
+    asked: bool,
+}
+
+impl Turn {
+    /// It was registered, or changed.
+    pub fn begin(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// It was told of, as number `place` of its wait.
+    pub fn told(&mut self, now: u64, place: usize, stays: bool) {
+        self.listed = if stays { now.wrapping_add(place as u64).max(1) } else { 0 };
+    }
+
+    /// It is told of, and was ready since then.
+    pub fn was_ready(&mut self, since: u64) {
+        self.ready = since;
+    }
+
+    /// It is told of before its turn.
+    pub fn has_come(&mut self) {
+        self.due = false;
+    }
+
+    /// It is not ready.
+    pub fn empty(&mut self) {
+        self.listed = 0;
+    }
+
+    /// It is looked at no more: what it has is the kernel's to tell, and comes when that tells it.
+    pub fn give_up(&mut self) {
+        (self.listed, self.due) = (0, false);
+    }
+}
+
+impl Order {
+    /// Room for as many as there are registrations: none may be taken in a wait.
+    pub fn reserve(&mut self, registrations: usize) {
+        self.due.reserve(registrations.saturating_sub(self.due.len()));
+    }
+
+    /// A registration is looked at.
+    fn looks_at(&mut self, index: u32) {
+        self.several |= self.first != 0 && self.first != index + 1;
+        if self.first == 0 {
+            self.first = index + 1;
+        }
+    }
+
+    /// How many are due.
+    fn len(&self) -> usize {
+        self.due.len() - self.next
+    }
+
+    /// The next that is due.
+    pub fn pop(&mut self, registrations: &mut [Registration]) -> Option<u32> {
+        loop {
+            let &(since, index) = self.due.get(self.next)?;
+            self.next += 1;
+            if self.next == self.due.len() {
+                self.due.clear();
+                self.next = 0;
+            }
+            // One that is gone may have left its number to another, which is due by itself.
+            let Some(entry) = registrations.get_mut(index as usize) else { continue };
+            if core::mem::take(&mut entry.turn.due) {
+                entry.turn.was_ready(since);
+                return Some(index);
+            }
+        }
+    }
+}
+
+/// Finds out which hot registrations have something to tell, in their order, where there is more
+/// than one: at least as many as have room in this wait, if there are.
+pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
+    let Inner { hot, registrations, order, .. } = inner;
+    if order.len() >= room {
+        // Whoever is due became ready before those that are not found yet.
+        return;
+    }
+    if let (&[index], 0) = (hot.as_slice(), order.len()) {
+        order.looks_at(index);
+        if let Some(entry) = registrations.get_mut(index as usize).filter(|_| order.several) {
+            entry.ask_for_order();
+        }
+        return;
+    }
+    if order.next != 0 {
+        order.due.drain(..order.next);
+        order.next = 0;
+    }
+    let begun = order.due.len();
+    for &index in hot.iter() {
+        let Some(entry) = registrations.get_mut(index as usize) else { continue };
+        order.looks_at(index);
+        if entry.turn.due || order.due.len() == order.due.capacity() {
+            continue;
+        }
+        if let Some(since) = ready(entry, now, order.several) {
+            entry.turn.due = true;
+            order.due.push((since, index));
+        }
+    }
+    if let Some(found) = order.due.get_mut(begun..) {
+        found.sort_unstable();
+    }
+}
+
+/// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies
+/// unread would bring them forward. Only of what is hot, as no pass comes to the turn of anything else.
+pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
+    if inner.order.len() == 0 || event.events & !(IN | OUT) != 0 {
+        return false;
+    }
+    let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+    let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
+    entry.is_some_and(|entry| entry.hot && entry.turn.due && entry.events & once == 0)
+}
+
+impl Registration {
+    fn ask_for_order(&mut self) {
+        if self.turn.asked {
+            return;
+        }
+        let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+        if let Some(endpoint) = self.endpoint().filter(in_ring) {
+            self.turn.asked = true;
+            endpoint.ask_for_order();
+        }
+    }
+
+    /// Since when there is something in its ring, or it is registered as it is.
+    pub(super) fn since(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
+        endpoint.ready_since().unwrap_or(now).min(now).max(self.turn.since)
+    }
+}
+
+/// Since when a registration is ready, as far as memory tells and this set's order goes. `None`: it is
+/// not, or a closer look is needed.
+fn ready(entry: &mut Registration, now: u64, several: bool) -> Option<u64> {
+    if !entry.used || entry.disabled {
+        return None;
+    }
+    let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active)?;
+    if !endpoint.rx_in_ring() {
+        return None;
+    }
+    if several {
+        entry.ask_for_order();
+    }
+    let level = !entry.wants(libc::EPOLLET);
+    let filled = entry.events & IN != 0 && endpoint.ring_is_filled();
+    let room = level && entry.events & OUT != 0 && endpoint.tx_in_ring() && !entry.masked;
+    if !filled && !room {
+        return None;
+    }
+    if entry.turn.listed != 0 {
+        return Some(entry.turn.listed);
+    }
+    // There is room as long as it is registered.
+    Some(if room { entry.turn.since } else { entry.since(endpoint, now) })
+}
+
+/// Brings what one wait found into order: `ready` events of rings, which are in order, and behind them
+/// what the kernel told. Its own come first: which of those and of the others became ready first
+/// nobody knows, and a new connection, or what wakes a program, is to be told before what was said
+/// on a connection meanwhile. What it told of connections in rings has its place among these.
+pub(super) fn arrange(inner: &Inner, room: &mut [epoll_event], ready: usize) {
+    let own = room.len().saturating_sub(ready);
+    if own == 0 || ready == 0 {
+        return;
+    }
+    room.rotate_left(ready);
+    let since = |event: &epoll_event| {
+        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
+        entry.filter(|entry| entry.hot).map_or(0, |entry| entry.turn.ready)
+    };
+    let mut behind = own;
+    for at in (0..own).rev() {
+        let Some(told) = room.get(at).map(since).filter(|&told| told != 0) else { continue };
+        let later = room.get(behind..).unwrap_or_default().iter().take_while(|e| since(e) < told);
+        let to = behind + later.count();
+        if let Some(moved) = room.get_mut(at..to) {
+            moved.rotate_left(1);
+        }
+        behind -= 1;
+    }
+}
