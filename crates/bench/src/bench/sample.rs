@@ -63,7 +63,13 @@ pub fn start(name: &str, prefix: &[&str], task: &Task, scratch: &Path, ring: Opt
     if let Some(bytes) = ring {
         command.env("GINNEL_RING", bytes.to_string()).env("GINNEL_RING_MAX", bytes.to_string());
     }
-    Process::start(name, command, &scratch.join(format!("{name}.err")), Instant::now() + patience(task.seconds))
+    let connections = u32::try_from(task.connections).unwrap_or(u32::MAX);
+    Process::start(
+        name,
+        command,
+        &scratch.join(format!("{name}.err")),
+        Instant::now() + patience(task.seconds) + SET_UP * connections,
+    )
 }
 
 /// A folder in memory, if there is a file system for it, else in `scratch`; removed by [`cleanup::all`]. Those of benches that were killed outright go now.
@@ -85,7 +91,11 @@ fn in_memory(scratch: &Path) -> Result<PathBuf> {
     bail!("no folder can be made in {} or {}", memory.display(), scratch.display())
 }
 
-/// Time limit of a process that measures for so many seconds.
+/// … and for each connection: to prove that two ends hold it takes milliseconds where the processor
+/// is emulated.
+const SET_UP: Duration = Duration::from_millis(50);
+
+/// Time limit of a process that measures for so many seconds …
 fn patience(seconds: f64) -> Duration {
     Duration::from_secs_f64(20.0 + 3.0 * seconds)
 }
