@@ -91,11 +91,11 @@ fn in_memory(scratch: &Path) -> Result<PathBuf> {
     bail!("no folder can be made in {} or {}", memory.display(), scratch.display())
 }
 
-/// … and for each connection: to prove that two ends hold it takes milliseconds where the processor
-/// is emulated.
+/// A connection's part of the time limit: to prove that two ends hold it takes milliseconds where the
+/// processor is emulated.
 const SET_UP: Duration = Duration::from_millis(50);
 
-/// Time limit of a process that measures for so many seconds …
+/// Time limit of a process that measures for so many seconds, without that.
 fn patience(seconds: f64) -> Duration {
     Duration::from_secs_f64(20.0 + 3.0 * seconds)
 }
