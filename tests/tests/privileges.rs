@@ -110,6 +110,71 @@ fn nginxs_workers_are_carried_as_their_own_user() {
     assert!(!log.contains("exited on signal"), "{log}");
 }
 
+/// Root's process becomes www-data in some way, in a mount namespace with an empty `/dev/shm`. Prints
+/// whose ledgers it has mapped then.
+const BECOMES: &str = r#"
+mount -t tmpfs -o mode=1777 none /dev/shm || exit 90
+unset GINNEL_DIR GINNEL_SEGMENT; export GINNEL_AFTER=0
+exec "$1" run -- python3 -c "$2"
+"#;
+
+/// A connection to itself is carried first; the ways follow. `handler`: a signal's handler gives root
+/// up in the midst of changes of groups.
+const WAYS: &str = "import ctypes, os, signal, socket, threading
+l = socket.create_server(('127.0.0.1', 0))
+c = socket.create_connection(l.getsockname())
+k, _ = l.accept()
+def talk():
+    for _ in range(30):
+        c.sendall(b'x' * 10); k.recv(100); k.sendall(b'y'); c.recv(100)
+talk()
+libc = ctypes.CDLL(None)
+def by_thread():
+    t = threading.Thread(target=lambda: libc.syscall(117, -1, 33, -1))
+    t.start(); t.join()
+def in_a_handler():
+    signal.signal(signal.SIGALRM, lambda *_: os.setresuid(33, 33, 33))
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    while os.geteuid() == 0:
+        try: os.setgroups([]); os.setgroups([33])
+        except PermissionError: pass
+WAY()
+talk()
+own = [line.split()[-1] for line in open('/proc/self/maps') if '/dev/shm/ginnel-' in line]
+print(sorted({path.split('/')[3] for path in own}))
+";
+
+/// Who works for another user for a while, and can be root again, is not given into his hands; who
+/// is the other for good has nothing of root's, also where a change comes in the midst of another.
+#[test]
+fn only_who_is_another_user_for_good_joins_as_that() {
+    if !is_root() {
+        return skip("only_who_is_another_user_for_good_joins_as_that", "needs root");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    mode(place.path(), 0o755);
+    for (from, name) in [(build::ginnel(), "ginnel"), (build::shim(), "libginnel_shim.so")] {
+        build::copy_program(&from, &place.path().join(name));
+    }
+    for (way, expected) in [
+        ("os.seteuid(33)", "[]"),
+        ("os.setresuid(33, 33, 0)", "[]"),
+        ("by_thread()", "[]"),
+        ("os.setresuid(33, 33, 33)", "['ginnel-33']"),
+        ("in_a_handler()", "['ginnel-33']"),
+        ("os.setresuid(0, 0, 0)", "['ginnel-0']"),
+    ] {
+        let stand = Stand::plain("becomes").limit(Duration::from_secs(30));
+        let call = way.strip_suffix("()").map_or_else(|| format!("(lambda: {way})()"), |name| format!("{name}()"));
+        let program = WAYS.replace("WAY()", &call);
+        let mut run = Command::new("unshare");
+        run.args(["-m", "sh", "-c", BECOMES, "sh"]).arg(place.path().join("ginnel")).arg(program);
+        let done = stand.run(&mut run);
+        assert!(done.success(), "{way}: {done}");
+        assert_eq!(done.stdout.trim(), expected, "{way}: {done}");
+    }
+}
+
 /// The attack itself: a worker that gave up root looks for root's ledger and segment, and moves the ring of the root process to other memory of that.
 #[test]
 fn a_worker_writes_nowhere_in_its_parents_memory() {
