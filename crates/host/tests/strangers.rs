@@ -3,16 +3,21 @@
 mod common;
 
 use common::daemon::{Daemon, SMALL};
-use common::{PATIENCE, skip};
+use common::{PATIENCE, skip, wait};
 use ginnel_peer::client::Client;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::fs::{self, Permissions};
-use std::io::Write;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// No user of the system: nobody else has descriptors under way in its name.
 const DAEMON: u32 = 2_004_318_071;
@@ -96,4 +101,42 @@ fn a_directory_of_somebody_elses_is_not_used() {
     assert_eq!(code, Some(1), "{said}");
     let path = guessed.display().to_string();
     assert!(said.contains(&path) && said.contains("belongs to user 65534 and has mode 777") && said.contains("run_dir"), "{said}");
+}
+
+/// A TCP socket of which the last close waits for a thousand seconds: it lingers over bytes that
+/// nobody acknowledges, as their receiver reads nothing.
+fn lingers() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let sender = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let receiver = listener.accept().expect("accepted").0;
+    rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::from_secs(1000))).expect("set");
+    sender.set_nonblocking(true).expect("set");
+    while (&sender).write(&[0; 65536]).is_ok() {}
+    (sender, receiver)
+}
+
+/// One who may not join hands the daemon the last of a socket that lingers, beside his bytes: whoever
+/// closes it waits. Where the kernel has SO_PASSRIGHTS he cannot; elsewhere the daemon does not wait.
+#[test]
+fn a_socket_that_lingers_stops_nobody() {
+    let daemon = Daemon::alone(SMALL);
+    let _one = daemon.join(1);
+    let mut stranger = UnixStream::connect(daemon.socket(1)).expect("connected");
+    let (sender, _receiver) = lingers();
+    let beside = [sender.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&beside)));
+    // More than the daemon looks at of one who must not speak: what follows is closed unread.
+    stranger.write_all(&[0; 65]).expect("sent");
+    match rustix::net::sendmsg(&stranger, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL) {
+        Err(Errno::PERM) => return,
+        sent => assert_eq!(sent, Ok(1)),
+    }
+    drop((sender, stranger));
+    // Several times: it is closed at one of the daemon's next rounds.
+    for _ in 0..20 {
+        drop(daemon.join(2));
+        wait("slot 2", || (daemon.slots() == [1]).then_some(()));
+    }
 }
