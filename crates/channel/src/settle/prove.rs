@@ -70,16 +70,22 @@ impl Endpoint<'_> {
         }
         if slot.expected.load(Relaxed) == 0 {
             let Some(share) = channel.share(other) else { return Ok(false) };
-            let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
             // From the tag the other side learns whether it has guessed right: a try is spent,
             // whatever it does next.
             slot.refused.fetch_add(1, Relaxed);
+            let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
             slot.expected.store(tags.other, Relaxed);
             channel.proof(side).store(tags.own, Release);
         }
         match channel.proof(other).load(Acquire) {
             0 => Ok(false),
-            tag if tag == slot.expected.load(Relaxed) => Ok(true),
+            tag if tag == slot.expected.load(Relaxed) => {
+                if !slot.has(flag::PROVED) {
+                    // It was the other end: this try was no stranger's.
+                    let _ = slot.refused.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
+                }
+                Ok(true)
+            }
             _ => Err(Unproven::Never),
         }
     }
