@@ -324,13 +324,8 @@ fn comm() -> [u8; 16] {
     name
 }
 
-/// (start time, is a zombie) of a process.
+/// (start time, is a zombie) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
 fn stat_of(pid: u32) -> Option<(u64, bool)> {
-    state_of(pid).map(|(started, state)| (started, matches!(state, b'Z' | b'X')))
-}
-
-/// (start time, state) of a process, from `/proc/PID/stat` (proc(5), fields 3 and 22).
-fn state_of(pid: u32) -> Option<(u64, u8)> {
     // Written by hand: this runs in a fork child, where allocating is not safe.
     let mut path = [0u8; 32];
     let mut digits = [0u8; 10];
@@ -355,7 +350,7 @@ fn state_of(pid: u32) -> Option<(u64, u8)> {
     let mut fields = text[end + 1..n].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let state = fields.next()?.first().copied()?;
     let started = fields.nth(18)?.iter().try_fold(0u64, |sum, &byte| Some(sum * 10 + u64::from(byte.checked_sub(b'0')?)))?;
-    Some((started, state))
+    Some((started, state == b'Z' || state == b'X'))
 }
 
 #[cfg(test)]
