@@ -85,9 +85,21 @@ static bool goes_on(void) {
     return false;
 }
 
+// By which TCP ends a connection, ICMP's words among them (icmp_err_convert in Linux). Who writes the
+// ledger at random may put any of them into a slot; the library tells no other.
+static bool ends_a_connection(int error) {
+    switch (error) {
+    case ECONNRESET: case EPIPE: case ENOTCONN: case ECONNABORTED: case ECONNREFUSED: case EHOSTUNREACH: case ENETUNREACH:
+    case EHOSTDOWN: case ENETDOWN: case ENONET: case EPROTO: case ENOPROTOOPT: case EACCES:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool lost(ssize_t r) {
     if (r == 0) __atomic_fetch_add(&ends, 1, __ATOMIC_RELAXED);
-    else if (errno == ECONNRESET || errno == EPIPE || errno == ENOTCONN || errno == ECONNABORTED) __atomic_fetch_add(&resets, 1, __ATOMIC_RELAXED);
+    else if (ends_a_connection(errno)) __atomic_fetch_add(&resets, 1, __ATOMIC_RELAXED);
     else if (errno == EAGAIN || errno == ETIMEDOUT) __atomic_fetch_add(&limits, 1, __ATOMIC_RELAXED);
     else {
         fprintf(stderr, "%s (%d): %s: %s\n", role, getpid(), doing[me], strerror(errno));
