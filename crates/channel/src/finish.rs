@@ -132,17 +132,22 @@ impl Endpoint<'_> {
     fn finish_active(self) {
         let slot = self.slot();
         self.flush();
+        let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+        let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
+        let resets = linger.l_onoff != 0 && linger.l_linger == 0;
         if self.on_tcp() && !self.tx_in_ring() && !self.rx_in_ring() {
-            // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to say.
+            // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to
+            // say, but that a reset is none for a wake-up which lay unread.
+            if resets {
+                self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
+            }
             self.channel().end(slot.side());
             park::close(self.incoming().want_data());
             return;
         }
         let something = self.tidy();
         let unread = something && self.pending_bytes() > 0;
-        let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
-        let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
-        let abort = unread || (linger.l_onoff != 0 && linger.l_linger == 0);
+        let abort = unread || resets;
         {
             let _held = self.send_lock();
             if abort {
@@ -410,12 +415,18 @@ impl Endpoint<'_> {
         self.serve_tx();
         let _ = self.tidy();
         self.request_downgrade();
+        if kernel::poll(self.fd(), 0, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
+            // Nobody answers any more.
+            self.give_up_ring();
+        }
         // A connection that was broken off meanwhile is nobody's any more, and the kernel says so.
         if self.on_tcp() || slot.stage() == Stage::Broken {
             return Some(true);
         }
-        if self.out_is_on_tcp() && self.must_be_read() {
-            return Some(false);
+        if self.out_is_on_tcp()
+            && let Some(bytes) = self.left_in_ring()
+        {
+            return Some(!bytes);
         }
         self.poke_service();
         None
@@ -461,9 +472,10 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Does something stand before the next TCP byte that the writer will not send again: ring bytes of a direction that went back by itself or ended, or TCP bytes
-    /// before a switch?
-    fn must_be_read(self) -> bool {
+    /// What the incoming ring holds, where its writer will send none of it again. True: bytes of a
+    /// direction that went back by itself or ended, or TCP bytes before a switch, which only reading
+    /// removes. False: nothing, and nothing follows. `None`: the writer may still answer.
+    fn left_in_ring(self) -> Option<bool> {
         let (incoming, rx) = (self.incoming(), &self.slot().rx);
         let _held = self.receive_lock();
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
@@ -471,9 +483,9 @@ impl Endpoint<'_> {
         let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
         let behind = |record: &Record| if phase & 1 == 0 { record.tcp > rx.received.load(Relaxed) } else { record.ring != head };
         if incoming.epoch().load(Acquire) != phase {
-            return incoming.switch(phase + 1).checked(behind).is_ok();
+            return incoming.switch(phase + 1).checked(behind).is_ok().then_some(true);
         }
-        phase & 1 == 1 && ended && incoming.tail().load(Acquire) != head
+        (phase & 1 == 1 && ended).then(|| incoming.tail().load(Acquire) != head)
     }
 
     fn out_is_on_tcp(self) -> bool {

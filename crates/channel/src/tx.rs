@@ -63,7 +63,7 @@ impl<'a> Endpoint<'a> {
         if slot.has(flag::TX_SHUT) {
             // Another thread is about to end the kernel's side, too. It would still take these bytes, and the reader them for tokens.
             self.end_in_kernel();
-            return Put::Kernel;
+            return self.kernel_refuses();
         }
         match self.arrange(flags) {
             Ok(true) => {}
@@ -216,12 +216,21 @@ impl<'a> Endpoint<'a> {
                 Put::Bytes(n)
             }
             Err(libc::EAGAIN) => self.kernel_is_full(),
-            // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
-            Err(libc::ECONNRESET | libc::EPIPE) if self.reset_is_end() => Put::Kernel,
-            // What the kernel told a call that was not the program's comes first, as it would have.
-            Err(libc::EPIPE) => self.take_error().map_or(Put::Kernel, Put::Error),
+            Err(libc::ECONNRESET) if self.reset_is_end() => Put::Kernel,
+            Err(libc::EPIPE) => self.kernel_refuses(),
             Err(errno) => Put::Error(errno),
         }
+    }
+
+    /// The kernel takes no byte of this end any more.
+    #[cold]
+    fn kernel_refuses(self) -> Put {
+        // A reset that was only the end of the stream: TCP would have seen FIN, and say EPIPE now.
+        if self.reset_is_end() {
+            return Put::Kernel;
+        }
+        // What the kernel told a call that was not the program's comes first, as it would have.
+        self.take_error().map_or(Put::Kernel, Put::Error)
     }
 
     #[cold]

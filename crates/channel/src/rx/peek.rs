@@ -198,7 +198,7 @@ impl<'a> Endpoint<'a> {
                     record.ring.wrapping_sub(rx.head.load(Relaxed)).min(1 << 30) + there.saturating_sub(record.tcp - received)
                 }
                 Some(Err(_)) => 0,
-                None if rx.frozen.load(Relaxed) != 0 => 0,
+                None if rx.frozen.load(Relaxed) != 0 && !self.writer_is_gone(direction) => 0,
                 None => in_ring(rx.head.load(Relaxed)),
             }
         } else {

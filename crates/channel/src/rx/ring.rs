@@ -87,7 +87,7 @@ impl<'a> Endpoint<'a> {
 
     /// Frozen: is there no writer any more that could answer?
     #[cold]
-    fn writer_is_gone(self, direction: Direction<'_>) -> bool {
+    pub(super) fn writer_is_gone(self, direction: Direction<'_>) -> bool {
         direction.eof().load(Acquire) != NO_EOF
             || kernel::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }

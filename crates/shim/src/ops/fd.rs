@@ -4,7 +4,7 @@ use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
 use crate::{next, service, sets, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::{Reason, Stage, flag};
+use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
@@ -263,7 +263,7 @@ pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     if let Some(endpoint) = if asynchronous { runtime::find(fd) } else { runtime::known(fd) } {
         endpoint.slot().set(flag::NONBLOCKING, nonblocking);
         if asynchronous {
-            super::io::hand_over_for(fd, Reason::Option);
+            let _ = super::io::hand_over_if_possible(fd);
         }
     }
 }

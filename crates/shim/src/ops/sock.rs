@@ -194,11 +194,19 @@ pub fn is_of_interest(level: c_int, name: c_int) -> bool {
     }
 }
 
+/// Of [`UNFIT`]: with which a receive means something else. A ring's bytes must not follow.
+const CHANGES_THE_STREAM: [(c_int, c_int); 3] =
+    [(libc::SOL_SOCKET, libc::SO_PEEK_OFF), (libc::IPPROTO_TCP, TCP_ULP), (libc::IPPROTO_TCP, libc::TCP_REPAIR)];
+
 /// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP, SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
 pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
     if !is_cork(level, name) && UNFIT.contains(&(level, name)) && runtime::classify(fd).is_tcp() {
         UNFIT_SET.store(true, Ordering::Relaxed);
-        super::io::hand_over_for(fd, Reason::Option);
+        if CHANGES_THE_STREAM.contains(&(level, name)) {
+            super::io::hand_over_for(fd, Reason::Option);
+        } else {
+            let _ = super::io::hand_over_if_possible(fd);
+        }
     }
 }
 
@@ -292,8 +300,16 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     {
         endpoint.slot().rx.limits.fetch_add(1, Ordering::SeqCst);
     }
-    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) && waits_for_more(fd) && runtime::find(fd).is_some() {
-        super::io::hand_over_for(fd, Reason::Option);
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT)
+        && waits_for_more(fd)
+        && runtime::find(fd).is_some()
+        && !super::io::hand_over_if_possible(fd)
+        // Behind the end nobody waits for more.
+        && kernel::poll(fd, libc::POLLRDHUP, 0) == 0
+    {
+        // The kernel would hide a wake-up: woken too early is better than never.
+        let one: c_int = 1;
+        let _ = kernel::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &one);
     }
 }
 

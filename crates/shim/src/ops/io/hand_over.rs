@@ -24,6 +24,13 @@ pub fn hand_over_for(fd: c_int, reason: Reason) {
     }
 }
 
+/// [`hand_over`] for an option without which the stream is the same: where the connection cannot be
+/// handed over it stays as it is, and goes back to TCP once the program has read what stands before.
+/// True if the kernel honours the option.
+pub fn hand_over_if_possible(fd: c_int) -> bool {
+    runtime::find(fd).is_none_or(|endpoint| endpoint.detach(Reason::Option, PATIENCE_WITH_HEIRS))
+}
+
 /// [`hand_over`] of a socket that may be used past the hooks and most likely will not (a program without the shim inherits it, it became a standard stream): where it
 /// cannot be handed over, it is left as it is, and the hooks go on.
 pub fn offer(fd: c_int) {
