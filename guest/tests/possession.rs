@@ -1,6 +1,6 @@
-//! A machine of the segment does not take the place of the other end of another machine's
-//! connection, whose real other end is a plain server outside the segment; and what the driver
-//! proves, and refuses to prove.
+//! A third machine of the segment does not take the place of the other end of another machine's
+//! connection, whose real other end is a plain server that never heard of the segment; and what the
+//! driver proves, and refuses to prove.
 
 mod common;
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 const PORT: u16 = 6000;
 
 /// A client in the first machine, under `ginnel run` with these rules, asks a plain server in the
-/// second one, while the second one's root attacks. What the stranger said last, and whether the
+/// second one, while the third one's root attacks. What the stranger said last, and whether the
 /// client ended well.
 fn attacked(lab: &Lab, rules: &str, count: u32) -> (Value, bool) {
-    let (victim, stranger) = (&lab.guests[0], &lab.guests[1]);
+    let (victim, server, stranger) = (&lab.guests[0], &lab.guests[1], &lab.guests[2]);
     victim.sh("rm -f /root/report");
-    let serving = stranger.start(&format!("./pingpong serve {PORT}"), PATIENCE * 3).expect("started");
+    let serving = server.start(&format!("./pingpong serve {PORT}"), PATIENCE * 3).expect("started");
     let attack = format!("./hijack /dev/ginnel0 {PORT} 150 >loot 2>stolen & echo $! >attacker; wait");
     let attack = stranger.start(&attack, PATIENCE * 3).expect("started");
     let policy = format!("GINNEL_AFTER=0 GINNEL_POLICY='{rules}' GINNEL_REPORT=/root/report");
@@ -35,8 +35,8 @@ fn last_line(guest: &Guest) -> String {
 #[test]
 fn another_machine_takes_no_end_of_a_connection() {
     let _alone = machine::alone();
-    let lab = Lab::boot(2, true, &[]);
-    for (at, name) in [(0, "proofs"), (1, "hijack")] {
+    let lab = Lab::boot(3, true, &[]);
+    for (at, name) in [(0, "proofs"), (2, "hijack")] {
         let program = std::fs::read(ginnel_guest::built(name).expect("built")).expect("readable");
         lab.guests[at].put(&format!("/root/{name}"), 0o755, &program).expect("written");
     }
