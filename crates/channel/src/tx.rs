@@ -65,15 +65,15 @@ impl<'a> Endpoint<'a> {
             self.end_in_kernel();
             return self.kernel_refuses();
         }
+        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
+            // The reader has closed: its kernel gives the answer that TCP gives, to these bytes first.
+            self.switch_down_silently();
+        }
         match self.arrange(flags) {
             Ok(true) => {}
             Ok(false) => return self.kernel_is_full(),
             Err(Corrupt) if slot.stage() == Stage::Broken => return Put::Error(libc::ECONNRESET),
             Err(Corrupt) => return self.broken(Reason::Corrupt),
-        }
-        if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
-            // The reader has closed: its kernel gives the answer that TCP gives.
-            self.switch_down_silently();
         }
         if self.tx_in_ring() {
             // SAFETY: the caller's promise.
