@@ -466,7 +466,7 @@ impl Attachment {
 
 fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
     if join::is_socket(&settings.segment) {
-        return join::open(&settings.segment).map(|(segment, bells)| (segment, Some(bells)));
+        return join::open(&settings.segment).map(|(segment, admission)| (segment, Some(Bells::new(admission))));
     }
     Segment::open_or_create(&settings.segment, &settings.config).map(|segment| (segment, None))
 }

@@ -6,10 +6,10 @@
 //! Without the daemon memory and connections stay as they are. While it is away the service thread looks at the waiters every few milliseconds by
 //! itself, machines are woken by tokens, and it tries to join again.
 
-use crate::join::{self, Admission, Fd};
-use crate::kernel;
+use crate::join::{self, Admission};
 use crate::waiter::{self, Waiter};
-use ginnel_region::{Segment, sys};
+use ginnel_region::Segment;
+use ginnel_region::sys::{self, Fd};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -169,7 +169,7 @@ impl Bells {
     #[must_use]
     pub fn lost(&self) -> bool {
         const GONE: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
-        self.up() && kernel::poll(self.socket(), GONE, 0) & GONE != 0 && self.up.swap(false, Ordering::SeqCst)
+        self.up() && sys::poll(self.socket(), GONE, 0) & GONE != 0 && self.up.swap(false, Ordering::SeqCst)
     }
 
     /// Joins again at `path`. False where that failed, or where the daemon has another memory by now, whose machines are not ours. For the service thread alone.

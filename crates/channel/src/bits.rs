@@ -1,15 +1,21 @@
-//! A bit for each slot of the ledger.
+//! A bit for each number of a table.
 
-use crate::ledger::SLOTS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const WORDS: usize = SLOTS as usize / 64;
-
-/// One bit a slot, in private memory or in the ledger: 4 KiB. Numbers that no slot has are as good as unset. A change and a look are sequentially consistent.
+/// 64 × `WORDS` bits, in private or in shared memory: `8 × WORDS` bytes. Higher numbers are as good as
+/// unset. A change and a look are sequentially consistent.
+///
+/// ```
+/// use ginnel_channel::bits::Bits;
+///
+/// static OPEN: Bits<2> = Bits::new();
+/// assert!(OPEN.set(70) && !OPEN.set(70));
+/// assert_eq!(OPEN.ones(0).collect::<Vec<_>>(), [70]);
+/// ```
 #[repr(transparent)]
-pub struct Bits([AtomicU64; WORDS]);
+pub struct Bits<const WORDS: usize>([AtomicU64; WORDS]);
 
-impl Bits {
+impl<const WORDS: usize> Bits<WORDS> {
     /// None set.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for statics, which need a constant")]
@@ -33,7 +39,8 @@ impl Bits {
         self.0.get(index as usize / 64).is_some_and(|word| word.fetch_and(!bit(index), Ordering::SeqCst) & bit(index) != 0)
     }
 
-    /// Unsets it if `is_free`, which is asked again afterwards: whoever takes the slot, and sets the bit, between the two keeps it.
+    /// Unsets it if `is_free`, which is asked again afterwards: whoever takes what the
+    /// bit stands for, and sets it, between the two keeps it.
     pub fn unset_if_free(&self, index: u32, is_free: impl Fn() -> bool) {
         if is_free() {
             self.unset(index);
@@ -83,14 +90,14 @@ mod tests {
 
     #[test]
     fn every_bit_once_in_order() {
-        let bits = Bits::new();
-        let set = [0, 63, 64, 127, 500, SLOTS - 1];
+        let bits = Bits::<16>::new();
+        let set = [0, 63, 64, 127, 500, 1023];
         assert!(set.iter().all(|&index| bits.set(index) && !bits.set(index)));
-        assert!(!bits.set(SLOTS) && !bits.has(SLOTS), "there is no such slot");
+        assert!(!bits.set(1024) && !bits.has(1024), "there is no such bit");
         assert_eq!(bits.ones(0).collect::<Vec<_>>(), set);
         assert_eq!(bits.ones(64).collect::<Vec<_>>(), set[2..]);
         assert_eq!(bits.ones(65).collect::<Vec<_>>(), set[3..], "in the middle of a word");
-        assert_eq!(bits.ones(SLOTS).next(), None);
+        assert_eq!(bits.ones(1024).next(), None);
         bits.unset_if_free(63, || false);
         bits.unset_if_free(127, || true);
         assert!(bits.has(63) && !bits.has(127));

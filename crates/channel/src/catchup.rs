@@ -4,7 +4,6 @@
 //! A program of one thread reads nothing while it stops: two ends that both write without pause would wait for each other. So an end does not stop while the other does, and where both began at
 //! once, side one gives way.
 
-use crate::kernel;
 use crate::layout::Channel;
 use crate::ledger::{Slot, flag};
 use ginnel_region::sys;
@@ -75,7 +74,7 @@ pub(crate) fn stop<'a>(
         if now - begin < SHORTEST {
             sys::yield_now();
         } else {
-            let _ = kernel::poll(-1, 0, 1);
+            sys::sleep_ms(1);
         }
         is_done = done();
         now = sys::monotonic_ns();

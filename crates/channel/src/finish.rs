@@ -51,7 +51,7 @@ impl Endpoint<'_> {
         let on_their_way = || self.tokens_missing(unclaimed) > kernel::readable(self.fd());
         while self.rx_in_ring() && on_their_way() && sys::monotonic_ns() < end {
             // A FIN comes behind them.
-            if kernel::poll(self.fd(), libc::POLLRDHUP, 1) != 0 {
+            if sys::poll(self.fd(), libc::POLLRDHUP, 1) != 0 {
                 break;
             }
         }
@@ -92,7 +92,7 @@ impl Endpoint<'_> {
         let end = sys::monotonic_ns() + PATIENCE;
         while self.owes() && sys::monotonic_ns() < end {
             self.serve_tx();
-            if kernel::poll(self.fd(), libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
+            if sys::poll(self.fd(), libc::POLLOUT, 10) & (libc::POLLERR | libc::POLLHUP) != 0 {
                 break;
             }
         }
@@ -119,7 +119,7 @@ impl Endpoint<'_> {
         let free = |look: &dyn Fn() -> bool| {
             (0..200).any(|_| {
                 look() || {
-                    let _ = kernel::poll(self.fd(), 0, 1);
+                    let _ = sys::poll(self.fd(), 0, 1);
                     false
                 }
             })
@@ -215,7 +215,7 @@ impl Endpoint<'_> {
             if (missing == 0 && !boundary) || !self.rx_in_ring() || sys::monotonic_ns() > end {
                 return;
             }
-            let reported = kernel::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 5);
+            let reported = sys::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 5);
             if reported & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0 {
                 // The other end is closing too: what it sent before its FIN is here.
                 let _ = self.tidy();
@@ -389,7 +389,7 @@ impl Endpoint<'_> {
             if sys::monotonic_ns() > end {
                 return false;
             }
-            let _ = kernel::poll(self.fd(), 0, 1);
+            let _ = sys::poll(self.fd(), 0, 1);
         }
     }
 
@@ -415,7 +415,7 @@ impl Endpoint<'_> {
         self.serve_tx();
         let _ = self.tidy();
         self.request_downgrade();
-        if kernel::poll(self.fd(), 0, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
+        if sys::poll(self.fd(), 0, 0) & (libc::POLLERR | libc::POLLHUP) != 0 {
             // Nobody answers any more.
             self.give_up_ring();
         }
@@ -448,7 +448,7 @@ impl Endpoint<'_> {
                 return false;
             }
             self.serve_tx();
-            let _ = kernel::poll(self.fd(), libc::POLLOUT, 1);
+            let _ = sys::poll(self.fd(), libc::POLLOUT, 1);
         }
         true
     }
@@ -480,7 +480,7 @@ impl Endpoint<'_> {
         let _held = self.receive_lock();
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
         // The end before the epoch: a writer may go back, send again, and end at once.
-        let ended = incoming.eof().load(Acquire) != NO_EOF || kernel::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
+        let ended = incoming.eof().load(Acquire) != NO_EOF || sys::poll(self.fd(), libc::POLLRDHUP, 0) != 0;
         let behind = |record: &Record| if phase & 1 == 0 { record.tcp > rx.received.load(Relaxed) } else { record.ring != head };
         if incoming.epoch().load(Acquire) != phase {
             return incoming.switch(phase + 1).checked(behind).is_ok().then_some(true);

@@ -2,11 +2,10 @@
 //!
 //! System calls are made past the C library, whose functions the shim replaces. What the daemon sends is checked as if it were a stranger's.
 
-use crate::bells::Bells;
-use crate::kernel;
 use ginnel_peer::inbox::Inbox;
 use ginnel_peer::wire::{MAX_VECTORS, Message, Stage};
-use ginnel_region::{Error, MAX_PEER, Segment, sys};
+use ginnel_region::sys::{self, Fd};
+use ginnel_region::{Error, MAX_PEER, Segment};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -39,28 +38,10 @@ pub fn look(path: &Path) -> Result<Segment, Error> {
 ///
 /// # Errors
 /// System calls' errors, [`Error::NoDaemon`], [`Error::Refused`], and those of a segment.
-pub(crate) fn open(path: &Path) -> Result<(Segment, Bells), Error> {
-    let joined = join(path, sys::monotonic_ns() + PATIENCE, || {})?;
-    let vectors = u16::try_from(joined.own.len()).unwrap_or(0);
-    let segment = Segment::of_host(path, joined.memory.0, vectors)?;
-    Ok((segment, Bells::new(joined)))
-}
-
-/// A descriptor that is closed unless it is taken.
-pub(crate) struct Fd(pub i32);
-
-impl Fd {
-    pub(crate) fn take(mut self) -> i32 {
-        std::mem::replace(&mut self.0, -1)
-    }
-}
-
-impl Drop for Fd {
-    fn drop(&mut self) {
-        if self.0 >= 0 {
-            sys::close(self.0);
-        }
-    }
+pub(crate) fn open(path: &Path) -> Result<(Segment, Admission), Error> {
+    let admission = join(path, sys::monotonic_ns() + PATIENCE, || {})?;
+    let vectors = u16::try_from(admission.own.len()).unwrap_or(0);
+    Ok((Segment::of_host(path, admission.memory.0, vectors)?, admission))
 }
 
 /// What a process has once it has joined.
@@ -95,7 +76,7 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
                 // Nothing more comes.
                 break;
             }
-            let _ = kernel::poll(socket.0, libc::POLLIN, 5);
+            let _ = sys::poll(socket.0, libc::POLLIN, 5);
             between();
             continue;
         };

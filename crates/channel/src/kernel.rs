@@ -296,20 +296,10 @@ pub fn cookie(fd: c_int) -> Result<u64> {
     Ok(cookie)
 }
 
-/// Waits for `events` on the socket, at most `ms` milliseconds (0: only looks). Returns what is reported.
-#[must_use]
-pub fn poll(fd: c_int, events: i16, ms: c_int) -> i16 {
-    let mut poll = libc::pollfd { fd, events, revents: 0 };
-    let timeout = libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
-    // SAFETY: one pollfd; the kernel may write the remaining time into our copy.
-    let done = unsafe { sys::raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0]) };
-    if done == Ok(1) { poll.revents } else { 0 }
-}
-
 /// Does the kernel call the socket writable?
 #[must_use]
 pub fn writable(fd: c_int) -> bool {
-    poll(fd, libc::POLLOUT, 0) & libc::POLLOUT != 0
+    sys::poll(fd, libc::POLLOUT, 0) & libc::POLLOUT != 0
 }
 
 /// Ends the writing direction: FIN, behind what the kernel has. Nothing where it has ended.

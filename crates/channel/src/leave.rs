@@ -9,6 +9,7 @@ use crate::layout::GATE_HOLD;
 use crate::ledger::{Reason, Slot, Stage, flag};
 use crate::rendezvous::{Entry, state};
 use crate::settle::Endpoint;
+use ginnel_region::sys;
 use ginnel_ring::park;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -193,7 +194,7 @@ impl Endpoint<'_> {
 
     /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing but its FIN? A token would be taken for data from now on.
     fn only_the_end_is_left(self) -> bool {
-        kernel::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd()) == 0
+        sys::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd()) == 0
     }
 }
 

@@ -31,6 +31,9 @@ const VERSION: u64 = 8;
 
 /// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
 pub const SLOTS: u32 = 32768;
+/// A bit for each slot.
+pub type SlotBits = Bits<{ SLOTS as usize / 64 }>;
+
 /// How many processes a ledger holds.
 pub const PROCESSES: u32 = 4096;
 /// How far from its hashed place a slot may lie.
@@ -69,7 +72,7 @@ struct Header {
     /// Into how many of [`PARTS`] sockets have come so far.
     parts: AtomicU32,
     /// A bit for each slot that is in use, and for some that were: see [`Ledger::slots`].
-    used: Bits,
+    used: SlotBits,
     doubts: Doubts,
 }
 

@@ -34,10 +34,10 @@ pub mod exchange;
 pub mod repair;
 
 use crate::attach;
-use crate::join::Fd;
 use crate::kernel;
 use crate::ledger::Tuple;
-use ginnel_region::{Source, device, sys};
+use ginnel_region::sys::{self, Fd};
+use ginnel_region::{Source, device};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::path::Path;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
 use ginnel_channel::attach::default_directory;
-use ginnel_channel::kernel;
+use ginnel_region::sys;
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn wait(interval: Duration, ended: &AtomicBool) -> Result<bool> {
             return Ok(false);
         }
         let ms = i32::try_from(left.min(TICK).as_millis()).unwrap_or(0).max(1);
-        if kernel::poll(libc::STDIN_FILENO, libc::POLLIN, ms) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
+        if sys::poll(libc::STDIN_FILENO, libc::POLLIN, ms) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
             // The terminal is gone. (crossterm would read its end of file again and again, and hear of no signal either.)
             return Ok(true);
         }

@@ -1,7 +1,8 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
-use crate::{Corrupt, Error, PAGE, PeerTable, sys};
+use crate::sys::{self, Fd};
+use crate::{Corrupt, Error, PAGE, PeerTable};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -137,14 +138,6 @@ fn system(doing: &'static str) -> impl Fn(i32) -> Error {
 pub fn may_make(size: u64) -> Result<(), Error> {
     let allowed = sys::file_size_limit();
     if size <= allowed { Ok(()) } else { Err(Error::FileLimit { needed: size, allowed }) }
-}
-
-/// Closes the descriptor when the scope ends.
-struct Fd(i32);
-impl Drop for Fd {
-    fn drop(&mut self) {
-        sys::close(self.0);
-    }
 }
 
 impl Segment {

@@ -570,6 +570,42 @@ pub fn each_entry(dir: i32, mut each: impl FnMut(&CStr)) {
     }
 }
 
+/// A descriptor that is closed when it is dropped, unless it is taken. −1 stands for none.
+#[derive(Debug)]
+pub struct Fd(pub i32);
+
+impl Fd {
+    /// Returns the number, which the caller closes from here on.
+    #[must_use]
+    pub fn take(mut self) -> i32 {
+        std::mem::replace(&mut self.0, -1)
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        if self.0 >= 0 {
+            close(self.0);
+        }
+    }
+}
+
+/// Waits until the kernel has one of `events` (`POLLIN` …) to report of `fd`, at most `ms` milliseconds
+/// (0: only looks). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
+#[must_use]
+pub fn poll(fd: i32, events: i16, ms: i32) -> i16 {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    let timeout = libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
+    // SAFETY: one pollfd; the kernel may write the remaining time into our copy.
+    let done = unsafe { raw(Sysno::ppoll, [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 8, 0]) };
+    if done == Ok(1) { poll.revents } else { 0 }
+}
+
+/// Sleeps for `ms` milliseconds, or until a signal comes.
+pub fn sleep_ms(ms: i32) {
+    let _ = poll(-1, 0, ms);
+}
+
 /// Gives the processor away to whoever else can run on it.
 pub fn yield_now() {
     // SAFETY: no arguments.

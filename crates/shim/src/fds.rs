@@ -5,9 +5,8 @@
 use crate::{thread, uncounted};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::bits::Bits;
 use ginnel_channel::catchup;
-use ginnel_channel::ledger::SLOTS;
+use ginnel_channel::ledger::{SLOTS, SlotBits};
 use ginnel_region::sys;
 
 /// Numbers that are kept track of; higher ones are none of ours.
@@ -208,7 +207,7 @@ static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
 static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// One bit a slot: a descriptor of this process stood for it lately. What goes through all of them has little to go through.
-static USED: Bits = Bits::new();
+static USED: SlotBits = SlotBits::new();
 
 /// Changes of the table that are under way, and whether a fork waits for them to end.
 static CHANGES: AtomicU32 = AtomicU32::new(0);

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, finish, kernel};
+use ginnel_channel::{Attachment, finish};
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
@@ -78,7 +78,7 @@ fn look(reach: Reach) {
         match CHANGING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
             Err(other) if other == me => return,
             Err(_) => {
-                let _ = kernel::poll(-1, 0, 1);
+                sys::sleep_ms(1);
                 continue;
             }
             Ok(_) => {}
@@ -223,7 +223,7 @@ fn come_down(reason: Reason, end: u64) {
         if left == 0 || sys::monotonic_ns() > end {
             return;
         }
-        let _ = kernel::poll(-1, 0, 1);
+        sys::sleep_ms(1);
     }
 }
 

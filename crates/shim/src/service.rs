@@ -13,8 +13,7 @@ pub use still::{go_on, stand_still};
 use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use ginnel_channel::attach::Standing;
-use ginnel_channel::bits::Bits;
-use ginnel_channel::ledger::{Reason, Stage, flag};
+use ginnel_channel::ledger::{Reason, SlotBits, Stage, flag};
 use ginnel_channel::reclaim::{self, Reach};
 use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, kernel};
@@ -35,11 +34,11 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 /// Is anything under way that only another look brings to its end: a socket that settles, one whose channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
-static WATCHED: Bits = Bits::new();
+static WATCHED: SlotBits = SlotBits::new();
 /// One bit a slot: a child that shares this memory keeps its socket for another program.
-static PASSED_ON: Bits = Bits::new();
+static PASSED_ON: SlotBits = SlotBits::new();
 /// One bit a slot: a signal handler has used its socket, and could not tell the sets.
-static BEHIND: Bits = Bits::new();
+static BEHIND: SlotBits = SlotBits::new();
 /// One of [`BEHIND`] is set.
 static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
@@ -184,7 +183,7 @@ pub fn pass_on(slot: u32) {
     ring();
     let end = sys::monotonic_ns() + 2 * start::PATIENCE;
     while RUNNING.load(Ordering::Acquire) && PASSED_ON.has(slot) && sys::monotonic_ns() < end {
-        let _ = kernel::poll(-1, 0, 1);
+        sys::sleep_ms(1);
     }
     PASSED_ON.unset(slot);
 }

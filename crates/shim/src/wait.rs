@@ -197,7 +197,7 @@ impl Moment {
         if now - self.0 < AWAKE {
             sys::yield_now();
         } else {
-            let _ = kernel::poll(-1, 0, 1);
+            sys::sleep_ms(1);
         }
         let over = now - self.0 >= LENGTH;
         if over {
@@ -512,7 +512,7 @@ fn asleep(
         return Woken::Again;
     }
     let mut events = libc::POLLRDHUP;
-    let standing = kernel::poll(endpoint.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
+    let standing = sys::poll(endpoint.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
     if standing & libc::POLLRDHUP != 0 {
         // FIN: half-closed, closing, or dead. A token asks; the answer, if there is nobody, is RST.
         events = 0;

@@ -1,8 +1,8 @@
 //! One socket's slot in the ledger.
 
 use super::Lock;
-use crate::kernel;
 use crate::proof::exchange::{Begun, SHARE};
+use ginnel_region::sys;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -641,7 +641,7 @@ impl Slot {
             if self.is_held(ledger) || self.cookie.load(Ordering::Acquire) != cookie {
                 break;
             }
-            let _ = kernel::poll(-1, 0, 1);
+            sys::sleep_ms(1);
         }
         false
     }

@@ -5,6 +5,7 @@ use crate::kernel;
 use crate::layout::{NO_EOF, Record};
 use crate::ledger::{Slot, Stage, flag};
 use crate::settle::Endpoint;
+use ginnel_region::sys;
 use libc::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -103,7 +104,7 @@ impl<'a> Endpoint<'a> {
             match self.slot().tx.lock.try_lock(self.ticket()) {
                 Some(held) => break held,
                 None if tries == 20 => return Take::End,
-                None => drop(kernel::poll(-1, 0, 1)),
+                None => sys::sleep_ms(1),
             }
             tries += 1;
         };
@@ -114,7 +115,7 @@ impl<'a> Endpoint<'a> {
         Slot::count(&self.slot().tx.owed, 1);
         self.pay_tokens();
         drop(held);
-        let reported = kernel::poll(self.fd(), 0, 20);
+        let reported = sys::poll(self.fd(), 0, 20);
         if reported & (libc::POLLERR | libc::POLLHUP) != 0 { self.failed(libc::ECONNRESET) } else { Take::End }
     }
 

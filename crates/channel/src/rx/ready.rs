@@ -6,7 +6,7 @@ use crate::kernel;
 use crate::layout::{Direction, NO_EOF};
 use crate::ledger::{Reason, attention, flag};
 use crate::settle::Endpoint;
-use ginnel_region::Corrupt;
+use ginnel_region::{Corrupt, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl<'a> Endpoint<'a> {
@@ -123,7 +123,7 @@ impl<'a> Endpoint<'a> {
                 }
                 Ok(Step::Done(Take::Nothing)) => {
                     if !self.rx_in_ring() {
-                        let reported = kernel::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
+                        let reported = sys::poll(self.fd(), libc::POLLIN | libc::POLLRDHUP, 0);
                         match reported {
                             0 => return false,
                             // Came just now: data, or the token of a switch that came just now.
@@ -133,7 +133,7 @@ impl<'a> Endpoint<'a> {
                     }
                     if slot.rx.frozen.load(Relaxed) == 0 {
                         if let Swept::Tokens(1..) = self.sweep(sweeper)
-                            && kernel::poll(self.fd(), libc::POLLRDHUP, 0) != 0
+                            && sys::poll(self.fd(), libc::POLLRDHUP, 0) != 0
                         {
                             // FIN stood behind it.
                             slot.attention.fetch_or(attention::KERNEL, Relaxed);

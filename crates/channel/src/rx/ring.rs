@@ -7,7 +7,7 @@ use crate::layout::{Direction, NO_EOF, Record};
 use crate::ledger::{Slot, attention};
 use crate::rings::LARGEST;
 use crate::settle::Endpoint;
-use ginnel_region::{Corrupt, PAGE, Untrusted};
+use ginnel_region::{Corrupt, PAGE, Untrusted, sys};
 use ginnel_ring::span;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -89,7 +89,7 @@ impl<'a> Endpoint<'a> {
     #[cold]
     pub(super) fn writer_is_gone(self, direction: Direction<'_>) -> bool {
         direction.eof().load(Acquire) != NO_EOF
-            || kernel::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+            || sys::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }
 
     /// Where the ring after the present one begins, of which all up to `from` is behind the reader: (first position, offset, size), checked.

@@ -1,9 +1,9 @@
 //! Is anybody there who reads what is put into the ring?
 
-use crate::kernel;
 use crate::layout::NO_EOF;
 use crate::ledger::{Slot, attention, flag};
 use crate::settle::Endpoint;
+use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -54,11 +54,11 @@ impl<'a> Endpoint<'a> {
         }
         // Asked once, unless the answer is a FIN that nobody meant.
         attention.fetch_and(!attention::READER, SeqCst);
-        let mut reported = kernel::poll(self.fd(), libc::POLLRDHUP, 0);
+        let mut reported = sys::poll(self.fd(), libc::POLLRDHUP, 0);
         if reported & (libc::POLLRDHUP | GONE) == libc::POLLRDHUP && !self.other_end_is_meant() {
             attention.fetch_or(attention::READER, SeqCst);
             self.probe();
-            reported = kernel::poll(self.fd(), 0, 0);
+            reported = sys::poll(self.fd(), 0, 0);
         }
         if reported & GONE != 0 {
             self.give_up_ring();

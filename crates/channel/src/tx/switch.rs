@@ -54,7 +54,7 @@ impl<'a> Endpoint<'a> {
         let end = sys::monotonic_ns() + PATIENCE;
         while self.tx_in_ring() && !self.frozen() && sys::monotonic_ns() < end {
             self.poke_reader();
-            if kernel::poll(self.fd(), 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
+            if sys::poll(self.fd(), 0, 1) & (libc::POLLERR | libc::POLLHUP) != 0 {
                 break;
             }
         }
@@ -89,7 +89,7 @@ impl<'a> Endpoint<'a> {
             && Want::of(direction.want_data().load(Relaxed)) != Want::Closed
             && (self.reader_is_here() || self.await_reader())
             && kernel::unsent(self.fd()) == 0
-            && kernel::poll(self.fd(), libc::POLLOUT, 0) == libc::POLLOUT
+            && sys::poll(self.fd(), libc::POLLOUT, 0) == libc::POLLOUT
     }
 
     /// Moves the direction into the ring from here on.

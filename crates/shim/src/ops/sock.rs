@@ -305,7 +305,7 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         && runtime::find(fd).is_some()
         && !super::io::hand_over_if_possible(fd)
         // Behind the end nobody waits for more.
-        && kernel::poll(fd, libc::POLLRDHUP, 0) == 0
+        && sys::poll(fd, libc::POLLRDHUP, 0) == 0
     {
         // The kernel would hide a wake-up: woken too early is better than never.
         let one: c_int = 1;

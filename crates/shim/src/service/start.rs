@@ -3,9 +3,9 @@
 use super::host::listen;
 use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, control, ring, run};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ginnel_channel::Attachment;
 use ginnel_channel::ledger::ProcessFlags;
 use ginnel_channel::waiter::Waiter;
-use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use syscalls::Sysno;
 
@@ -134,7 +134,7 @@ pub fn pause() {
     }
     let end = sys::monotonic_ns() + PATIENCE;
     let wait = || {
-        let _ = kernel::poll(-1, 0, 1);
+        sys::sleep_ms(1);
         sys::monotonic_ns() < end
     };
     while THREAD.load(Ordering::Acquire) == 0 && wait() {}

@@ -1,7 +1,6 @@
 //! Between two pieces of its work the thread may be ended: an exec waits for that, in the middle of a receive it would leave counts half written.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ginnel_channel::kernel;
 use ginnel_region::sys;
 
 /// The thread is doing something.
@@ -57,7 +56,7 @@ pub(super) fn work() {
         if sys::monotonic_ns() > end && is_to_stand_still() {
             crate::ops::process::not_executed();
         }
-        let _ = kernel::poll(-1, 0, 1);
+        sys::sleep_ms(1);
     }
 }
 

@@ -7,9 +7,9 @@ use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
-use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_channel::settle::Endpoint;
+use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
@@ -39,7 +39,7 @@ pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
 /// reset, an error, with which it is readable, and whether the kernel's own side has room.
 pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
     let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
-    let got = u32::from(kernel::poll(endpoint.fd(), asked, 0).cast_unsigned());
+    let got = u32::from(sys::poll(endpoint.fd(), asked, 0).cast_unsigned());
     let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
     if got & ENDS == 0 {
         return room;

@@ -6,10 +6,10 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
 use ginnel_channel::settle::Endpoint;
+use ginnel_region::sys;
 use libc::{c_int, iovec};
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
@@ -247,7 +247,7 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
                 break;
             }
             // The end before the bytes: what came before it is seen in the next turn.
-            ended = kernel::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
+            ended = sys::poll(endpoint.fd(), libc::POLLRDHUP, 0) != 0;
             wait::for_more(endpoint, &mut limit)
         } else {
             wait::for_data(endpoint, &mut limit)
