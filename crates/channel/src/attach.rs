@@ -3,13 +3,14 @@
 //! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-8` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
-use crate::bells::Bells;
 pub use crate::home::default_directory;
 use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known, Place};
 use crate::policy::{Policy, program_names};
 use crate::proof::Prover;
+use crate::waiter::relay::Bells;
+use crate::waiter::{Cache, open_device};
 use crate::{home, renounce};
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
@@ -166,7 +167,7 @@ pub struct Joined {
     pub bells: Option<Bells>,
     lock_fd: AtomicI32,
     service_page: AtomicU32,
-    pub(crate) peers: crate::waiter::PeerFifos,
+    pub(crate) peers: Cache,
 }
 
 /// Everything a process needs to carry connections. What it has of its segment is another value after each detach: it is reached through the attachment at each use,
@@ -258,7 +259,8 @@ impl Attachment {
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
             unattached
         };
-        let joined = open(&settings).and_then(|opened| Joined::new(opened, &ledger, ticket, &settings, 0)).map_err(refuse)?;
+        let joined =
+            open(&settings).and_then(|opened| Joined::new(opened, &ledger, ticket, &settings, on_descriptor, 0)).map_err(refuse)?;
         let attachment = Self {
             ledger,
             identity: renounce::identity(),
@@ -341,7 +343,7 @@ impl Attachment {
         if let Some(bells) = &self.bells {
             bells.close(|fd| self.disown(fd));
         }
-        self.peers.close(self);
+        self.peers.close();
         self.segment.let_go();
     }
 
@@ -357,7 +359,8 @@ impl Attachment {
             again.close();
             return Err(Error::System { doing: "join a segment that was detached", errno: libc::EBUSY });
         }
-        let joined = Joined::new((again, bells), &self.ledger, self.ticket(), &self.settings, self.number.wrapping_add(1))?;
+        let (ledger, number) = (&self.ledger, self.number.wrapping_add(1));
+        let joined = Joined::new((again, bells), ledger, self.ticket(), &self.settings, self.on_descriptor, number)?;
         self.joined.store(Box::into_raw(Box::new(joined)), Ordering::Release);
         self.ledger.process(self.me()).reason.store(0, Ordering::Relaxed);
         self.set_leaving(detached);
@@ -494,6 +497,7 @@ impl Joined {
         ledger: &Ledger,
         ticket: u32,
         settings: &Settings,
+        on_descriptor: fn(i32, bool),
         number: u32,
     ) -> Result<Self, Error> {
         let place = Place::of(&segment);
@@ -537,7 +541,7 @@ impl Joined {
             bells,
             lock_fd: AtomicI32::new(lock),
             service_page: AtomicU32::new(0),
-            peers: crate::waiter::PeerFifos::new(),
+            peers: Cache::new(on_descriptor),
         })
     }
 
@@ -606,12 +610,6 @@ pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
     let mut name = segment.as_os_str().to_owned();
     name.push(".wake");
     name.into()
-}
-
-/// A descriptor of the guest driver's device, out of the program's way; -1 where it cannot be had.
-pub(crate) fn open_device(path: &Path) -> i32 {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return -1 };
-    sys::openat(libc::AT_FDCWD, &path, libc::O_RDWR | libc::O_NONBLOCK, 0).map_or(-1, sys::move_high)
 }
 
 /// How a member's lock file is opened: anything may stand under its name where several users share the directory.

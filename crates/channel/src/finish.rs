@@ -171,7 +171,7 @@ impl Endpoint<'_> {
         // The other half of what a sleeper does, who arms and then looks: see the shim's `Limit`.
         fence(SeqCst);
         if let Want::Waiter { page, bit } = Want::of(self.slot().rx.sleeper.load(Relaxed)) {
-            let _ = waiter::ring(self.attachment, page, bit, None);
+            let _ = waiter::ring(self.attachment, page, bit, false);
         }
     }
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`layout`] | where every shared word of a channel lies |
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
-//! | [`join`], [`bells`] | a segment of `ginneld` for a process of the host, and wake-ups by way of the daemon |
+//! | [`join`] | a segment of `ginneld` for a process of the host |
 //! | [`attach`] | a process's hold on ledger and segment |
 //! | [`home`] | the directory of a user's ledger and segments, and whether it is that user's alone |
 //! | [`policy`] | which connections may be carried at all, as the user says |
@@ -22,7 +22,7 @@
 //! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
 //! | [`rx`] | the reader's side: classify, receive, freeze |
 //! | [`quick`] | the usual send and receive of a small piece, and nothing else |
-//! | [`waiter`] | sleeping and being woken |
+//! | [`waiter`] | sleeping and being woken: by FIFO, doorbell or the daemon's relay |
 //! | [`cork`] | TCP_CORK, which a ring has no use for |
 //! | [`path`] | whether TCP still gets through |
 //! | [`leave`] | out of a channel while the connection lives: detach |
@@ -34,7 +34,6 @@
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
-pub mod bells;
 pub mod bits;
 pub mod catchup;
 pub mod census;

@@ -33,9 +33,9 @@
 pub mod exchange;
 pub mod repair;
 
-use crate::attach;
 use crate::kernel;
 use crate::ledger::Tuple;
+use crate::waiter::open_device;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Source, device};
 use siphasher::sip::SipHasher24;
@@ -126,7 +126,7 @@ impl<'a> Prover<'a> {
 }
 
 fn by_driver(device: i32, path: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
-    let opened = Fd(if device < 0 { attach::open_device(path) } else { -1 });
+    let opened = Fd(if device < 0 { open_device(path) } else { -1 });
     let device = if device < 0 { opened.0 } else { device };
     let secret = device::secret(device, fd, claim.side, claim.connected, claim.nonces);
     secret.map(|secret| secret.max(1)).map_err(|_| Unproven::Never)
@@ -171,7 +171,7 @@ impl Prover<'_> {
             || match self {
                 Self::Nobody => true,
                 Self::Process | Self::Nothing => false,
-                Self::Driver(_, path) => device::makes_secrets(Fd(attach::open_device(path)).0),
+                Self::Driver(_, path) => device::makes_secrets(Fd(open_device(path)).0),
             }
     }
 }

@@ -7,7 +7,7 @@ use crate::ledger::{Life, Slot, Stage, TAKEN};
 use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
-use ginnel_region::{Head, PAGE, Use, sys};
+use ginnel_region::{Head, Use, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
@@ -180,8 +180,8 @@ fn is_nobodys(attachment: &Attachment, lives: &mut Members, processes: &mut Proc
     if !ours {
         return !lives.of(attachment, maker);
     }
-    let process = attachment.segment.word(u64::from(head.page()) * PAGE + 16).load(Relaxed).saturating_sub(1);
-    !processes.live(attachment, u32::try_from(process).unwrap_or(u32::MAX))
+    let process = waiter::owner_word(&attachment.segment, head.page());
+    !processes.live(attachment, process.unwrap_or(u32::MAX))
 }
 
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.

@@ -193,12 +193,12 @@ impl<'a> Endpoint<'a> {
         self.settle_cork();
         // The downgrade's token reaches it too, where this does not.
         if let Want::Waiter { page, bit } = want {
-            let _ = waiter::ring(self.attachment, page, bit, Some(slot));
+            let _ = self.ring_waiter(page, bit);
         }
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
             Want::Waiter { page, bit } => {
-                waiter::ring(self.attachment, page, bit, None);
+                waiter::ring(self.attachment, page, bit, false);
             }
             // Taken back: the token that was counted will not come.
             Want::Token => {

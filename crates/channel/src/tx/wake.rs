@@ -3,7 +3,7 @@
 use crate::kernel;
 use crate::ledger::{Slot, Stage, attention, flag};
 use crate::settle::Endpoint;
-use crate::waiter;
+use crate::waiter::{self, Rung};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -51,12 +51,24 @@ impl<'a> Endpoint<'a> {
                 self.pay_tokens();
             }
             Want::Waiter { page, bit } => {
-                if !waiter::ring(self.attachment, page, bit, Some(self.slot())) {
+                if !self.ring_waiter(page, bit) {
                     self.cannot_ring();
                     self.wake_by_token();
                 }
             }
             Want::Nothing | Want::Closed | Want::Promised(_) => {}
+        }
+    }
+
+    /// Rings a waiter of the other end, and counts that. False: it sleeps, and a token is to wake it.
+    pub(crate) fn ring_waiter(self, page: u32, bit: u16) -> bool {
+        match waiter::ring(self.attachment, page, bit, self.attachment.is_deaf()) {
+            Rung::Awake => true,
+            Rung::Woken => {
+                self.slot().wakes.fetch_add(1, Relaxed);
+                true
+            }
+            Rung::Unreachable => false,
         }
     }
 
@@ -98,7 +110,7 @@ impl<'a> Endpoint<'a> {
         match Want::of(word.load(Relaxed)) {
             Want::Waiter { .. } => {
                 if let Want::Waiter { page, bit } = park::claim_waiter(word)
-                    && !waiter::ring(self.attachment, page, bit, Some(self.slot()))
+                    && !self.ring_waiter(page, bit)
                 {
                     self.cannot_ring();
                     let Ok(_held) = self.send_lock_unless_interrupted() else { return };

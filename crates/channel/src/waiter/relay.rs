@@ -6,8 +6,8 @@
 //! Without the daemon memory and connections stay as they are. While it is away the service thread looks at the waiters every few milliseconds by
 //! itself, machines are woken by tokens, and it tries to join again.
 
+use super::{Waiter, page};
 use crate::join::{self, Admission};
-use crate::waiter::{self, Waiter};
 use ginnel_region::Segment;
 use ginnel_region::sys::{self, Fd};
 use std::ffi::CString;
@@ -156,7 +156,7 @@ impl Bells {
         for place in self.waiters.iter().take(self.used.load(Ordering::Acquire)) {
             let word = place.load(Ordering::Relaxed);
             if word != 0
-                && waiter::has_news(segment, (word >> 32) as u32)
+                && page::has_news(segment, (word >> 32) as u32)
                 && place.compare_exchange(word, word | BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 let _ = sys::write(word as u32 as i32, &[0]);
