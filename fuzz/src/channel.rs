@@ -1,12 +1,12 @@
 //! A channel: two honest ends that put and take bytes through it, while a third party writes into every word of it, and into the connection below.
 
 use crate::Bytes;
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::{Attachment, Settings};
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_channel::rx::Sink;
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::{self, Waiter};
-use ginnel_channel::{finish, kernel, reclaim};
+use ginnel_channel::{kernel, lifetime, reclaim};
 use ginnel_region::{Config, PAGE};
 use ginnel_ring::park::Want;
 use libc::iovec;
@@ -129,7 +129,7 @@ pub fn target(bytes: &[u8]) {
     }
     drop(sockets);
     for end in ends {
-        finish::forget(&stage.attachment, end.slot(), end.slot().cookie.load(Relaxed));
+        lifetime::forget(&stage.attachment, end.slot(), end.slot().cookie.load(Relaxed));
     }
 }
 

@@ -1,9 +1,9 @@
 //! `TCP_CORK` while a ring carries what is sent. Nothing is kept back in a ring, so the kernel is not told before TCP carries again: a server that corks and uncorks around
 //! each answer makes no system calls for it. A cork that the kernel has, from before, is taken out at once: what stands behind it is to go.
 
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::flag;
-use crate::settle::Endpoint;
 use libc::c_int;
 
 /// Has the kernel a cork for `fd`? No where it cannot be asked.

@@ -3,9 +3,9 @@
 //! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
 //! written down in one word: whoever takes the lock over from the dead does it again from there.
 
+use crate::endpoint::Endpoint;
 use crate::layout::Direction;
 use crate::ledger::{Send, Slot};
-use crate::settle::Endpoint;
 use ginnel_region::{Extent, Owner, PAGE, Use};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;

@@ -3,12 +3,12 @@
 //! Both directions go back to TCP as at a hand-over ([`crate::finish`]), but unread ring bytes are always given back by their reader, or read. From then on the kernel's
 //! socket holds the whole truth. The slot is a candidate again, and meets the other end anew once there is a segment for both.
 
-use crate::finish;
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::GATE_HOLD;
 use crate::ledger::{Reason, Slot, Stage, flag};
+use crate::lifetime;
 use crate::rendezvous::{Entry, state};
-use crate::settle::Endpoint;
 use ginnel_region::sys;
 use ginnel_ring::park;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -76,7 +76,7 @@ impl Endpoint<'_> {
             return;
         }
         if slot.channel.load(Relaxed) != 0 {
-            finish::set_left(self.attachment, slot);
+            lifetime::set_left(self.attachment, slot);
         }
         self.forget_phases();
         slot.rx.error.store(0, Relaxed);
@@ -94,7 +94,7 @@ impl Endpoint<'_> {
         }
         if slot.channel.load(Relaxed) != 0 {
             self.channel().leave(slot.side());
-            finish::set_left(self.attachment, slot);
+            lifetime::set_left(self.attachment, slot);
         }
         if slot.stage() == Stage::Candidate {
             slot.set_reason(reason);
@@ -119,7 +119,7 @@ impl Endpoint<'_> {
             Stage::Offered => {
                 let _ = entry.step(state::OFFERED, state::FREE);
                 self.channel().leave(slot.side());
-                finish::set_left(self.attachment, slot);
+                lifetime::set_left(self.attachment, slot);
             }
             _ => return false,
         }
@@ -173,7 +173,7 @@ impl Endpoint<'_> {
             self.restore_options();
             self.channel().leave(slot.side());
             self.poke_reader();
-            finish::set_left(self.attachment, slot);
+            lifetime::set_left(self.attachment, slot);
             self.forget_phases();
             if stage == Stage::Candidate || slot.reason() == Reason::None {
                 slot.set_reason(reason);

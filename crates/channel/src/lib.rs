@@ -27,7 +27,9 @@
 //! | [`path`] | whether TCP still gets through |
 //! | [`leave`] | out of a channel while the connection lives: detach |
 //! | `renounce` | giving all of it up, before the process goes on as another user |
-//! | [`finish`] | shutdown, close, death |
+//! | [`finish`] | shutdown and close |
+//! | [`hand_over`] | back to TCP for good |
+//! | [`lifetime`] | giving slots and channels back |
 //! | [`reclaim`] | memory of the dead |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
 //! | [`bits`] | bitmaps of slots |
@@ -39,14 +41,17 @@ pub mod catchup;
 pub mod census;
 pub mod cork;
 pub mod cursor;
+mod endpoint;
 pub mod finish;
 pub mod growth;
+pub mod hand_over;
 pub mod home;
 pub mod join;
 pub mod kernel;
 pub mod layout;
 pub mod leave;
 pub mod ledger;
+pub mod lifetime;
 pub mod order;
 pub mod path;
 pub mod place;
@@ -65,4 +70,5 @@ pub mod uncounted;
 pub mod waiter;
 
 pub use attach::Attachment;
+pub use endpoint::Endpoint;
 pub use ledger::{Reason, Slot, Stage};

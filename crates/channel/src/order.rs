@@ -7,8 +7,8 @@
 //! is the processor's counter, which processors of one machine have in common. What a peer writes
 //! there, or that it writes nothing, changes the order of reports and nothing else.
 
+use crate::endpoint::Endpoint;
 use crate::layout::Direction;
-use crate::settle::Endpoint;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A cheap clock for short times: ticks of unknown length near a nanosecond.

@@ -9,10 +9,10 @@
 //! its ring with the next byte that is written, as on TCP nothing would be in flight before. So a connection on which nobody writes outlives the cut, as it would on TCP.
 //! A writer that goes on all the same is frozen.
 
+use crate::endpoint::Endpoint;
 use crate::kernel::{self, Path};
 use crate::layout::{GATE_CUT, GATE_HOLD};
 use crate::ledger::{Reason, Slot, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -1,9 +1,9 @@
 //! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
 //! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
 
+use crate::endpoint::Endpoint;
 use crate::layout::{Direction, GATE_HOLD};
 use crate::ledger::{Held, Slot, Stage, attention, flag};
-use crate::settle::Endpoint;
 use crate::{growth, kernel};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;

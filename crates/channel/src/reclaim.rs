@@ -1,9 +1,9 @@
 //! Memory of the dead: slots, channels, waiters and rendezvous entries whose owners are gone.
 
 use crate::attach::Attachment;
-use crate::finish;
 use crate::layout::Channel;
 use crate::ledger::{Life, Slot, Stage, TAKEN};
+use crate::lifetime;
 use crate::place;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
@@ -164,7 +164,7 @@ fn bury(attachment: &Attachment, slot: &Slot) {
         }
     }
     if slot.segment.load(Relaxed) == attachment.segment.id() {
-        finish::bury(attachment, slot);
+        lifetime::bury(attachment, slot);
     } else {
         attachment.ledger.free(slot);
     }
@@ -221,14 +221,14 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
             !lives.of(attachment, member)
         };
         if gone {
-            head = finish::release_dead_side(attachment, head, side)?;
+            head = lifetime::release_dead_side(attachment, head, side)?;
         }
     }
     // Its rings may just have been freed, or the page be another's.
     let head = segment.head(head.page()).filter(|head| !head.is_busy() && head.owner().kind == Use::Channel)?;
     let released = released();
     // Without a death whoever was second is at it; or died there.
-    let ended = released & 3 == 3 && (released & finish::DIED != 0 || is_left(attachment, head));
+    let ended = released & 3 == 3 && (released & lifetime::DIED != 0 || is_left(attachment, head));
     ended.then(|| segment.take(head)).flatten()
 }
 

@@ -6,8 +6,8 @@
 //! could not, it has to leave, and zeroes of its own take the place of both.
 
 use crate::attach::Attachment;
-use crate::finish;
 use crate::ledger::{Reason, Slot, TAKEN};
+use crate::lifetime;
 use ginnel_region::{Segment, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -29,7 +29,7 @@ impl Attachment {
         let cookie = slot.cookie.load(Acquire);
         slot.let_go(self.me());
         if slot.is_alone() && !slot.is_held(&self.ledger) && !matches!(cookie, 0 | TAKEN..) && slot.seize(cookie, self.ticket()) {
-            finish::release_channel(self, slot);
+            lifetime::release_channel(self, slot);
             self.ledger.free(slot);
         }
     }

@@ -5,7 +5,7 @@
 //! against the segment's own base and length each time that memory is reached through them, not
 //! only when they are stored.
 
-use crate::settle::Endpoint;
+use crate::endpoint::Endpoint;
 use ginnel_region::Corrupt;
 use ginnel_ring::span::Span;
 

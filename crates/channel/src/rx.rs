@@ -13,8 +13,8 @@ mod tokens;
 
 pub use sink::Sink;
 
+use crate::endpoint::Endpoint;
 use crate::ledger::{Reason, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_region::Corrupt;
 use ginnel_ring::park;
 use libc::c_int;

@@ -4,26 +4,18 @@
 mod prove;
 
 use crate::attach::Standing;
+use crate::endpoint::Endpoint;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
-use crate::ledger::{Reason, Slot, Stage, Tuple, flag};
+use crate::ledger::{Reason, Stage, Tuple, flag};
 use crate::place::Place;
 use crate::rendezvous::{self, Entry, Found, state};
-use crate::{Attachment, catchup, finish};
+use crate::{catchup, lifetime};
 use ginnel_region::{Corrupt, Error, Head, Owner, PAGE, Use, sys};
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use syscalls::Sysno;
-
-/// One process's view of one socket: what every operation on it needs. Two words, so that it is handed on in registers.
-#[derive(Clone, Copy)]
-pub struct Endpoint<'a> {
-    /// The process's attachment.
-    pub attachment: &'a Attachment,
-    /// The number of the socket's slot, and (lower half) a descriptor of the socket in this process.
-    socket: u64,
-}
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
@@ -33,61 +25,6 @@ pub(crate) const PATIENT: u32 = 256;
 pub(crate) const LOOKS: u32 = 8;
 
 impl<'a> Endpoint<'a> {
-    /// This process's entry.
-    #[inline]
-    pub fn me(self) -> u32 {
-        self.attachment.me()
-    }
-
-    /// Slot `index` of the attachment's ledger, of which `fd` is a descriptor.
-    #[must_use]
-    #[inline]
-    pub fn new(attachment: &'a Attachment, index: u32, fd: i32) -> Self {
-        Self { attachment, socket: u64::from(index) << 32 | u64::from(fd.cast_unsigned()) }
-    }
-
-    /// A descriptor of the socket in this process.
-    #[must_use]
-    #[inline]
-    pub fn fd(self) -> i32 {
-        self.socket as i32
-    }
-
-    /// The number of the socket's slot.
-    #[must_use]
-    #[inline]
-    pub fn index(self) -> u32 {
-        (self.socket >> 32) as u32
-    }
-
-    /// The socket's slot.
-    #[must_use]
-    #[inline]
-    pub fn slot(self) -> &'a Slot {
-        self.attachment.ledger.slot(self.index())
-    }
-
-    /// What stands in a lock that this process holds.
-    #[inline]
-    pub fn ticket(self) -> u32 {
-        self.attachment.ticket()
-    }
-
-    /// The socket's channel; a page that says nothing where there is none.
-    #[inline]
-    pub fn channel(self) -> Channel<'a> {
-        self.channel_of(self.slot())
-    }
-
-    /// [`channel`](Self::channel), for who has found `slot`, which is this endpoint's.
-    #[inline]
-    pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
-        match slot.channel.load(Relaxed) {
-            0 => Channel::nowhere(),
-            page => Channel::at(&self.attachment.segment, page),
-        }
-    }
-
     /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
     /// so that both ends can count.
     pub fn progress(self, patient: bool) {
@@ -307,7 +244,7 @@ impl<'a> Endpoint<'a> {
             if entry.state() != state::OFFERED || entry.offer().0 != page {
                 fence(SeqCst);
                 if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
-                    finish::release_channel(self.attachment, slot);
+                    lifetime::release_channel(self.attachment, slot);
                     self.start_over();
                 }
             }
@@ -538,6 +475,7 @@ pub(crate) fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::Attachment;
 
     /// The end that made a channel, both directions of which TCP carries. No socket is behind its number.
     pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {

@@ -7,11 +7,11 @@ mod space;
 mod switch;
 mod wake;
 
-use crate::finish;
+use crate::endpoint::Endpoint;
+use crate::hand_over;
 use crate::kernel;
 use crate::layout::Direction;
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
-use crate::settle::Endpoint;
 use ginnel_region::Corrupt;
 use ginnel_ring::park::Want;
 use libc::{c_int, iovec};
@@ -118,7 +118,7 @@ impl<'a> Endpoint<'a> {
             Stage::Broken => return Err(Corrupt),
             _ => {
                 if urgent {
-                    finish::hold(self, Reason::Urgent);
+                    hand_over::hold(self, Reason::Urgent);
                 }
                 return Ok(true);
             }
@@ -155,7 +155,7 @@ impl<'a> Endpoint<'a> {
         }
         if urgent && !slot.has(flag::HOLD) {
             // Not before the freeze was asked for: a writer that sees the hold leaves its ring at once. Before the mark: a reader that sees the hold looks for it.
-            finish::hold(self, Reason::Urgent);
+            hand_over::hold(self, Reason::Urgent);
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
             self.pay_tokens();

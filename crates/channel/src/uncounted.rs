@@ -8,11 +8,12 @@
 //! Whoever finds that its call goes uncounted after it has noted the call is safe: who is to end that has every thread know first, and pass a barrier (`membarrier(2)`), before it looks at the notes.
 
 use crate::attach::Standing;
+use crate::endpoint::Endpoint;
 #[cfg(doc)]
 use crate::ledger::Slot;
 use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
-use crate::settle::{self, Endpoint, PATIENT};
+use crate::settle::{self, PATIENT};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// In [`uncounted`](Slot::uncounted), above the ticket of the process: it does not count its calls …

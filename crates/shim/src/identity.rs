@@ -21,10 +21,10 @@ use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
 use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicU32, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, finish};
+use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
 use libc::c_int;
 use syscalls::Sysno;
@@ -278,7 +278,7 @@ fn keep_plain(fd: c_int) {
     if fds::replace(fd, Entry::Plain, Entry::Tcp)
         && let Some(endpoint) = runtime::adopt(fd, false)
     {
-        finish::hold(endpoint, Reason::HandedOver);
+        hand_over::hold(endpoint, Reason::HandedOver);
     }
 }
 

@@ -7,10 +7,10 @@
 use crate::service::own_slots;
 use crate::{fds, pool, service, sets, spin};
 use core::sync::atomic::{AtomicBool, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::Reason;
-use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, finish, leave};
+use ginnel_channel::{Attachment, leave, lifetime};
 
 /// How often the thread looks while connections are on their way out, ms.
 const LEAVING_TICK: u64 = 2;
@@ -43,7 +43,7 @@ pub fn look(attachment: &'static Attachment) -> Option<u64> {
             let out = fds::hold_changes() && !own_slots().any(|index| attachment.ledger.slot(index).is_in_channel());
             if out {
                 for index in own_slots() {
-                    finish::release_left(attachment, attachment.ledger.slot(index));
+                    lifetime::release_left(attachment, attachment.ledger.slot(index));
                 }
                 go(attachment, Reason::Detached);
             }
@@ -125,6 +125,6 @@ pub fn retire(attachment: &'static Attachment) {
 /// For how long a left channel is kept, at least: [`service`] calls this every ten seconds.
 pub fn age(attachment: &'static Attachment) {
     for slot in own_slots().map(|index| attachment.ledger.slot(index)).filter(|slot| slot.left.load(Ordering::Relaxed) != 0) {
-        finish::age_left(attachment, slot);
+        lifetime::age_left(attachment, slot);
     }
 }

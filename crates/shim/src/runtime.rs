@@ -3,10 +3,10 @@
 use crate::fds::{self, Entry, Young};
 use crate::own;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::{Settings, Standing};
 use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::settle::Endpoint;
-use ginnel_channel::{Attachment, Slot, finish, kernel, reclaim};
+use ginnel_channel::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
 use ginnel_region::sys;
 use libc::c_int;
 
@@ -223,7 +223,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     let Some(endpoint) = endpoint(fd, index) else { return Adopted::Not };
     if young.is_some_and(Young::is_passed) && matches!(slot.stage(), Stage::Candidate | Stage::Published) {
         // Nobody knows who has it too, and reads and writes it past the hooks.
-        finish::hold(endpoint, Reason::HandedOver);
+        hand_over::hold(endpoint, Reason::HandedOver);
     }
     if let Some(young) = young
         && slot.stage() == Stage::Candidate
@@ -403,7 +403,7 @@ pub fn others_live(endpoint: Endpoint<'_>) -> bool {
 /// After the kernel's close of the last descriptor.
 pub fn ended(ended: &Ended) {
     if let Some(attachment) = attachment() {
-        finish::forget(attachment, attachment.ledger.slot(ended.index), ended.cookie);
+        lifetime::forget(attachment, attachment.ledger.slot(ended.index), ended.cookie);
     }
 }
 

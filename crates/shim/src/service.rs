@@ -12,10 +12,10 @@ pub use still::{go_on, stand_still};
 
 use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::{Reason, SlotBits, Stage, flag};
 use ginnel_channel::reclaim::{self, Reach};
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, kernel};
 use ginnel_region::sys;
 use host::{Again, hear};
@@ -98,7 +98,7 @@ pub fn attend(endpoint: Endpoint<'static>) {
     }
     if start::FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
         // Nobody would answer the other end while the program does something else.
-        ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+        ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
     }
 }
 

@@ -3,7 +3,7 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ginnel_channel::Attachment;
-use ginnel_channel::settle::Endpoint;
+use ginnel_channel::Endpoint;
 use ginnel_region::sys;
 
 /// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.

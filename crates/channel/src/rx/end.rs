@@ -1,10 +1,10 @@
 //! How a direction ends: FIN, a reset, or an error of the kernel's, each told to the program as TCP would have told it.
 
 use super::Take;
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{NO_EOF, Record};
 use crate::ledger::{Slot, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

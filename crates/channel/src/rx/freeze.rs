@@ -1,7 +1,7 @@
 //! Back to TCP at the reader's wish: it reads no further in the ring, and the writer sends what lies there again.
 
+use crate::endpoint::Endpoint;
 use crate::ledger::{Stage, flag};
-use crate::settle::Endpoint;
 use crate::waiter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;

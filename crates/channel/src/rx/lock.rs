@@ -1,8 +1,8 @@
 //! The receive lock, and what one who died with it left half done.
 
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::{Held, Interrupted, Slot, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -3,9 +3,9 @@
 use super::tokens::Sweeper;
 use super::{Sink, Step, Take};
 use crate::cursor::WINDOW;
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::Direction;
-use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Untrusted};
 use libc::iovec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

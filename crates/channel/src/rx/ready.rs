@@ -2,10 +2,10 @@
 
 use super::tokens::{Sweeper, Swept};
 use super::{Sink, Step, Take};
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF};
 use crate::ledger::{Reason, attention, flag};
-use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 

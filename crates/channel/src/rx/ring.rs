@@ -2,11 +2,11 @@
 
 use super::tokens::{Sweeper, Swept};
 use super::{Sink, Step, Take};
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF, Record};
 use crate::ledger::{Slot, attention};
 use crate::rings::LARGEST;
-use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, PAGE, Untrusted, sys};
 use ginnel_ring::span;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

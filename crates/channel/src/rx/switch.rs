@@ -1,8 +1,8 @@
 //! The writer's switches, checked, and entering the carrier that they lead to.
 
+use crate::endpoint::Endpoint;
 use crate::layout::{Direction, Record};
 use crate::ledger::{Reason, Stage};
-use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Untrusted};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -1,9 +1,9 @@
 //! Out of the kernel, where TCP is the carrier, as far as the next switch.
 
 use super::{Sink, Step, Take};
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::{Slot, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_region::Corrupt;
 use libc::iovec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -1,9 +1,9 @@
 //! Sleeping until there are bytes: the wish for data, and the tokens that wake those who sleep in the kernel.
 
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::Direction;
 use crate::ledger::{Interrupted, Slot, Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_region::Corrupt;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

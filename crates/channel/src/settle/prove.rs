@@ -1,10 +1,10 @@
 //! While two ends settle: each proves to the other that it holds the connection
 //! ([`crate::proof`]). Nothing else is said or done for the other side before.
 
-use crate::finish;
+use crate::endpoint::Endpoint;
 use crate::ledger::{Reason, Stage, flag};
+use crate::lifetime;
 use crate::proof::{Claim, Prover, Unproven, exchange};
-use crate::settle::Endpoint;
 use ginnel_region::sys;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -97,7 +97,7 @@ impl Endpoint<'_> {
         // Without a share this end has no means to tell: it is the same with everybody.
         let for_good = !slot.has(flag::BEGUN) || slot.refused.load(Relaxed) >= TRIES;
         self.channel().leave(slot.side());
-        finish::set_left(self.attachment, slot);
+        lifetime::set_left(self.attachment, slot);
         self.forget_phases();
         if for_good {
             slot.make_plain(Reason::Unproven);

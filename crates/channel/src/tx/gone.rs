@@ -1,8 +1,8 @@
 //! Is anybody there who reads what is put into the ring?
 
+use crate::endpoint::Endpoint;
 use crate::layout::NO_EOF;
 use crate::ledger::{Slot, attention, flag};
-use crate::settle::Endpoint;
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};

@@ -1,11 +1,11 @@
 //! The send lock, and what one who died with it left half done.
 
-use crate::finish;
+use crate::endpoint::Endpoint;
 use crate::growth;
 use crate::kernel;
 use crate::layout::GATE_TAKEN;
 use crate::ledger::{Held, Interrupted, Lock, Slot, Stage, attention, flag};
-use crate::settle::Endpoint;
+use crate::lifetime;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -59,7 +59,7 @@ impl<'a> Endpoint<'a> {
         let sent = tx.sent.load(Relaxed);
         let direction = self.outgoing();
         // Pages that the dead had claimed, and described nowhere yet, are to be looked for in the end.
-        self.channel().released().fetch_or(finish::DIED, SeqCst);
+        self.channel().released().fetch_or(lifetime::DIED, SeqCst);
         growth::finish(tx, direction);
         // The channel's words follow the private ones: the one that was stored first counts.
         direction.tail().store(tx.tail.load(Relaxed), Release);

@@ -1,11 +1,11 @@
 //! Into the ring: room, copies and their publication.
 
 use super::Put;
+use crate::endpoint::Endpoint;
 use crate::growth;
 use crate::layout::Direction;
 use crate::ledger::{self, Slot, flag};
 use crate::order;
-use crate::settle::Endpoint;
 use ginnel_region::{Corrupt, Untrusted};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::{self, Span};

@@ -1,9 +1,9 @@
 //! Sleeping until there is room.
 
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::NO_EOF;
 use crate::ledger::{Stage, flag};
-use crate::settle::Endpoint;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 

@@ -1,11 +1,11 @@
 //! From one carrier to the other, at an exact byte: up once the reader has everything, down where it stopped.
 
 use crate::catchup;
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{GATE_TAKEN, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::rings::LARGEST;
-use crate::settle::Endpoint;
 use crate::waiter;
 use ginnel_region::{Corrupt, Untrusted, sys};
 use ginnel_ring::park::{self, Want};

@@ -1,8 +1,8 @@
 //! Waking the other end: by its waiter, or by a token over TCP.
 
+use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::{Slot, Stage, attention, flag};
-use crate::settle::Endpoint;
 use crate::waiter::{self, Rung};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

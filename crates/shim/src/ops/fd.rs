@@ -4,8 +4,8 @@ use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
 use crate::{next, service, sets, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
 

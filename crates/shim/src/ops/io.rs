@@ -13,8 +13,8 @@ pub use send::send_all;
 use super::Outcome;
 use crate::next;
 use core::sync::atomic::Ordering::Relaxed;
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::c_int;
 
@@ -44,11 +44,11 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
         if slot.stage() == Stage::Candidate {
             if crate::service::is_missing(endpoint.attachment) {
-                return ginnel_channel::finish::hold(endpoint, Reason::NoThread);
+                return ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
             }
             super::process::look_for_io_uring();
             if !endpoint.attachment.is_away() && !super::sock::is_fit(endpoint) {
-                return ginnel_channel::finish::hold(endpoint, Reason::Option);
+                return ginnel_channel::hand_over::hold(endpoint, Reason::Option);
             }
         }
         if !crate::uncounted::end(endpoint) {

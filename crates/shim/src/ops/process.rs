@@ -1,7 +1,7 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, next, own, pool, report, runtime, service, sets};
-use ginnel_channel::finish;
+use ginnel_channel::hand_over;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_channel::program::{self, Preload, Unreachable};
 use ginnel_region::sys;
@@ -299,7 +299,7 @@ fn hand_over_inherited() {
             // The program may use it, and the counts would not know: it stays on TCP.
             Entry::Young(_) => {
                 if let Some(endpoint) = runtime::find(fd) {
-                    finish::hold(endpoint, Reason::HandedOver);
+                    hand_over::hold(endpoint, Reason::HandedOver);
                 }
             }
             _ => {}
@@ -404,7 +404,7 @@ fn hand_over_all(reason: Reason) {
         };
         match endpoint {
             Some(endpoint) if endpoint.slot().stage() == Stage::Active => super::io::hand_over_for(fd, reason),
-            Some(endpoint) => finish::hold(endpoint, reason),
+            Some(endpoint) => hand_over::hold(endpoint, reason),
             None => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{HOST_DATA, control, own_slots, with_endpoint};
 use ginnel_channel::Attachment;
-use ginnel_channel::settle::Endpoint;
+use ginnel_channel::Endpoint;
 use ginnel_region::sys;
 
 /// How long it then waits before it tries to join again, at first and at most, nanoseconds.

@@ -3,8 +3,8 @@
 use super::with_endpoint;
 use crate::{fds, runtime};
 use core::sync::atomic::{AtomicU64, Ordering};
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{SLOTS, Stage};
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::{Attachment, path};
 
 /// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.

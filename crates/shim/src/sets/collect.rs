@@ -7,8 +7,8 @@ use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 

@@ -6,9 +6,9 @@ use crate::fds::{self, Entry};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
+use ginnel_channel::Endpoint;
 use ginnel_channel::attach::Standing;
 use ginnel_channel::ledger::Stage;
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::Waiter;
 use libc::c_int;
 

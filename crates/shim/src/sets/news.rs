@@ -7,8 +7,8 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::Ordering;
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::settle::Endpoint;
 use ginnel_channel::waiter::BITS;
 use ginnel_ring::park::Want;
 

@@ -9,8 +9,8 @@
 
 use super::collect::{IN, OUT};
 use super::{Inner, Registration, resolve};
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::Stage;
-use ginnel_channel::settle::Endpoint;
 use libc::epoll_event;
 
 /// What a set knows of its order.

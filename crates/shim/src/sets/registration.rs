@@ -4,7 +4,7 @@ use super::{Inner, Registration, Set, local, local_bits, shared, tag};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use ginnel_channel::settle::Endpoint;
+use ginnel_channel::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 

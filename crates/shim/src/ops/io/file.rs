@@ -4,8 +4,8 @@ use super::send::{send_before, send_carried, send_kernel};
 use super::{PATIENCE, nonblocking, recv};
 use crate::ops::Outcome;
 use crate::{next, runtime};
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Reason, Stage};
-use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, c_uint, iovec, off64_t};
 

@@ -6,9 +6,9 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::{Slot, Stage, flag};
 use ginnel_channel::rx::{Sink, Take};
-use ginnel_channel::settle::Endpoint;
 use ginnel_region::sys;
 use libc::{c_int, iovec};
 
