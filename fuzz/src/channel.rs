@@ -30,7 +30,7 @@ struct Scene {
 }
 
 fn tables(attachment: &Attachment) -> u64 {
-    let (members, bytes) = attachment.segment.members();
+    let (members, bytes) = attachment.joined().segment.members();
     members + bytes + SIZE / PAGE * 8
 }
 
@@ -59,7 +59,7 @@ fn stage() -> &'static Scene {
         let waiters = [0, 1].map(|_| Waiter::new(&attachment).expect("a waiter can be had"));
         // Everything is open: the directory need not be found again.
         let _ = std::fs::remove_dir_all(directory);
-        let tables = (0..tables(&attachment) / 8).map(|i| attachment.segment.word(i * 8).load(Relaxed)).collect();
+        let tables = (0..tables(&attachment) / 8).map(|i| attachment.joined().segment.word(i * 8).load(Relaxed)).collect();
         Scene { attachment, listener: TcpListener::bind("127.0.0.1:0").expect("loopback"), waiters, tables }
     })
 }
@@ -68,7 +68,7 @@ impl Scene {
     /// All tables as they were.
     fn clean(&self) {
         for (value, i) in self.tables.iter().zip(0..) {
-            self.attachment.segment.word(i * 8).store(*value, Relaxed);
+            self.attachment.joined().segment.word(i * 8).store(*value, Relaxed);
         }
     }
 
@@ -119,7 +119,7 @@ pub fn target(bytes: &[u8]) {
         }
     }
     for (end, waiter) in ends.iter().zip(stage.waiters) {
-        waiter.take(&stage.attachment.segment, |bit| assert!(bit < waiter::BITS));
+        waiter.take(&stage.attachment.joined().segment, |bit| assert!(bit < waiter::BITS));
         if end.slot().stage() <= Stage::Active {
             // A close waits half a second for tokens that never come: not every time.
             if bytes.byte() == 0 && end.slot().rx.armed.load(Relaxed) == 0 {
@@ -187,16 +187,16 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         18 if bytes.byte() < 16 => {
             let _ = reclaim::reclaim(&stage.attachment);
         }
-        _ => waiter.take(&stage.attachment.segment, |bit| assert!(bit < waiter::BITS)),
+        _ => waiter.take(&stage.attachment.joined().segment, |bit| assert!(bit < waiter::BITS)),
     }
     let slot: &Slot = end.slot();
-    assert!(stage.attachment.segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
-    assert!(stage.attachment.segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
+    assert!(stage.attachment.joined().segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
+    assert!(stage.attachment.joined().segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
 }
 
 /// One thing that a third party does.
 fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStream) {
-    let segment = &stage.attachment.segment;
+    let segment = &stage.attachment.joined().segment;
     let put = |at: u64, bytes: &mut Bytes<'_>| {
         let word = segment.word(at & !7);
         word.store(bytes.value(word.load(Relaxed)), Relaxed);

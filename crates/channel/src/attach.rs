@@ -14,7 +14,6 @@ use crate::waiter::{Cache, open_device};
 use crate::{home, renounce};
 use ginnel_region::{Config, Error, Segment, device, sys};
 use std::ffi::{CStr, CString, OsStr};
-use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -188,16 +187,6 @@ pub struct Attachment {
     chaos: AtomicU64,
 }
 
-impl Deref for Attachment {
-    type Target = Joined;
-
-    #[inline]
-    fn deref(&self) -> &Joined {
-        // SAFETY: from a leaked box, from the beginning on.
-        unsafe { &*self.joined.load(Ordering::Acquire) }
-    }
-}
-
 /// How a process stands to its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
@@ -278,22 +267,23 @@ impl Attachment {
 
     /// Says in the ledger to which segment this process is joined, and takes its descriptors for the shim's own.
     fn show(&self) {
-        for fd in [&self.wake_dir, &self.device, &self.lock_fd] {
+        let joined = self.joined();
+        for fd in [&joined.wake_dir, &joined.device, &joined.lock_fd] {
             self.own(fd.load(Ordering::Relaxed));
         }
-        if let Some(bells) = &self.bells {
+        if let Some(bells) = &joined.bells {
             bells.each(|fd| self.own(fd));
         }
         self.enter_joined();
     }
 
     fn enter_joined(&self) {
-        let here = self.standing() != Standing::Away;
+        let (here, joined) = (self.standing() != Standing::Away, self.joined());
         let process = self.ledger.process(self.me());
-        process.segment.store(if here { self.segment.id() } else { 0 }, Ordering::Relaxed);
-        process.service.store(self.service_page(), Ordering::Relaxed);
+        process.segment.store(if here { joined.segment.id() } else { 0 }, Ordering::Relaxed);
+        process.service.store(joined.service_page(), Ordering::Relaxed);
         process.set(ProcessFlags::Away, !here);
-        process.joined.store(if here { self.key } else { 0 }, Ordering::SeqCst);
+        process.joined.store(if here { joined.key } else { 0 }, Ordering::SeqCst);
     }
 
     /// How long to spin before sleeping, nanoseconds: about what it costs to be woken. Between machines that is an interrupt of a virtual processor which may itself
@@ -301,11 +291,20 @@ impl Attachment {
     /// under emulation all of that takes longer.
     #[must_use]
     pub fn spin_ns(&self) -> u64 {
-        self.settings.spin_ns.unwrap_or_else(|| match self.place {
+        self.settings.spin_ns.unwrap_or_else(|| match self.joined().place {
             Some(_) if sys::is_emulated() => 1_000_000,
             Some(_) => 200_000,
             None => 30_000,
         })
+    }
+
+    /// What this process has of its segment: of the one that it left, where it has left it. Another
+    /// value after each [`Self::rejoin`].
+    #[must_use]
+    #[inline]
+    pub fn joined(&self) -> &Joined {
+        // SAFETY: from a leaked box, from the beginning on.
+        unsafe { &*self.joined.load(Ordering::Acquire) }
     }
 
     /// How this process stands to its segment.
@@ -327,8 +326,8 @@ impl Attachment {
     /// Must nothing be begun in the segment?
     #[must_use]
     pub fn is_away(&self) -> bool {
-        let gone = || self.place.is_some() && self.segment.is_gone();
-        self.standing() != Standing::Here || gone() || self.ledger.is_detached(self.segment.id())
+        let gone = || self.joined().place.is_some() && self.joined().segment.is_gone();
+        self.standing() != Standing::Here || gone() || self.ledger.is_detached(self.joined().segment.id())
     }
 
     /// Leaves the segment. No connection of this process is in it any more, and its waiters were given back.
@@ -337,14 +336,15 @@ impl Attachment {
         self.set_service_page(0);
         self.enter_joined();
         self.ledger.process(self.me()).reason.store(reason as u32, Ordering::Relaxed);
-        for fd in [&self.wake_dir, &self.device, &self.lock_fd] {
+        let joined = self.joined();
+        for fd in [&joined.wake_dir, &joined.device, &joined.lock_fd] {
             self.disown(fd.swap(-1, Ordering::AcqRel));
         }
-        if let Some(bells) = &self.bells {
+        if let Some(bells) = &joined.bells {
             bells.close(|fd| self.disown(fd));
         }
-        self.peers.close();
-        self.segment.let_go();
+        joined.peers.close();
+        joined.segment.let_go();
     }
 
     /// Joins the segment again that the settings name, after [`Self::leave`]; one that is detached only if it is `asked` for, and to leave it soon. In a virtual machine, where the host's device was found rather than named, the one that is
@@ -359,7 +359,7 @@ impl Attachment {
             again.close();
             return Err(Error::System { doing: "join a segment that was detached", errno: libc::EBUSY });
         }
-        let (ledger, number) = (&self.ledger, self.number.wrapping_add(1));
+        let (ledger, number) = (&self.ledger, self.joined().number.wrapping_add(1));
         let joined = Joined::new((again, bells), ledger, self.ticket(), &self.settings, self.on_descriptor, number)?;
         self.joined.store(Box::into_raw(Box::new(joined)), Ordering::Release);
         self.ledger.process(self.me()).reason.store(0, Ordering::Relaxed);
@@ -384,7 +384,7 @@ impl Attachment {
 
     /// Names the service thread's waiter: it is written into each channel from now on.
     pub fn set_service_page(&self, page: u32) {
-        self.service_page.store(page, Ordering::Relaxed);
+        self.joined().service_page.store(page, Ordering::Relaxed);
         self.ledger.process(self.me()).service.store(page, Ordering::Relaxed);
     }
 
@@ -405,9 +405,9 @@ impl Attachment {
 
     /// In a fork child: enters the new process. `false`: the ledger has no room, and nothing may be carried.
     pub fn reenter(&self) -> bool {
-        self.peers.forget_lock();
-        self.service_page.store(0, Ordering::Relaxed);
-        if let Some(bells) = &self.bells {
+        self.joined().peers.forget_lock();
+        self.joined().service_page.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.joined().bells {
             bells.forget_parent();
         }
         self.ledger.forget_parent();
@@ -425,19 +425,20 @@ impl Attachment {
     /// Does any process of `member` live? Unknown counts as yes.
     #[must_use]
     pub fn member_lives(&self, member: u16) -> bool {
-        if member == self.member {
+        let joined = self.joined();
+        if member == joined.member {
             return true;
         }
-        match place::look(&self.segment, self.place, member) {
+        match place::look(&joined.segment, joined.place, member) {
             Known::Lives => return true,
             Known::Gone => return false,
             Known::Ours => {}
         }
-        if let Some(bells) = &self.bells {
+        if let Some(bells) = &joined.bells {
             return bells.shows(member);
         }
         let Ok(name) = CString::new(format!("m{member}")) else { return true };
-        let Ok(fd) = sys::openat(self.wake_dir(), &name, LOCK_FILE, 0) else { return true };
+        let Ok(fd) = sys::openat(joined.wake_dir(), &name, LOCK_FILE, 0) else { return true };
         let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
         sys::close(fd);
         lives
@@ -688,7 +689,7 @@ pub(crate) mod tests {
         std::fs::create_dir(&wakes).expect("made");
         give(&wakes, 65534);
         let attachment = attached(place.path());
-        assert!(!attachment.fifos && attachment.wake_dir() == -1, "tokens do without it");
+        assert!(!attachment.joined().fifos && attachment.joined().wake_dir() == -1, "tokens do without it");
         assert!(crate::waiter::Waiter::new(&attachment).is_err());
         // Of the segment's owner it is as good as one's own.
         give(&segment, 65534);

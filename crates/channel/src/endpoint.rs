@@ -67,7 +67,7 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
         match slot.channel.load(Relaxed) {
             0 => Channel::nowhere(),
-            page => Channel::at(&self.attachment.segment, page),
+            page => Channel::at(&self.attachment.joined().segment, page),
         }
     }
 }

@@ -103,7 +103,7 @@ impl Endpoint<'_> {
         match slot.stage() {
             Stage::Active => self.finish_active(),
             Stage::Published => {
-                let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+                let entry = Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
                 let _ = entry.step(state::PUBLISHED, state::FREE);
             }
             _ => {}
@@ -125,7 +125,7 @@ impl Endpoint<'_> {
         };
         free(&|| slot.tx.lock.try_lock(ticket).is_some())
             && free(&|| slot.rx.lock.try_lock(ticket).is_some())
-            && free(&|| self.attachment.peers.is_free())
+            && free(&|| self.attachment.joined().peers.is_free())
     }
 
     fn finish_active(self) {

@@ -119,7 +119,7 @@ impl Endpoint<'_> {
         if !self.has_moved(direction) {
             return false;
         }
-        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.segment.len());
+        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.joined().segment.len());
         let permitted = larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(slot);
         let grew = permitted && ledger.large_bytes(ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
         if !grew {
@@ -138,12 +138,12 @@ impl Endpoint<'_> {
 
     /// Makes a ring of `larger` bytes, as the reader has moved into the present one. True if there was room.
     fn grow(self, direction: Direction<'_>, larger: u64) -> bool {
-        let (slot, segment) = (self.slot(), &self.attachment.segment);
+        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
         let tx = &slot.tx;
         let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
-        let owner = Owner { member: self.attachment.member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let owner = Owner { member: self.attachment.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
         let Ok(extent) = segment.claim(pages, owner) else {
             tx.full.store(0, Relaxed);
             return false;
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
             let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
             // The first two rings were claimed as one; pages of the other direction are not touched.
             let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.attachment.segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
+            self.attachment.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
         }
     }
 }

@@ -38,7 +38,7 @@ pub enum Reach {
 pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut freed = 0;
     // Those of which nothing can come any more: what they hold by now is all there is. Their numbers are free only after a look everywhere.
-    let gone = if reach == Reach::All { place::gone(&attachment.segment, attachment.place) } else { Vec::new() };
+    let gone = if reach == Reach::All { place::gone(&attachment.joined().segment, attachment.joined().place) } else { Vec::new() };
     let mut processes = Processes::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
@@ -57,10 +57,10 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
         }
     }
     let mut lives = Members::default();
-    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.segment));
+    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.joined().segment));
     for entry in entries.into_iter().flatten() {
         let (member, index, generation) = entry.owner();
-        let gone = if member == attachment.member {
+        let gone = if member == attachment.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
             !lives.of(attachment, member)
@@ -74,22 +74,22 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
         if head.owner().kind == Use::Channel {
             ended.extend(take_ended(attachment, &mut lives, head));
         } else if is_nobodys(attachment, &mut lives, &mut processes, head)
-            && let Some(head) = attachment.segment.take(head)
+            && let Some(head) = attachment.joined().segment.take(head)
         {
-            waiter::discard(attachment, head);
+            waiter::discard(attachment.joined(), head);
         }
     };
     match reach {
-        Reach::All => attachment.segment.owned().for_each(|(page, _)| match attachment.segment.head(page) {
+        Reach::All => attachment.joined().segment.owned().for_each(|(page, _)| match attachment.joined().segment.head(page) {
             Some(head) => look(head),
-            None => attachment.segment.release_orphan(page),
+            None => attachment.joined().segment.release_orphan(page),
         }),
-        Reach::Used => attachment.segment.heads_within_reach().for_each(look),
+        Reach::Used => attachment.joined().segment.heads_within_reach().for_each(look),
     }
     freed += ended.len();
-    attachment.segment.release_groups(&ended);
+    attachment.joined().segment.release_groups(&ended);
     for member in gone {
-        place::free_member(&attachment.segment, member);
+        place::free_member(&attachment.joined().segment, member);
     }
     freed
 }
@@ -157,13 +157,13 @@ fn dead(attachment: &Attachment, processes: &mut Processes, slot: &Slot) -> bool
 
 fn bury(attachment: &Attachment, slot: &Slot) {
     if slot.stage() == Stage::Published {
-        let entry = Entry::at(&attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = Entry::at(&attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // The number may be of another segment.
-        if entry.owner() == (attachment.member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
+        if entry.owner() == (attachment.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
             let _ = entry.step(state::PUBLISHED, state::FREE);
         }
     }
-    if slot.segment.load(Relaxed) == attachment.segment.id() {
+    if slot.segment.load(Relaxed) == attachment.joined().segment.id() {
         lifetime::bury(attachment, slot);
     } else {
         attachment.ledger.free(slot);
@@ -173,27 +173,27 @@ fn bury(attachment: &Attachment, slot: &Slot) {
 /// Is a waiter one of the dead?
 fn is_nobodys(attachment: &Attachment, lives: &mut Members, processes: &mut Processes, head: Head) -> bool {
     let maker = head.owner().member;
-    let ours = maker == attachment.member;
+    let ours = maker == attachment.joined().member;
     if head.is_busy() {
         return (ours || !lives.of(attachment, maker)) && is_left(attachment, head);
     }
     if !ours {
         return !lives.of(attachment, maker);
     }
-    let process = waiter::owner_word(&attachment.segment, head.page());
+    let process = waiter::owner_word(&attachment.joined().segment, head.page());
     !processes.live(attachment, process.unwrap_or(u32::MAX))
 }
 
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
 fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Option<Head> {
-    let segment = &attachment.segment;
+    let segment = &attachment.joined().segment;
     let channel = Channel::at(segment, head.page());
     let released = || channel.released().load(SeqCst);
     let maker = head.owner().member;
     let mut head = head;
     if head.is_busy() {
         // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a death there.
-        let may = head.was_made() || maker == attachment.member || !lives.of(attachment, maker);
+        let may = head.was_made() || maker == attachment.joined().member || !lives.of(attachment, maker);
         if !may || !is_left(attachment, head) {
             return None;
         }
@@ -215,7 +215,7 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
         let (generation, owner) =
             Some(signature(side)).filter(|(generation, _)| *generation != 0).unwrap_or_else(|| signature(1 - side));
         let (member, index) = ((owner >> 32) as u16, owner as u32);
-        let gone = if member == attachment.member {
+        let gone = if member == attachment.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
             !lives.of(attachment, member)
@@ -234,5 +234,5 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
 
 /// Has somebody been making or freeing a page for so long that it must be thought dead?
 fn is_left(attachment: &Attachment, head: Head) -> bool {
-    attachment.ledger.is_long_so(attachment.ticket(), attachment.segment.id(), head)
+    attachment.ledger.is_long_so(attachment.ticket(), attachment.joined().segment.id(), head)
 }

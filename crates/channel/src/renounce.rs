@@ -16,11 +16,11 @@ impl Attachment {
     #[must_use]
     pub fn is_still_own(&self) -> bool {
         let (user, groups) = self.identity;
-        let segment = &self.segment;
+        let segment = &self.joined().segment;
         user == sys::effective_ids().0
             && self.ledger.can_be_opened()
             // ginneld has judged by who the process was when it came.
-            && if self.bells.is_some() { groups == identity().1 } else { can_be_opened(segment) }
+            && if self.joined().bells.is_some() { groups == identity().1 } else { can_be_opened(segment) }
     }
 
     /// Takes the process off a slot, whose socket stays open: the connection is on TCP, and nothing

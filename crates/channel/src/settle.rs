@@ -59,7 +59,7 @@ impl<'a> Endpoint<'a> {
         {
             return false;
         }
-        let entry = || Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = || Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
         let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
         if waits {
@@ -82,7 +82,7 @@ impl<'a> Endpoint<'a> {
         if slot.has(flag::HOLD) {
             return;
         }
-        let Some(tuple) = tuple_of(self.fd(), self.attachment.place) else { return };
+        let Some(tuple) = tuple_of(self.fd(), self.attachment.joined().place) else { return };
         if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
             return slot.make_plain(Reason::SelfConnected);
         }
@@ -94,9 +94,9 @@ impl<'a> Endpoint<'a> {
             slot.nonce.store(sys::random_u64(), Relaxed);
         }
         let attachment = self.attachment;
-        let owner = (attachment.member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
+        let owner = (attachment.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
         for _ in 0..2 {
-            match rendezvous::meet(&attachment.segment, &tuple, slot.nonce.load(Relaxed), owner) {
+            match rendezvous::meet(&attachment.joined().segment, &tuple, slot.nonce.load(Relaxed), owner) {
                 Found::Mate(entry) => {
                     if !self.worth_joining(entry) {
                         entry.free();
@@ -125,7 +125,7 @@ impl<'a> Endpoint<'a> {
     /// Is the publisher of an entry still there? Only this ledger's own can be known to be gone.
     fn worth_joining(self, entry: Entry<'_>) -> bool {
         let (member, index, generation) = entry.owner();
-        if member != self.attachment.member {
+        if member != self.attachment.joined().member {
             return self.attachment.member_lives(member);
         }
         let publisher = self.attachment.ledger.slot(index);
@@ -145,14 +145,14 @@ impl<'a> Endpoint<'a> {
             }
         };
         slot.channel.store(page, Relaxed);
-        slot.segment.store(self.attachment.segment.id(), Relaxed);
+        slot.segment.store(self.attachment.joined().segment.id(), Relaxed);
         slot.entry.store(entry.index() + 1, Relaxed);
         slot.set_stage(Stage::Offered);
         entry.set_offer(page, entry.nonce());
     }
 
     fn make_channel(self, theirs: u64) -> Result<u32, Error> {
-        let (segment, member) = (&self.attachment.segment, self.attachment.member);
+        let (segment, member) = (&self.attachment.joined().segment, self.attachment.joined().member);
         let ring = self.attachment.settings.ring;
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
         let head = segment.claim_head(Owner::new(member, Use::Channel))?;
@@ -179,15 +179,15 @@ impl<'a> Endpoint<'a> {
     /// Writes who this side is.
     fn sign(self, channel: Channel<'_>, side: u8) {
         let index = self.index();
-        channel.owner(side).store(u64::from(self.attachment.member) << 32 | u64::from(index), Relaxed);
+        channel.owner(side).store(u64::from(self.attachment.joined().member) << 32 | u64::from(index), Relaxed);
         // Whoever sees it sees the owner too.
         channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
-        channel.service(side).store(u64::from(self.attachment.service_page()), Relaxed);
+        channel.service(side).store(u64::from(self.attachment.joined().service_page()), Relaxed);
     }
 
     /// The publisher's part: has somebody offered a channel?
     fn look_for_offer(self) {
-        let (slot, segment) = (self.slot(), &self.attachment.segment);
+        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
         let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match entry.state() {
             state::OFFERED if self.has_uncounted() => return,
@@ -239,7 +239,7 @@ impl<'a> Endpoint<'a> {
         let (slot, channel) = (self.slot(), self.channel());
         if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
             // The entry may have been a dead one's, and cleared away by its successor.
-            let entry = Entry::at(&self.attachment.segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let entry = Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
             let page = slot.channel.load(Relaxed);
             if entry.state() != state::OFFERED || entry.offer().0 != page {
                 fence(SeqCst);
@@ -271,7 +271,7 @@ impl<'a> Endpoint<'a> {
 
     /// Copies the rings' places into private memory, once, checked.
     fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
-        let (slot, segment) = (self.slot(), &self.attachment.segment);
+        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
         let side = slot.side();
         let ring = |writer: u8| {
             let (_, offset, size) = channel.direction(writer).ring(0);

@@ -46,7 +46,7 @@ impl Endpoint<'_> {
 
     /// Is it in the rendezvous table, with nobody there, and nothing else to be done?
     fn waits_published(self) -> bool {
-        let entry = Entry::at(&self.attachment.segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
+        let entry = Entry::at(&self.attachment.joined().segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
         self.slot().stage() == Stage::Published && self.attachment.standing() == Standing::Here && entry.state() == state::PUBLISHED
     }
 

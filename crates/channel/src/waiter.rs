@@ -63,7 +63,7 @@ impl Waiter {
     /// # Errors
     /// Where there are no FIFOs, no pages or no descriptors left: use tokens.
     pub fn new(attachment: &Attachment) -> Result<Self, Error> {
-        Self::new_in(attachment, attachment)
+        Self::new_in(attachment, attachment.joined())
     }
 
     /// Makes a waiter in a segment that this process is joined to, and may have left by now.
@@ -146,7 +146,7 @@ impl Waiter {
 
     /// Gives the waiter back.
     pub fn retire(self, attachment: &Attachment) {
-        self.retire_in(attachment, attachment);
+        self.retire_in(attachment, attachment.joined());
     }
 
     /// The same, where it was made in a segment that this process may have left by now.
@@ -234,7 +234,7 @@ pub enum Rung {
 /// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no
 /// waiter is left alone. `deaf`: a test's pretence that a sleeping one cannot be reached.
 pub fn ring(attachment: &Attachment, page: u32, bit: u16, deaf: bool) -> Rung {
-    let joined: &Joined = attachment;
+    let joined: &Joined = attachment.joined();
     let segment = &joined.segment;
     let Some(call) = page::raise(segment, page, bit) else { return Rung::Awake };
     let woken = !deaf

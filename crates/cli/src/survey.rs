@@ -378,10 +378,10 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
 fn members(attachment: &Attachment) -> Vec<Member> {
     /// Bytes of a member's entry; a word other than 0 at its start: somebody's.
     const ENTRY: u64 = 64;
-    let (offset, bytes) = attachment.segment.members();
+    let (offset, bytes) = attachment.joined().segment.members();
     (0..u16::try_from(bytes / ENTRY).unwrap_or(u16::MAX))
-        .filter(|member| attachment.segment.word(offset + u64::from(*member) * ENTRY).load(Relaxed) != 0)
-        .map(|member| Member { member, own: member == attachment.member, alive: attachment.member_lives(member) })
+        .filter(|member| attachment.joined().segment.word(offset + u64::from(*member) * ENTRY).load(Relaxed) != 0)
+        .map(|member| Member { member, own: member == attachment.joined().member, alive: attachment.member_lives(member) })
         .collect()
 }
 

@@ -21,9 +21,9 @@ const MISSING_TICK: u64 = 500;
 
 /// Does what is due. Returns when to look again at the latest, ms; `None` where the process is joined and stays so.
 pub fn look(attachment: &'static Attachment) -> Option<u64> {
-    let asked = attachment.ledger.is_detached(attachment.segment.id());
+    let asked = attachment.ledger.is_detached(attachment.joined().segment.id());
     // Who has a waiter there is told by the driver; another finds zeroes.
-    if attachment.place.is_some() && attachment.service_page() == 0 && attachment.segment.is_gone() {
+    if attachment.joined().place.is_some() && attachment.joined().service_page() == 0 && attachment.joined().segment.is_gone() {
         unplugged(attachment);
     }
     match (attachment.standing(), asked) {

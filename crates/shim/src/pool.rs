@@ -32,7 +32,7 @@ impl Borrowed {
     /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        core::ptr::eq(self.joined, &raw const **self.attachment) && self.attachment.standing() != Standing::Away
+        core::ptr::eq(self.joined, self.attachment.joined()) && self.attachment.standing() != Standing::Away
     }
 
     /// See [`Waiter::sleeping`].
@@ -167,7 +167,7 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
     if word != 0 {
         let waiter = from_word(word);
         // No longer written down: only what is called here becomes of it.
-        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment, full: Cell::new(false) });
+        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment.joined(), full: Cell::new(false) });
         if word & TAG == left.tag() {
             left.awake(0);
             left.free();
@@ -181,10 +181,10 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
 /// Borrows a waiter; `None` where only tokens are to be had.
 #[must_use]
 pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
-    if !attachment.fifos {
+    if !attachment.joined().fifos {
         return None;
     }
-    let joined: &'static Joined = attachment;
+    let joined: &'static Joined = attachment.joined();
     let pooled = POOL
         .iter()
         .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })

@@ -311,13 +311,13 @@ fn tick(attachment: &'static Attachment) -> u64 {
 fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     let waiter = waiter(attachment);
     if let Some(waiter) = waiter {
-        waiter.sleeping(&attachment.segment);
-        if waiter.any(&attachment.segment) {
-            waiter.awake(&attachment.segment, false);
+        waiter.sleeping(&attachment.joined().segment);
+        if waiter.any(&attachment.joined().segment) {
+            waiter.awake(&attachment.joined().segment, false);
             // Who is rung in every round never comes to sleep, and may be ended all the same.
             rest();
             work();
-            waiter.take(&attachment.segment, serve);
+            waiter.take(&attachment.joined().segment, serve);
             return true;
         }
     }
@@ -330,8 +330,8 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     work();
     let events = events.get(..got.unwrap_or(0)).unwrap_or_default();
     if let Some(waiter) = waiter {
-        waiter.awake(&attachment.segment, events.iter().any(|event| event.u64 == FIFO_DATA));
-        waiter.take(&attachment.segment, serve);
+        waiter.awake(&attachment.joined().segment, events.iter().any(|event| event.u64 == FIFO_DATA));
+        waiter.take(&attachment.joined().segment, serve);
     }
     for event in events {
         match event.u64 {
@@ -466,9 +466,9 @@ fn take_over(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
     let named = endpoint.channel().service(endpoint.slot().side()).load(Ordering::Relaxed);
     let page = u32::try_from(named).unwrap_or(0);
-    let mine = attachment.service_page();
+    let mine = attachment.joined().service_page();
     if page != mine && mine != 0 {
-        let process = ginnel_channel::waiter::owner(&attachment.segment, page);
+        let process = ginnel_channel::waiter::owner(&attachment.joined().segment, page);
         if !process.is_some_and(|process| attachment.ledger.alive(process)) {
             let _ = endpoint.show_service();
         }

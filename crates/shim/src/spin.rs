@@ -61,7 +61,7 @@ static KERNEL: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this kernel's processors apart from those of the others that share the segment.
 pub fn set_kernel(attachment: &Attachment) {
-    KERNEL.store(attachment.place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
+    KERNEL.store(attachment.joined().place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
 }
 
 /// The processor this thread runs on.

@@ -93,7 +93,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.attachment.fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.attachment.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.

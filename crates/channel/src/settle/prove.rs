@@ -16,7 +16,7 @@ impl Endpoint<'_> {
     /// Called under the send lock, while no call is in the kernel.
     pub(super) fn prove(self) -> bool {
         let slot = self.slot();
-        let prover = self.attachment.prover();
+        let prover = self.attachment.joined().prover();
         if prover == Prover::Nobody {
             slot.set(flag::PROVED, true);
             return true;

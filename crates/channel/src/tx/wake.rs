@@ -76,7 +76,7 @@ impl<'a> Endpoint<'a> {
     /// never writes has no other.
     #[cold]
     fn cannot_ring(self) {
-        if self.attachment.bells.is_none() && self.attachment.settings.deaf == 0 {
+        if self.attachment.joined().bells.is_none() && self.attachment.settings.deaf == 0 {
             self.outgoing().mute().store(1, SeqCst);
         }
     }
@@ -147,8 +147,8 @@ mod tests {
         let attachment = attached(directory.path());
         let end = active_end(&attachment);
         let waiter = Waiter::new(&attachment).expect("a waiter");
-        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.segment.path())).expect("there");
-        waiter.sleeping(&attachment.segment);
+        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.joined().segment.path())).expect("there");
+        waiter.sleeping(&attachment.joined().segment);
         end.incoming().want_space().store(waiter.want(0).word(), Relaxed);
         assert!(!end.tx_in_ring() && end.outgoing().mute().load(Relaxed) == 0);
         end.grant_space();

@@ -21,8 +21,8 @@ const CAP_IPC_LOCK: u32 = 14;
 
 /// Where segment and ledger lie.
 fn maps_of(attachment: &Attachment) -> [Range<usize>; 2] {
-    let base = attachment.segment.base() as usize;
-    [base..base + attachment.segment.len() as usize, attachment.ledger.memory()]
+    let base = attachment.joined().segment.base() as usize;
+    [base..base + attachment.joined().segment.len() as usize, attachment.ledger.memory()]
 }
 
 /// First and last address of each map that was given up: zeroes stand there, which are not the

@@ -79,7 +79,7 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
 /// Makes the thread's waiter, by which peers wake it.
 pub fn prepare_waiter(attachment: &'static Attachment) {
     if EPOLL.load(Ordering::Relaxed) >= 0
-        && attachment.service_page() == 0
+        && attachment.joined().service_page() == 0
         && let Ok(waiter) = Waiter::new(attachment)
     {
         FIFO.store(waiter.fifo(), Ordering::Relaxed);
@@ -165,6 +165,6 @@ pub fn close_down(attachment: &Attachment) {
 }
 
 pub(super) fn waiter(attachment: &Attachment) -> Option<Waiter> {
-    let page = attachment.service_page();
+    let page = attachment.joined().service_page();
     (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
 }

@@ -72,8 +72,8 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
 /// [`heed_bells`] under the lock.
 #[inline]
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
-    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.segment)) {
-        waiter.take(&attachment.segment, |bit| make_hot(inner, bit));
+    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.joined().segment)) {
+        waiter.take(&attachment.joined().segment, |bit| make_hot(inner, bit));
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
         })
     };
     let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.segment));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
     spin::spin_on(attachment, &set.habit, found, together)
