@@ -141,6 +141,59 @@ fn a_stranger_in_a_segment_of_ginneld_gets_nothing_and_sees_no_count() {
     assert!(last(&stranger, "proofs") > 0, "{stranger}");
 }
 
+/// Both ends in one program, root's. With `shared` a child has the socket before it is connected, and
+/// looks all the while whether it is under repair.
+const ENDS: &str = "import os, socket, sys, threading
+listener = socket.create_server(('127.0.0.1', 0))
+def serve(c):
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while d := c.recv(100):
+        c.sendall(d)
+c = socket.socket()
+c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+come, go = os.pipe()
+if sys.argv[1] == 'shared' and os.fork() == 0:
+    os.close(go)
+    os.set_blocking(come, False)
+    seen = 0
+    while True:
+        seen += c.getsockopt(socket.IPPROTO_TCP, 19) != 0
+        try:
+            os.read(come, 1)
+            break
+        except BlockingIOError:
+            pass
+    print('seen under repair:', seen, flush=True)
+    os._exit(0)
+c.connect(listener.getsockname())
+threading.Thread(target=lambda: serve(listener.accept()[0]), daemon=True).start()
+for number in range(600):
+    c.sendall(b'%06d' % number)
+    assert c.recv(100) == b'%06d' % number
+os.close(go)
+if sys.argv[1] == 'shared':
+    os.wait()";
+
+/// Root's repair of a socket would give whoever has it too what only CAP_NET_ADMIN may do (a port that is
+/// another's, for one).
+#[test]
+fn a_socket_that_a_child_had_before_it_was_connected_is_not_put_under_repair() {
+    if !possible("a shared socket") || !ginnel_channel::proof::can_prove_by_itself() {
+        return skip("a shared socket", "needs root with CAP_NET_ADMIN, and python3.11");
+    }
+    let daemon = Daemon::start("");
+    let socket = daemon.socket();
+    for (mode, carried) in [("alone", true), ("shared", false)] {
+        let stand = Stand::shimmed("shared-socket", &[]).limit(LIMIT);
+        let mut ends = stand.command(build::ginnel());
+        ends.env_remove("LD_PRELOAD").args(["run", "--segment"]).arg(&socket).args(["--", PYTHON, "-c", ENDS, mode]);
+        let done = stand.run(&mut ends);
+        assert!(done.success(), "{mode}: {done}");
+        assert_eq!(done.stdout, if carried { "" } else { "seen under repair: 0\n" });
+        assert_eq!(stand.report().ring_bytes() > 0, carried, "{mode}");
+    }
+}
+
 #[test]
 fn the_same_stranger_succeeds_where_the_address_is_trusted() {
     if !possible("a stranger and a trusted address") {

@@ -10,6 +10,7 @@ use ginnel_channel::attach::{DEFAULT_SEGMENT, LEDGER, default_directory};
 use ginnel_channel::ledger::{Ledger, Process, ProcessFlags};
 use ginnel_channel::{leave, waiter};
 use ginnel_region::{Segment, device};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -24,13 +25,26 @@ fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
     let mut found = Vec::new();
     for directory in all {
         let path = directory.join(LEDGER);
-        if path.exists() {
-            let ledger = Ledger::open(&path, true).with_context(|| path.display().to_string())?;
-            found.push((directory, ledger));
+        let is_own = directory == default_directory();
+        if std::fs::symlink_metadata(&path).is_err() {
+            continue;
+        }
+        match open(&directory, &path).with_context(|| path.display().to_string()) {
+            Ok(ledger) => found.push((directory, ledger)),
+            Err(error) if is_own => return Err(error),
+            // Another user's nonsense stops nobody.
+            Err(error) => eprintln!("ginnel: left out: {error:#}"),
         }
     }
     ensure!(!found.is_empty(), "nothing has run under ginnel yet");
     Ok(found)
+}
+
+/// Opens the ledger in a directory, which must both be one user's.
+fn open(directory: &Path, path: &Path) -> Result<Ledger> {
+    let (place, file) = (std::fs::symlink_metadata(directory)?, std::fs::symlink_metadata(path)?);
+    ensure!(file.is_file() && place.is_dir() && file.uid() == place.uid(), "no ledger of the directory's owner");
+    Ok(Ledger::open(path, true)?)
 }
 
 /// The segment that is meant in a user's directory: as `ginnel run` finds it.
@@ -148,4 +162,28 @@ pub fn attach(args: &Attach) -> Result<()> {
         std::thread::sleep(LOOK);
     }
     print(&format!("Attached: {before} process(es) joined again; connections move as they are used.\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    /// What a stranger puts in a ledger's place under /dev/shm is left out, and not opened.
+    #[test]
+    fn a_strangers_file_is_no_ledger() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (directory, path) = (place.path(), place.path().join(LEDGER));
+        Ledger::open_or_create(&path).expect("made");
+        assert!(open(directory, &path).is_ok());
+        if ginnel_region::sys::effective_ids().0 == 0 {
+            chown(&path, Some(65534), None).expect("given");
+            assert!(open(directory, &path).is_err(), "another user's");
+            chown(directory, Some(65534), None).expect("given");
+            assert!(open(directory, &path).is_ok());
+        }
+        std::fs::rename(&path, directory.join("elsewhere")).expect("moved");
+        symlink(directory.join("elsewhere"), &path).expect("made");
+        assert!(open(directory, &path).is_err(), "a link");
+    }
 }

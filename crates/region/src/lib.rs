@@ -15,10 +15,12 @@
 //! # Ok::<(), ginnel_region::Error>(())
 //! ```
 
+pub mod cut;
 pub mod device;
 mod error;
 mod extent;
 mod onlooker;
+pub mod open;
 mod peers;
 mod segment;
 mod size;

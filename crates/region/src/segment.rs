@@ -1,6 +1,7 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
+use crate::open;
 use crate::sys::{self, Fd};
 use crate::{Corrupt, Error, PAGE, PeerTable};
 use std::ffi::{CString, OsStr};
@@ -116,6 +117,8 @@ pub struct Segment {
     path: PathBuf,
     source: Source,
     own: bool,
+    /// Device and inode of the file; of other memory 0.
+    file: (u64, u64),
 }
 
 // SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
@@ -203,10 +206,10 @@ impl Segment {
     /// # Errors
     /// See [`Error`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let name = c_path(path)?;
-        let fd =
-            sys::openat(libc::AT_FDCWD, &name, libc::O_RDWR | libc::O_NONBLOCK, 0).map(Fd).map_err(system("open segment file"))?;
-        let stat = sys::fstat(fd.0).map_err(system("look at segment file"))?;
+        let (fd, stat) = open::open(path).map_err(|errno| match errno {
+            libc::EINVAL => Error::Foreign,
+            errno => system("open segment file")(errno),
+        })?;
         if let Some((source, size)) = device::look(path, fd.0, &stat)? {
             return Self::open_memory(path, fd.0, source, size);
         }
@@ -220,12 +223,12 @@ impl Segment {
         header.check(actual)?;
         let base = sys::map_shared(fd.0, actual as usize, true).map_err(system("map segment"))?;
         let own = stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0;
-        Ok(Self { own, ..Self::mapped(path, base, header, Source::File) })
+        Ok(Self { own, file: (stat.st_dev, stat.st_ino), ..Self::mapped(path, base, header, Source::File) })
     }
 
     fn mapped(path: &Path, base: *mut u8, header: Header, source: Source) -> Self {
         let (len, id, features) = (header.size, header.id, header.features);
-        Self { base, len, id, features, path: path.to_owned(), source, own: false }
+        Self { base, len, id, features, path: path.to_owned(), source, own: false, file: (0, 0) }
     }
 
     /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
@@ -277,7 +280,11 @@ impl Segment {
 
     /// Allocates pages in the file through a fresh descriptor: for kernels without `MADV_POPULATE_WRITE`.
     pub(crate) fn allocate_in_file(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let fd = sys::openat(libc::AT_FDCWD, &c_path(&self.path)?, libc::O_RDWR, 0).map(Fd).map_err(system("open segment file"))?;
+        let (fd, stat) = open::open(&self.path).map_err(system("open segment file"))?;
+        if (stat.st_dev, stat.st_ino) != self.file {
+            // Another stands under its name by now.
+            return Err(Error::Foreign);
+        }
         sys::fallocate(fd.0, offset, len).map_err(system("reserve pages"))
     }
 

@@ -29,14 +29,20 @@ pub unsafe fn raw(number: Sysno, args: [usize; 6]) -> Result<usize> {
     unsafe { syscall!(number, args[0], args[1], args[2], args[3], args[4], args[5]) }.map_err(errno)
 }
 
-/// `openat(2)`. Use `libc::AT_FDCWD` for paths from the root.
+/// `openat(2)`. Use `libc::AT_FDCWD` for paths from the root. A terminal that stands under the name
+/// does not become the process's.
 ///
 /// # Errors
 /// The `errno`.
 pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
     // SAFETY: `path` is a terminated string.
-    unsafe { raw(Sysno::openat, [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC) as usize, mode as usize, 0, 0]) }
-        .map(int)
+    unsafe {
+        raw(
+            Sysno::openat,
+            [dir as usize, path.as_ptr() as usize, (flags | libc::O_CLOEXEC | libc::O_NOCTTY) as usize, mode as usize, 0, 0],
+        )
+    }
+    .map(int)
 }
 
 /// `close(2)`.

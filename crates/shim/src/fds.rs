@@ -19,8 +19,10 @@ pub enum Entry {
     Unknown,
     /// Never ours.
     Plain,
-    /// A TCP socket that has no slot: unconnected, or not looked at.
+    /// A TCP socket of this process alone that has no slot: unconnected, or not looked at.
     Tcp,
+    /// The same, which another process may have too: it came here from elsewhere, or there was a fork.
+    Shared,
     /// A TCP socket that listens.
     Listener,
     /// A connection that this process made or accepted and that has no slot yet.
@@ -39,7 +41,13 @@ impl Entry {
     /// Does it stand for a TCP socket?
     #[must_use]
     pub const fn is_tcp(self) -> bool {
-        matches!(self, Self::Tcp | Self::Listener | Self::Young(_) | Self::Endpoint(_) | Self::Inherited(_))
+        matches!(self, Self::Endpoint(_) | Self::Inherited(_)) || self.has_no_slot()
+    }
+
+    /// Does it stand for a TCP socket that has no slot?
+    #[must_use]
+    pub const fn has_no_slot(self) -> bool {
+        matches!(self, Self::Tcp | Self::Shared | Self::Listener | Self::Young(_))
     }
 
     /// Is it a socket of which no ring can know, whoever else has it: one that listens, or a connection of this process alone that has hardly been used?
@@ -64,6 +72,7 @@ impl Entry {
             Self::Own => 6,
             Self::Young(young) => 7 | (young.0 as u64) << 8,
             Self::Listener => 8,
+            Self::Shared => 9,
         }
     }
 
@@ -79,6 +88,7 @@ impl Entry {
             6 => Self::Own,
             7 => Self::Young(Young(payload)),
             8 => Self::Listener,
+            9 => Self::Shared,
             _ => Self::Unknown,
         }
     }
@@ -161,6 +171,20 @@ pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
         if new == young || replace(fd, Entry::Young(young), Entry::Young(new)) {
             return true;
         }
+    }
+}
+
+/// From now on another process may have what `fd` stands for, if that is a socket without a slot.
+pub fn share(fd: i32) {
+    match get(fd) {
+        Entry::Tcp => {
+            // Another thread may just have used it for the first time.
+            if !replace(fd, Entry::Tcp, Entry::Shared) {
+                share(fd);
+            }
+        }
+        Entry::Young(_) => drop(change_young(fd, Young::heir)),
+        _ => {}
     }
 }
 

@@ -275,7 +275,7 @@ fn replace_by_none(fd: c_int) {
 
 /// In the new ledger, too, it is said that the socket stays on TCP: for programs that inherit it.
 fn keep_plain(fd: c_int) {
-    if fds::replace(fd, Entry::Plain, Entry::Tcp)
+    if fds::replace(fd, Entry::Plain, Entry::Shared)
         && let Some(endpoint) = runtime::adopt(fd, false)
     {
         hand_over::hold(endpoint, Reason::HandedOver);

@@ -92,7 +92,7 @@ pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
         Entry::Endpoint(slot) => endpoint(fd, slot),
         Entry::Plain | Entry::Epoll(_) | Entry::Own | Entry::Listener => None,
-        Entry::Unknown | Entry::Tcp | Entry::Young(_) | Entry::Inherited(_) => look(fd),
+        Entry::Unknown | Entry::Tcp | Entry::Shared | Entry::Young(_) | Entry::Inherited(_) => look(fd),
     }
 }
 
@@ -138,7 +138,8 @@ fn look(fd: c_int) -> Option<Endpoint<'static>> {
 pub fn classify(fd: c_int) -> Entry {
     let known = fds::get(fd);
     if known == Entry::Unknown && attachment().is_some() {
-        let entry = if is_tcp(fd) { Entry::Tcp } else { Entry::Plain };
+        // Nobody has seen it made here.
+        let entry = if is_tcp(fd) { Entry::Shared } else { Entry::Plain };
         fds::replace(fd, Entry::Unknown, entry);
         return fds::get(fd);
     }
@@ -193,14 +194,14 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
             return Adopted::Not;
         }
         if state == CLOSED {
-            fds::replace(fd, before, Entry::Tcp);
+            fds::replace(fd, before, if before == Entry::Tcp { Entry::Tcp } else { Entry::Shared });
             return Adopted::Not;
         }
     }
     let Ok(cookie) = kernel::cookie(fd) else { return Adopted::Not };
     // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
     let heir = young.is_some_and(Young::is_heir);
-    let shared = heir || before == Entry::Tcp && !connected;
+    let shared = heir || before == Entry::Shared || before == Entry::Tcp && !connected;
     let describe = |slot: &Slot| {
         crate::sets::fresh(attachment.ledger.index(slot));
         // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
@@ -304,7 +305,7 @@ pub fn note_copies() {
 
 /// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both are to find one slot.
 pub fn copying(fd: c_int) -> Entry {
-    if adopt(fd, false).is_none() && fds::get(fd) == Entry::Tcp {
+    if adopt(fd, false).is_none() && matches!(fds::get(fd), Entry::Tcp | Entry::Shared) {
         COPIED.store(1, Ordering::Relaxed);
     }
     fds::get(fd)
@@ -313,7 +314,7 @@ pub fn copying(fd: c_int) -> Entry {
 /// The other descriptors of a socket that has just got its slot, `index`.
 fn adopt_copies(attachment: &Attachment, cookie: u64, index: u32) {
     for (fd, entry) in fds::all() {
-        let same = matches!(entry, Entry::Tcp | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
+        let same = matches!(entry, Entry::Tcp | Entry::Shared | Entry::Young(_)) && kernel::cookie(fd) == Ok(cookie);
         if same && becomes(attachment, fd, entry, (index, cookie)) {
             crate::sets::adopted(fd, index);
         }

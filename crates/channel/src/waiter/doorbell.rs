@@ -6,14 +6,11 @@
 use super::page::SUMMARY;
 use crate::place::Place;
 use ginnel_region::{PAGE, Segment, device, sys};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A descriptor of the guest driver's device, out of the program's way; -1 where it cannot be had.
 pub(crate) fn open(path: &Path) -> i32 {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return -1 };
-    sys::openat(libc::AT_FDCWD, &path, libc::O_RDWR | libc::O_NONBLOCK, 0).map_or(-1, sys::move_high)
+    ginnel_region::open::open(path).map_or(-1, |(fd, _)| sys::move_high(fd.take()))
 }
 
 /// Returns the open file that wakes the waiter with this page, and the vector that does.

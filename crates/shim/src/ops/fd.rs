@@ -69,7 +69,7 @@ fn stale(fd: c_int) {
             }
         }
         Entry::Epoll(set) => sets::closed(fd, set),
-        Entry::Tcp | Entry::Listener | Entry::Young(_) => sets::closing(fd, None),
+        Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_) => sets::closing(fd, None),
         Entry::Unknown | Entry::Plain | Entry::Own => {}
     }
 }
@@ -91,7 +91,7 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
             }
             Outcome::Libc
         }
-        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
+        entry @ (Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_)) => {
             if !fds::replace(fd, entry, Entry::Unknown) {
                 // Another thread has just used it for the first time.
                 return close(fd);
@@ -210,7 +210,7 @@ pub fn replacing(new: c_int) {
             sets::closed(new, set);
             fds::set(new, Entry::Unknown);
         }
-        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
+        entry @ (Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_)) => {
             if !fds::replace(new, entry, Entry::Unknown) {
                 return replacing(new);
             }
@@ -226,7 +226,7 @@ pub fn duplicated(old: c_int, new: c_int) {
         return;
     }
     let mut entry = fds::get(old);
-    if matches!(entry, Entry::Tcp | Entry::Listener | Entry::Young(_)) {
+    if entry.has_no_slot() {
         entry = runtime::copying(old);
     }
     let _change = fds::change();

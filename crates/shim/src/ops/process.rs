@@ -59,7 +59,7 @@ pub fn finish_all() {
 /// Looks for sockets among the descriptors that this program began with.
 fn inherit() {
     for fd in open_descriptors() {
-        if runtime::classify(fd) == Entry::Tcp {
+        if runtime::classify(fd) == Entry::Shared {
             if let Some(endpoint) = runtime::adopt(fd, false)
                 && fd <= 2
             {
@@ -90,8 +90,8 @@ fn open_descriptors() -> Vec<c_int> {
 pub fn fork_prepare() {
     let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
-        if matches!(entry, Entry::Young(_)) {
-            fds::change_young(fd, Young::heir);
+        if entry.has_no_slot() {
+            fds::share(fd);
         }
     }
     crate::uncounted::end_all();
@@ -274,8 +274,8 @@ pub fn vforking() {
 fn mark_inherited() {
     sets::lend_inherited();
     for (fd, entry) in surviving() {
-        if matches!(entry, Entry::Young(_)) {
-            fds::change_young(fd, Young::heir);
+        if entry.has_no_slot() {
+            fds::share(fd);
         } else if let Some(endpoint) = runtime::known(fd) {
             endpoint.slot().set(flag::SPAWNED | flag::SHARED, true);
         }
@@ -302,7 +302,7 @@ fn hand_over_inherited() {
                     hand_over::hold(endpoint, Reason::HandedOver);
                 }
             }
-            _ => {}
+            _ => fds::share(fd),
         }
     }
 }
@@ -312,6 +312,7 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
     // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
     for &fd in fds {
         sets::lend(fd);
+        fds::share(fd);
         // Not used here, and most likely not to be.
         if fds::change_young(fd, Young::passed) {
             continue;
@@ -328,7 +329,7 @@ pub fn sending_fds(_over: c_int, fds: &[c_int]) {
 pub fn received_fds(fds: &[c_int]) {
     for &fd in fds {
         super::fd::created(fd, super::fd::Kind::Socket);
-        if runtime::classify(fd) == Entry::Tcp {
+        if runtime::classify(fd) == Entry::Shared {
             let _ = runtime::adopt(fd, false);
         }
     }

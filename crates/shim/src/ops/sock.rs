@@ -17,8 +17,8 @@ pub fn accepted(listener: c_int, fd: c_int) {
     }
     super::fd::created(fd, super::fd::Kind::Socket);
     match runtime::classify(listener) {
-        entry @ (Entry::Tcp | Entry::Listener) => {
-            if entry == Entry::Tcp {
+        entry @ (Entry::Tcp | Entry::Shared | Entry::Listener) => {
+            if entry != Entry::Listener {
                 inherited_listener(listener, entry);
             }
             fds::set(fd, Entry::Young(Young::accepted()));
@@ -30,7 +30,7 @@ pub fn accepted(listener: c_int, fd: c_int) {
 
 /// `connect` on `fd` returned 0 or failed with EINPROGRESS.
 pub fn connected(fd: c_int) {
-    if matches!(runtime::classify(fd), Entry::Tcp | Entry::Listener) {
+    if matches!(runtime::classify(fd), Entry::Tcp | Entry::Shared | Entry::Listener) {
         let _ = runtime::adopt(fd, true);
     }
 }
@@ -51,7 +51,7 @@ pub fn disconnecting(fd: c_int) {
                 runtime::ended(&ended);
             }
         }
-        entry @ (Entry::Tcp | Entry::Listener | Entry::Young(_)) => {
+        entry @ (Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_)) => {
             if !fds::replace(fd, entry, Entry::Unknown) {
                 // Another thread has just used it for the first time.
                 disconnecting(fd);
