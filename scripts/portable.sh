@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers with an older C library (glibc) than this machine's, into target/portable.
+# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers
+# with an older C library (glibc) than this machine's, into target/portable. That library is the one to mount into containers (docs/containers.md).
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
 #

@@ -6,9 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Enters it: `/proc`, and the stand's directory by its own name, are mounted for the program alone.
+/// Before it is entered: `/proc`, and the stand's directory by its own name, are mounted for the program alone.
 const ENTER: &str = "set -e; root=$1 dir=$2; shift 2; mount -t proc proc \"$root/proc\"; \
-    mkdir -p \"$root$dir\"; mount --bind \"$dir\" \"$root$dir\"; exec chroot \"$root\" \"$@\"";
+    mkdir -p \"$root$dir\"; mount --bind \"$dir\" \"$root$dir\"; exec \"$@\"";
 
 /// A root directory; it goes when this is dropped.
 pub struct Image {
@@ -43,6 +43,18 @@ impl Image {
             std::fs::DirBuilder::new().mode(0o755).create(root.path().join(name)).expect("a directory");
         }
         Some(Self { root })
+    }
+
+    /// One that has all that is in the directory `from`.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    #[must_use]
+    pub fn like(what: &str, from: &Path) -> Option<Self> {
+        let image = Self::bare(what)?;
+        let copied = Command::new("cp").arg("-a").arg(from.join(".")).arg(image.root()).status().expect("cp runs");
+        assert!(copied.success(), "{} cannot be copied", from.display());
+        Some(image)
     }
 
     /// Its root, as it is named outside of it.
@@ -85,9 +97,17 @@ impl Image {
     }
 
     /// A command that runs `program`, which is in it, as the stand says. Nothing that only leads there has
-    /// the shim.
+    /// the shim: so a container runtime does it.
     pub fn command(&self, stand: &Stand, program: &Path) -> Command {
         let (root, dir) = (self.root().to_string_lossy(), stand.dir().to_string_lossy());
-        stand.command_behind(&["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir], program)
+        stand.command_behind(&["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir, "chroot", &root], program)
+    }
+
+    /// A command in which a program that has the shim (`chroot`) starts `program`, which is in it.
+    pub fn command_of_accelerated(&self, stand: &Stand, program: &Path) -> Command {
+        let (root, dir) = (self.root().to_string_lossy(), stand.dir().to_string_lossy());
+        let mut command = stand.command_behind(&["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir], "chroot");
+        command.arg(self.root()).arg(program);
+        command
     }
 }

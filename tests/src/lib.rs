@@ -25,6 +25,7 @@ pub mod image;
 pub mod json;
 pub mod netns;
 pub mod programs;
+pub mod release;
 pub mod spoil;
 mod stand;
 pub mod switching;

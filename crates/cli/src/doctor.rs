@@ -1,10 +1,11 @@
 //! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
 //!
-//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
+//! Here is what concerns every machine; [`program`] looks at a program that is named, [`host`] at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
 //! proves that connections are this user's.
 
 mod guest;
 mod host;
+mod program;
 mod proof;
 
 use crate::args::Doctor;
@@ -103,6 +104,7 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
         settings.segment = socket;
     }
     let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
+    all.splice(2..2, args.program.as_deref().map(program::check));
     all.push(ledger(&settings.directory));
     all.push(segment(&settings));
     all.push(proof::check(&settings));

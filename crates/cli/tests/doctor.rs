@@ -182,3 +182,20 @@ fn io_uring() {
     running.wait().expect("ended");
     assert_eq!(line(&examine(&place, "", &[], &config), "io_uring").get(..3), Some("ok "));
 }
+
+/// A program is looked at as `ginnel run` looks at it.
+#[test]
+fn a_program() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let said = place.run(&["doctor", "--config", &config, "sh"]);
+    assert!(said.code == Some(0) && line(&said, "program").contains("can have the library"), "{said:?}");
+    let said = place.run(&["doctor", "--config", &config, "no-such-program"]);
+    only_wrong(&said, "program", &["no such program"]);
+    let (source, program) = (place.path("p.c"), place.path("static"));
+    fs::write(&source, "int main(void) { return 0; }\n").expect("written");
+    let built = Command::new("cc").args(["-static", "-o", text(&program), text(&source)]).status().expect("cc");
+    assert!(built.success());
+    let said = place.run(&["doctor", "--config", &config, text(&program)]);
+    only_wrong(&said, "program", &["static is statically linked", "stays on TCP"]);
+}

@@ -396,6 +396,16 @@ pub fn link(old: &CStr, new: &CStr) -> Result<()> {
     unsafe { raw(Sysno::linkat, [here, old.as_ptr() as usize, here, new.as_ptr() as usize, 0, 0]) }.map(drop)
 }
 
+/// `readlink(2)`: bytes written of the link's target, all of `buffer` if that is longer.
+///
+/// # Errors
+/// The `errno`; EINVAL where it is no link.
+pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: a terminated string, and `buffer` is writable for its length.
+    unsafe { raw(Sysno::readlinkat, [here, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0]) }
+}
+
 /// `read(2)`.
 ///
 /// # Errors
