@@ -23,6 +23,7 @@ pub mod daemon;
 pub mod differential;
 pub mod image;
 pub mod json;
+pub mod limit;
 pub mod netns;
 pub mod programs;
 pub mod release;

@@ -36,8 +36,10 @@
 pub mod attach;
 pub mod bells;
 pub mod bits;
+pub mod budget;
 pub mod catchup;
 pub mod census;
+pub mod cgroup;
 pub mod cork;
 pub mod cursor;
 pub mod finish;

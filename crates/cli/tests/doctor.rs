@@ -199,3 +199,19 @@ fn a_program() {
     let said = place.run(&["doctor", "--config", &config, text(&program)]);
     only_wrong(&said, "program", &["static is statically linked", "stays on TCP"]);
 }
+
+/// What a container's memory limit leaves for rings.
+#[test]
+fn the_memory_limit() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let look = |bytes| {
+        let limit = ginnel_tests::limit::MemoryLimit::new("doctor and a memory limit", bytes)?;
+        let [.., procs] = limit.enter();
+        let enter = format!("echo $$ >{procs};");
+        Some(examine(&place, &enter, &[], &config))
+    };
+    let (Some(tight), Some(roomy)) = (look(16 << 20), look(256 << 20)) else { return };
+    only_wrong(&tight, "memory", &["allowed to this cgroup", "nothing is carried"]);
+    assert!(line(&roomy, "memory").starts_with("ok ") && roomy.out.contains("256 MiB allowed"), "{roomy:?}");
+}
