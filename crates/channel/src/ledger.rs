@@ -90,6 +90,8 @@ pub struct Ledger {
     path: CString,
     identity: (u64, u64),
     writable: bool,
+    /// What an observer, who may not write it, has seen of processes of other pid namespaces: as `unlocked` in a [`Process`]. Empty where that can be written.
+    seen_unlocked: Vec<AtomicU32>,
 }
 
 // SAFETY: everything in the map is atomic; `base` never changes.
@@ -157,7 +159,8 @@ impl Ledger {
             return Err(Error::Truncated { expected: SIZE as u64, actual });
         }
         let base = sys::map_shared(fd, SIZE, writable).map_err(|errno| system("map ledger", errno))?;
-        Ok(Self { base, path, identity: (stat.st_dev, stat.st_ino), writable })
+        let seen_unlocked = (0..if writable { 0 } else { PROCESSES }).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { base, path, identity: (stat.st_dev, stat.st_ino), writable, seen_unlocked })
     }
 
     fn create(path: &Path) -> Result<(), Error> {

@@ -28,8 +28,8 @@ use std::process::{Command, Stdio};
 const VERSION: u32 = 1;
 /// Descriptors below which a process is left on TCP (`ginnel_channel::attach`).
 const FEWEST_DESCRIPTORS: u64 = 256;
-/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some hundred connections, bytes.
-const LITTLE_ROOM: u64 = 32 << 20;
+/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some fifty connections, bytes.
+const LITTLE_ROOM: u64 = 8 << 20;
 
 /// So much of a limit on memory is to be left for rings, bytes: for a few connections.
 const LITTLE_OF_LIMIT: u64 = 1 << 20;

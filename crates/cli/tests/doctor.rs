@@ -215,3 +215,25 @@ fn the_memory_limit() {
     only_wrong(&tight, "memory", &["allowed to this cgroup", "nothing is carried"]);
     assert!(line(&roomy, "memory").starts_with("ok ") && roomy.out.contains("256 MiB allowed"), "{roomy:?}");
 }
+
+/// What container runtimes give as `/dev/shm` is enough, and said to be.
+#[test]
+fn sixty_four_megabytes() {
+    if !ginnel_tests::is_root() {
+        return ginnel_tests::skip("sixty_four_megabytes", "mounting needs root");
+    }
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let (small, report) = (place.path("small"), place.path("report"));
+    fs::create_dir(&small).expect("made");
+    let (program, ginnel) = (ginnel_tests::build::program("half_close"), env!("CARGO_BIN_EXE_ginnel"));
+    let run = format!("GINNEL_AFTER=0 GINNEL_REPORT={} {ginnel} run -- {}", text(&report), text(&program));
+    let mount = "mount -t tmpfs -o size=64m,mode=700 tmpfs \\\"$GINNEL_DIR\\\"";
+    // What comes behind it begins with a word of its own.
+    let wrapper = format!("exec unshare --mount sh -c \"{mount} && {run} >/dev/null && shift && exec \\\"\\$@\\\"\" sh");
+    let said = examine(&place, &wrapper.replace("$GINNEL_DIR", text(&small)), &[("GINNEL_DIR", text(&small))], &config);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(line(&said, "room").starts_with("ok "), "{said:?}");
+    let reported = fs::read_to_string(&report).expect("a report");
+    assert!(ginnel_tests::json::sum(&reported, "ring_in") > 0, "{reported}");
+}
