@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers with an older C library (glibc) than this machine's, into target/portable.
+# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers
+# with an older C library (glibc) than this machine's, into target/portable. That library is the one to mount into containers (docs/containers.md).
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
 #
-# Installs nothing: cargo-zigbuild (crates.io) and zig (PyPI), which brings the old libraries to link with, go into the target folder.
+# Installs nothing: zig, which brings the old libraries to link with, and cargo-zigbuild, which has cargo
+# link with it, go into the target folder (both from PyPI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,18 +16,14 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 tools=$target/portable-tools
 machine=$(uname -m)
 
-if [[ ! -x $tools/bin/cargo-zigbuild ]]; then
-    CARGO_TARGET_DIR=$tools/build "$cargo" install --locked --root "$tools" --version 0.24.1 cargo-zigbuild
-    rm -rf "$tools/build"
-fi
-if [[ ! -x $tools/python/bin/python ]] || ! "$tools/python/bin/python" -m ziglang version >/dev/null 2>&1; then
-    python3 -m venv --clear "$tools/python" ||
+if ! "$tools/bin/python" -m ziglang version >/dev/null 2>&1 || [[ ! -x $tools/bin/cargo-zigbuild ]]; then
+    python3 -m venv --clear "$tools" ||
         { echo "python3 cannot make a virtual environment: install python3-venv" >&2; exit 1; }
-    "$tools/python/bin/pip" install --quiet ziglang==0.17.1
+    "$tools/bin/pip" install --quiet ziglang==0.17.1 cargo-zigbuild==0.24.1
 fi
 
 build() {
-    PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/python/bin/python CARGO_TARGET_DIR=$target \
+    PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/bin/python CARGO_TARGET_DIR=$target \
         "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" "$@"
 }
 build -p ginnel-shim -p ginnel-cli -p ginnel-host

@@ -68,7 +68,7 @@ pub fn program(name: &str) -> PathBuf {
 pub fn interpreter() -> PathBuf {
     let folder = tests_dir().join("differential");
     let newest = newest(&folder).max(newest(&tests_dir().join("programs/include")));
-    compile_file("cc", &folder.join("interpret.c"), newest, "interpret", &[])
+    compile_file(Path::new("cc"), &[], &folder.join("interpret.c"), newest, "interpret", &[])
 }
 
 /// The same, linked with more libraries, as `output`.
@@ -95,6 +95,15 @@ pub fn musl_program(name: &str) -> Option<PathBuf> {
     let known = std::env::split_paths(&std::env::var_os("PATH")?).any(|folder| folder.join("musl-gcc").exists());
     let machine = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     known.then(|| compile_by("musl-gcc", name, &format!("{name}-musl"), &["-idirafter", "/usr/include", "-idirafter", &machine]))
+}
+
+/// The same for glibc 2.28 and later, where `make portable` left a compiler for it.
+#[must_use]
+pub fn older_program(name: &str) -> Option<PathBuf> {
+    let compiler = target_dir().join("portable-tools/bin/python");
+    let target = format!("{}-linux-gnu.2.28", std::env::consts::ARCH);
+    let words = ["-m", "ziglang", "cc", "-target", &target];
+    compiler.exists().then(|| compile_with(&compiler, &words, name, &format!("{name}-older"), &[]))
 }
 
 /// Makes the file `at`, of these bytes, for all to run. Another process writes it: a file that this one has open for writing while another of its
@@ -135,6 +144,10 @@ fn compile(name: &str, output: &str, more: &[&str]) -> PathBuf {
 }
 
 fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBuf {
+    compile_with(Path::new(compiler), &[], name, output, more)
+}
+
+fn compile_with(compiler: &Path, words: &[&str], name: &str, output: &str, more: &[&str]) -> PathBuf {
     let programs = tests_dir().join("programs");
     let flat = programs.join(format!("{name}.c"));
     let (source, newest) = if flat.exists() {
@@ -144,11 +157,11 @@ fn compile_by(compiler: &str, name: &str, output: &str, more: &[&str]) -> PathBu
     } else {
         (programs.join(name).join(format!("{name}.c")), newest(&programs.join(name)))
     };
-    compile_file(compiler, &source, newest, output, more)
+    compile_file(compiler, words, &source, newest, output, more)
 }
 
 /// `source`, compiled as `output` where that is missing or older than `newest`.
-fn compile_file(compiler: &str, source: &Path, newest: SystemTime, output: &str, more: &[&str]) -> PathBuf {
+fn compile_file(compiler: &Path, words: &[&str], source: &Path, newest: SystemTime, output: &str, more: &[&str]) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = target_dir().join("test-programs");
@@ -160,6 +173,7 @@ fn compile_file(compiler: &str, source: &Path, newest: SystemTime, output: &str,
     // Under another name first: a program that another test is running is never written to.
     let fresh = dir.join(format!("{output}.{}", std::process::id()));
     let compiled = Command::new(compiler)
+        .args(words)
         .args(["-D_GNU_SOURCE", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-I"])
         .arg(tests_dir().join("programs/include"))
         .arg("-o")
@@ -168,7 +182,7 @@ fn compile_file(compiler: &str, source: &Path, newest: SystemTime, output: &str,
         .args(more)
         .arg("-lpthread")
         .output()
-        .unwrap_or_else(|error| panic!("{compiler} runs (Debian: gcc, libc6-dev): {error}"));
+        .unwrap_or_else(|error| panic!("{} runs (Debian: gcc, libc6-dev): {error}", compiler.display()));
     assert!(compiled.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&compiled.stderr));
     std::fs::rename(&fresh, &done).expect("a file can be renamed");
     done

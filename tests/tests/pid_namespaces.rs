@@ -72,3 +72,43 @@ fn what_they_held_is_freed() {
     let removed = removed.expect("ginnel runs");
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }
+
+/// An observer who may not write another user's list (root, a node's agent) knows after a while, too, who has ended in another pid namespace.
+#[test]
+fn an_observer_sees_who_has_ended() {
+    const NOBODY: u32 = 65534;
+    let wrapper =
+        [&APART[..], &["--kill-child", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "timeout", "60"]].concat();
+    if !ginnel_tests::is_root()
+        || !Command::new(wrapper[0]).args(&wrapper[1..]).arg("true").status().is_ok_and(|done| done.success())
+    {
+        return ginnel_tests::skip("an_observer_sees_who_has_ended", "it needs root, and unshare");
+    }
+    // Where the other user may read them.
+    let place = Stand::plain("readable");
+    std::fs::set_permissions(place.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let (shim, crowd) = (place.dir().join("libginnel_shim.so"), place.dir().join("crowd"));
+    build::copy_program(&build::shim(), &shim);
+    build::copy_program(&build::program("crowd"), &crowd);
+    let stand = Stand::shimmed("observer", &[("LD_PRELOAD", shim.to_str().expect("UTF-8"))]);
+    std::os::unix::fs::chown(stand.dir(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    let mut command = stand.command_behind(&wrapper, &crowd);
+    let mut server = command
+        .args(["server", "127.0.0.1", "4725", "5"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("unshare");
+    stand.wait_until(Duration::from_secs(20), "the process is seen", || processes(&stand.status()) == 1);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(processes(&stand.status()), 1, "it lives");
+    // The program itself: the kernel forgets about --kill-child when it becomes another user.
+    let children = format!("/proc/{0}/task/{0}/children", server.id());
+    let child = std::fs::read_to_string(children).expect("there").trim().parse::<i32>().expect("one");
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+    let _ = server.wait();
+    let status = stand.status();
+    assert_eq!(processes(&status), 0, "one look says so: {status}");
+}

@@ -3,6 +3,7 @@
 //! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `sockets-8` (the ledger; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
 //! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
 
+use crate::budget::{Budget, Purpose};
 pub use crate::home::default_directory;
 use crate::join;
 use crate::ledger::{Ledger, ProcessFlags, Reason};
@@ -185,6 +186,8 @@ pub struct Attachment {
     /// Told of each descriptor that is made (true) or closed (false), so that the program's calls spare it.
     pub(crate) on_descriptor: fn(i32, bool),
     chaos: AtomicU64,
+    /// What the cgroup's memory limit leaves for rings.
+    pub(crate) budget: Budget,
 }
 
 /// How a process stands to its segment.
@@ -211,6 +214,7 @@ impl Unattached {
     fn new(what: &Path, error: &Error) -> Self {
         let reason = match error {
             Error::NoMemory => Reason::NoMemory,
+            Error::Limited => Reason::MemoryLimit,
             _ if join::is_socket(what) => Reason::NotServed,
             _ => Reason::NoSegment,
         };
@@ -260,6 +264,7 @@ impl Attachment {
             on_descriptor,
             chaos: AtomicU64::new(settings.chaos.map_or(0, |(seed, _)| seed) ^ u64::from(sys::pid()) << 20 | 1),
             settings,
+            budget: Budget::new(),
         };
         attachment.show();
         Ok(attachment)
@@ -275,6 +280,11 @@ impl Attachment {
             bells.each(|fd| self.own(fd));
         }
         self.enter_joined();
+    }
+
+    /// May this process take so much memory more for a segment's pages?
+    pub(crate) fn may_take(&self, bytes: u64, purpose: Purpose) -> bool {
+        self.budget.take(bytes, purpose, || self.joined().segment.bytes_taken())
     }
 
     fn enter_joined(&self) {

@@ -3,6 +3,7 @@
 //! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
 //! written down in one word: whoever takes the lock over from the dead does it again from there.
 
+use crate::budget::Purpose;
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
 use crate::ledger::{Send, Slot};
@@ -141,10 +142,15 @@ impl Endpoint<'_> {
         let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
         let tx = &slot.tx;
         let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
+        if self.attachment.budget.refuses_growth(larger) {
+            tx.full.store(0, Relaxed);
+            return false;
+        }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
         let owner = Owner { member: self.attachment.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
-        let Ok(extent) = segment.claim(pages, owner) else {
+        let permitted = |bytes| self.attachment.may_take(bytes, Purpose::Growth);
+        let Ok(extent) = segment.claim_if(pages, owner, permitted) else {
             tx.full.store(0, Relaxed);
             return false;
         };

@@ -17,6 +17,7 @@ pub use process::{PATIENCE, Process, ProcessFlags};
 pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
 
 use crate::bits::Bits;
+use crate::cgroup;
 use crate::home::check_ledger;
 use doubt::Doubts;
 use ginnel_region::{Error, may_make, sys};
@@ -47,6 +48,13 @@ const TAGS_AT: usize = 12288;
 const PROCESSES_AT: usize = TAGS_AT + SLOTS as usize * size_of::<AtomicU16>();
 const SLOTS_AT: usize = PROCESSES_AT + PROCESSES as usize * size_of::<Process>();
 const SIZE: usize = SLOTS_AT + SLOTS as usize * size_of::<Slot>();
+
+/// Bytes that have memory behind them from the beginning on: all but the slots of later parts.
+const AT_FIRST: usize = SLOTS_AT + PARTS[0].count as usize * size_of::<Slot>();
+
+/// Under a limit on memory below this no ledger is made: what a ledger and a segment begin with would be
+/// a good part of it, bytes.
+pub const LEAST_LIMIT: u64 = 32 << 20;
 
 /// Slots in a page of memory.
 const SLOTS_OF_PAGE: u64 = 4096 / size_of::<Slot>() as u64;
@@ -85,6 +93,8 @@ pub struct Ledger {
     path: CString,
     identity: (u64, u64),
     writable: bool,
+    /// What an observer, who may not write it, has seen of processes of other pid namespaces: as `unlocked` in a [`Process`]. Empty where that can be written.
+    seen_unlocked: Vec<AtomicU32>,
 }
 
 // SAFETY: everything in the map is atomic; `base` never changes.
@@ -93,13 +103,16 @@ unsafe impl std::marker::Send for Ledger {}
 unsafe impl Sync for Ledger {}
 
 impl Ledger {
-    /// Opens the ledger at `path`, or makes it where there is none.
+    /// Opens the ledger at `path`, or makes it where there is none. Memory is taken for few sockets at first, and for more as they come.
     ///
     /// # Errors
     /// As for a segment: a file of another version, foreign, or no memory.
     pub fn open_or_create(path: &Path) -> Result<Self, Error> {
         match Self::open_own(path) {
             Err(Error::System { errno: libc::ENOENT, .. }) => {
+                if cgroup::room(0).limit < LEAST_LIMIT {
+                    return Err(Error::Limited);
+                }
                 match Self::create(path) {
                     Ok(()) | Err(Error::System { errno: libc::EEXIST, .. }) => {}
                     Err(error) => return Err(error),
@@ -149,7 +162,8 @@ impl Ledger {
             return Err(Error::Truncated { expected: SIZE as u64, actual });
         }
         let base = sys::map_shared(fd, SIZE, writable).map_err(|errno| system("map ledger", errno))?;
-        Ok(Self { base, path, identity: (stat.st_dev, stat.st_ino), writable })
+        let seen_unlocked = (0..if writable { 0 } else { PROCESSES }).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { base, path, identity: (stat.st_dev, stat.st_ino), writable, seen_unlocked })
     }
 
     fn create(path: &Path) -> Result<(), Error> {
@@ -160,7 +174,7 @@ impl Ledger {
         let fd = sys::openat(libc::AT_FDCWD, &draft, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
             .map_err(|errno| system("create ledger", errno))?;
         let made = sys::ftruncate(fd, SIZE as u64)
-            .and_then(|()| sys::fallocate(fd, 0, SIZE as u64))
+            .and_then(|()| sys::fallocate(fd, 0, AT_FIRST as u64))
             .and_then(|()| sys::write(fd, &[MAGIC.to_le_bytes(), VERSION.to_le_bytes()].concat()))
             .and_then(|_| sys::link(&draft, &name));
         sys::close(fd);
@@ -287,6 +301,9 @@ impl Ledger {
         for (parts, part) in (1..).zip(&PARTS) {
             for index in self.unmarked(part, part.place(cookie)) {
                 let slot = self.slot(index);
+                if parts > 1 && !self.make_real(slot) {
+                    return None;
+                }
                 // Before, as who seizes it may die; and after, as [`Self::unmark`] takes back the mark of one that it finds free.
                 used.set(index);
                 if slot.seize(0, me) {
@@ -301,6 +318,22 @@ impl Ledger {
             }
         }
         None
+    }
+
+    /// Makes the page of a slot real before anybody touches it: there may be no memory left for it.
+    fn make_real(&self, slot: &Slot) -> bool {
+        let page = std::ptr::from_ref(slot) as usize & !4095;
+        // SAFETY: a slot's page lies inside the map, which is writable for who claims slots.
+        match unsafe { sys::populate(page as *mut u8, 4096) } {
+            Err(libc::EINVAL) => {
+                // Before Linux 5.14.
+                let Some(fd) = self.reopen(libc::O_RDWR) else { return false };
+                let done = sys::fallocate(fd, (page - self.base as usize) as u64, 4096).is_ok();
+                sys::close(fd);
+                done
+            }
+            done => done.is_ok(),
+        }
     }
 
     /// Slots of a part, from its place `start` on, that are not marked as used: without a look at each.
@@ -487,6 +520,22 @@ mod tests {
         }
         let again = ledger.find_or_claim(7, 0, |slot| slot.set(flag::SHARED, true)).expect("room").0;
         assert!(ledger.index(again) < PARTS[0].count && again.has(flag::SHARED));
+        std::fs::remove_file(path).expect("remove");
+    }
+
+    /// A program with few sockets is not to pay for many: whatever it touches counts to its memory limit.
+    #[test]
+    fn memory_is_taken_as_sockets_come() {
+        use std::os::unix::fs::MetadataExt;
+        let (ledger, path) = ledger();
+        let taken = || path.metadata().expect("there").blocks() * 512;
+        assert!(taken() < 2 << 20, "{}", taken());
+        let _ = (1..200).filter(|&cookie| ledger.find_or_claim(cookie, 0, |_| {}).is_some()).count();
+        assert_eq!(ledger.slots().count(), 199);
+        assert!(taken() < 3 << 20, "{}", taken());
+        let _ = (200..6000).filter(|&cookie| ledger.find_or_claim(cookie, 0, |_| {}).is_some()).count();
+        assert_eq!(ledger.slots().count(), 5999);
+        assert!(taken() < 16 << 20, "{}", taken());
         std::fs::remove_file(path).expect("remove");
     }
 

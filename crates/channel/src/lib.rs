@@ -37,8 +37,10 @@
 
 pub mod attach;
 pub mod bits;
+pub mod budget;
 pub mod catchup;
 pub mod census;
+pub mod cgroup;
 pub mod cork;
 pub mod cursor;
 mod endpoint;

@@ -3,6 +3,10 @@
 //!
 //! Takes no memory from an allocator: it is asked in children of `vfork`, too. A file that changes meanwhile gives a wrong answer and does no harm.
 
+mod c_library;
+mod file;
+
+use file::File;
 use ginnel_region::sys;
 use std::ffi::CStr;
 use std::fmt;
@@ -20,6 +24,12 @@ pub enum Unreachable {
     OtherMachine,
     /// Linked with musl, which cannot load a library made for glibc.
     Musl,
+    /// Linked with another C library, or with one that cannot be found.
+    OtherLibrary,
+    /// Linked with a glibc that lacks versions which the preloaded library needs.
+    OlderGlibc,
+    /// The preloaded library is not there by the name that it has: in another root directory, say.
+    NoSuchFile,
     /// Set-user-id or set-group-id.
     Setuid,
     /// Has file capabilities.
@@ -47,13 +57,13 @@ pub enum Preload {
 pub const TOKEN: &str = "/$LIB/../../../../../../../..";
 
 impl Unreachable {
-    /// How the library is to be named: not at all to a program for another kind of machine, which would say on standard error that it cannot have it. Those that are known to
-    /// hand down their environment, with nobody to see what they start with it, get what does for programs of either C library.
+    /// How the library is to be named: not at all to a program that would not start with it (an older glibc), or would say on standard error that it cannot have it (another
+    /// kind of machine, no such file). Those that are known to hand down their environment, with nobody to see what they start with it, get what does for programs of either C library.
     #[must_use]
     pub fn preload(self) -> Preload {
         match self {
-            Self::OtherClass | Self::OtherMachine => Preload::Gone,
-            Self::Musl => Preload::TokenOnly,
+            Self::OtherClass | Self::OtherMachine | Self::OlderGlibc | Self::NoSuchFile => Preload::Gone,
+            Self::Musl | Self::OtherLibrary => Preload::TokenOnly,
             Self::Static | Self::Go | Self::Setuid | Self::Capabilities => Preload::Token,
             Self::Unknown => Preload::Kept,
         }
@@ -68,6 +78,9 @@ impl fmt::Display for Unreachable {
             Self::OtherClass => "is a program of another word size than ginnel",
             Self::OtherMachine => "is a program for another processor",
             Self::Musl => "uses another C library (musl)",
+            Self::OtherLibrary => "uses another C library than glibc, or one that is not found",
+            Self::OlderGlibc => "uses an older glibc than ginnel's library was built for (make portable builds one for 2.28)",
+            Self::NoSuchFile => "does not find ginnel's library where it runs",
             Self::Setuid => "is set-user-id or set-group-id",
             Self::Capabilities => "has file capabilities",
             Self::Unknown => "cannot be looked at",
@@ -97,16 +110,18 @@ type Name = [u8; 256];
 /// Interpreters of interpreters that the kernel follows.
 const DEPTH: usize = 4;
 
-/// Looks whether the program at `path` can have the library: `None` if so, or if there is no such program.
+/// Looks whether the program at `path` can have the preloaded library, which its dynamic linker will
+/// open as `library` (`None`: by a name that says not where it lies, so that what it needs is not known).
+/// `None` if it can, or if there is no such program.
 #[must_use]
-pub fn look(path: &CStr) -> Option<Finding> {
-    follow(named(path))
+pub fn look(path: &CStr, library: Option<&CStr>) -> Option<Finding> {
+    follow(named(path, library), library)
 }
 
 /// The same of an open file.
 #[must_use]
-pub fn look_at(fd: i32) -> Option<Finding> {
-    follow(inspect(&mut File::new(fd), false))
+pub fn look_at(fd: i32, library: Option<&CStr>) -> Option<Finding> {
+    follow(inspect(&mut File::new(fd), None, library), library)
 }
 
 #[expect(clippy::large_enum_variant, reason = "on the stack, and nothing may be allocated")]
@@ -116,14 +131,19 @@ enum Kind {
     Script(Name),
 }
 
-fn follow(mut kind: Kind) -> Option<Finding> {
+fn follow(mut kind: Kind, library: Option<&CStr>) -> Option<Finding> {
     let mut interpreter = None;
     for _ in 0..=DEPTH {
         match kind {
             Kind::Reachable => return None,
+            // Most likely it uses what the system's programs use.
+            Kind::Unreachable(Unreachable::Unknown) => {
+                let why = c_library::of_system(library).unwrap_or(Unreachable::Unknown);
+                return Some(Finding { why, interpreter });
+            }
             Kind::Unreachable(why) => return Some(Finding { why, interpreter }),
             Kind::Script(name) => {
-                kind = CStr::from_bytes_until_nul(&name).map_or(Kind::Reachable, named);
+                kind = CStr::from_bytes_until_nul(&name).map_or(Kind::Reachable, |name| named(name, library));
                 interpreter = Some(name);
             }
         }
@@ -131,14 +151,14 @@ fn follow(mut kind: Kind) -> Option<Finding> {
     None
 }
 
-fn named(path: &CStr) -> Kind {
+fn named(path: &CStr, library: Option<&CStr>) -> Kind {
     if file_name(path).starts_with(b"ld-musl") {
         return Kind::Unreachable(Unreachable::Musl);
     }
     // Not to wait for the other end of a FIFO, which nobody executes.
     match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
         Ok(fd) => {
-            let kind = inspect(&mut File::new(fd), is_linker(path));
+            let kind = inspect(&mut File::new(fd), Some(path).filter(|path| is_linker(path)), library);
             sys::close(fd);
             kind
         }
@@ -151,14 +171,15 @@ fn named(path: &CStr) -> Kind {
 
 /// The dynamic linker itself can be called as a program, and names no other.
 fn is_linker(path: &CStr) -> bool {
-    [&b"ld-linux"[..], b"ld.so", b"ld64.so"].iter().any(|linker| file_name(path).starts_with(linker))
+    c_library::is_glibcs_linker(file_name(path))
 }
 
 fn file_name(path: &CStr) -> &[u8] {
     path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-fn inspect(file: &mut File, linker: bool) -> Kind {
+/// `linker` is the file's path, if it is a dynamic linker.
+fn inspect(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Kind {
     let Ok(status) = sys::fstat(file.fd) else { return Kind::Unreachable(Unreachable::Unknown) };
     if status.st_mode & libc::S_IFMT != libc::S_IFREG {
         // It cannot be executed.
@@ -172,47 +193,9 @@ fn inspect(file: &mut File, linker: bool) -> Kind {
         return Kind::Unreachable(Unreachable::Unknown);
     }
     // Also where it is static or Go: that is what can be said for sure.
-    match elf(file, linker) {
+    match elf(file, linker, library) {
         Some(why) => Kind::Unreachable(why),
         None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
-    }
-}
-
-/// A file with the part of it that was read last.
-struct File {
-    fd: i32,
-    part: [u8; 1024],
-    at: u64,
-    len: usize,
-}
-
-impl File {
-    const fn new(fd: i32) -> Self {
-        Self { fd, part: [0; 1024], at: 0, len: 0 }
-    }
-
-    /// The `len` bytes at `at`, no more than a kilobyte; `None` where the file ends before, or cannot be read.
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
-        let inside = |part: &Self| {
-            let start = usize::try_from(at.checked_sub(part.at)?).ok()?;
-            let end = start.checked_add(len)?;
-            (end <= part.len).then_some(start..end)
-        };
-        if inside(self).is_none() {
-            (self.at, self.len) = (at, 0);
-            self.len = sys::pread(self.fd, &mut self.part, at).unwrap_or(0);
-        }
-        let range = inside(self)?;
-        self.part.get(range)
-    }
-
-    /// A little-endian number of `len` bytes.
-    fn number(&mut self, at: u64, len: usize) -> Option<u64> {
-        Some(self.bytes(at, len)?.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
-    }
-
-    fn holds(&mut self, at: u64, what: &[u8]) -> bool {
-        self.bytes(at, what.len()) == Some(what)
     }
 }
 
@@ -255,7 +238,7 @@ const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
     0
 };
 
-fn elf(file: &mut File, linker: bool) -> Option<Unreachable> {
+fn elf(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option<Unreachable> {
     const CUT: Option<Unreachable> = Some(Unreachable::Unknown);
     let (Some(class), Some(data), Some(machine)) = (file.number(4, 1), file.number(5, 1), file.number(18, 2)) else { return CUT };
     if data != LITTLE || MACHINE != 0 && machine != MACHINE {
@@ -284,17 +267,21 @@ fn elf(file: &mut File, linker: bool) -> Option<Unreachable> {
             _ => {}
         }
     }
-    match interpreter {
-        Some((offset, len)) => is_musl(file, offset, len).then_some(Unreachable::Musl),
-        None if linker => None,
-        None => Some(Unreachable::Static),
-    }
+    let mut name: Name = [0; 256];
+    let linker = match interpreter {
+        Some((offset, len)) => Some(interpreter_name(file, offset, len, &mut name)),
+        None => linker,
+    };
+    linker.map_or(Some(Unreachable::Static), |linker| c_library::of_linker(linker, library))
 }
 
-/// Is musl's the dynamic linker that is named there?
-fn is_musl(file: &mut File, offset: u64, len: u64) -> bool {
-    let len = usize::try_from(len.min(256)).unwrap_or(0);
-    file.bytes(offset, len).is_some_and(|name| name.windows(7).any(|part| part == b"ld-musl"))
+/// The dynamic linker that is named there.
+fn interpreter_name<'a>(file: &mut File, offset: u64, len: u64, room: &'a mut Name) -> &'a CStr {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len() - 1);
+    if let (Some(name), Some(room)) = (file.bytes(offset, len), room.get_mut(..len)) {
+        room.copy_from_slice(name);
+    }
+    CStr::from_bytes_until_nul(room).unwrap_or_default()
 }
 
 /// Do the `len` bytes of notes at `offset` hold Go's build id (name "Go", type 4)?
@@ -337,7 +324,7 @@ mod tests {
     }
 
     fn why(path: &Path) -> Option<Unreachable> {
-        look(&c(path)).map(|finding| finding.why)
+        look(&c(path), None).map(|finding| finding.why)
     }
 
     /// Builds a C program; `None` where there is no compiler, or not this sort of library.
@@ -399,7 +386,7 @@ mod tests {
             std::fs::write(&script, format!("#!{}\n", program.display())).expect("script");
             let outer = dir.path().join("outer");
             std::fs::write(&outer, format!("#!{} x", script.display())).expect("script");
-            let found = look(&c(&outer)).expect("found");
+            let found = look(&c(&outer), None).expect("found");
             assert_eq!((found.interpreter(), found.why), (Some(&*c(&program)), Unreachable::Static));
         }
         std::fs::write(&script, format!("#!{}\n", script.display())).expect("script");

@@ -4,6 +4,7 @@
 mod prove;
 
 use crate::attach::Standing;
+use crate::budget::Purpose;
 use crate::endpoint::Endpoint;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
@@ -141,7 +142,11 @@ impl<'a> Endpoint<'a> {
             Ok(page) => page,
             Err(error) => {
                 let _ = entry.step(state::CLAIMED, state::PUBLISHED);
-                return slot.make_plain(if error == Error::Full { Reason::SegmentFull } else { Reason::NoMemory });
+                return slot.make_plain(match error {
+                    Error::Full => Reason::SegmentFull,
+                    Error::Limited => Reason::MemoryLimit,
+                    _ => Reason::NoMemory,
+                });
             }
         };
         slot.channel.store(page, Relaxed);
@@ -157,8 +162,9 @@ impl<'a> Endpoint<'a> {
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
         let head = segment.claim_head(Owner::new(member, Use::Channel))?;
         segment.clear(head.page());
+        let owner = Owner { member, kind: Use::Ring, tag: Some(head.page()) };
         let rings = segment
-            .claim(2 * ring_pages, Owner { member, kind: Use::Ring, tag: Some(head.page()) })
+            .claim_if(2 * ring_pages, owner, |bytes| self.attachment.may_take(bytes, Purpose::Rings))
             .inspect_err(|_| _ = segment.release_head(head))?;
         segment.still(head)?;
         let channel = Channel::at(segment, head.page());

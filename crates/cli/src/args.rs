@@ -171,6 +171,8 @@ fn patience(text: &str) -> Result<f64, String> {
 /// `ginnel doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// Also look whether this program can have the library: whether it uses glibc, and one that is new enough
+    pub program: Option<OsString>,
     /// Print JSON: {"version", "ok", "checks": [{"check", "state": "ok"|"none"|"wrong", "found", "advice"}]}
     #[arg(long)]
     pub json: bool,

@@ -1,10 +1,11 @@
 //! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
 //!
-//! Here is what concerns every machine; [`host`] looks at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
+//! Here is what concerns every machine; [`program`] looks at a program that is named, [`host`] at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
 //! proves that connections are this user's.
 
 mod guest;
 mod host;
+mod program;
 mod proof;
 
 use crate::args::Doctor;
@@ -12,8 +13,8 @@ use crate::survey::Survey;
 use crate::{run, served, status, table};
 use anyhow::Result;
 use ginnel_channel::attach::{LEDGER, Settings, is_ledger};
-use ginnel_channel::join;
-use ginnel_channel::ledger::Ledger;
+use ginnel_channel::ledger::{LEAST_LIMIT, Ledger};
+use ginnel_channel::{cgroup, join};
 use ginnel_region::{Error, device, may_make, sys};
 use serde::Serialize;
 use std::ffi::CString;
@@ -27,8 +28,11 @@ use std::process::{Command, Stdio};
 const VERSION: u32 = 1;
 /// Descriptors below which a process is left on TCP (`ginnel_channel::attach`).
 const FEWEST_DESCRIPTORS: u64 = 256;
-/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some hundred connections, bytes.
-const LITTLE_ROOM: u64 = 32 << 20;
+/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some fifty connections, bytes.
+const LITTLE_ROOM: u64 = 8 << 20;
+
+/// So much of a limit on memory is to be left for rings, bytes: for a few connections.
+const LITTLE_OF_LIMIT: u64 = 1 << 20;
 
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -103,6 +107,8 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
         settings.segment = socket;
     }
     let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
+    all.push(memory_limit());
+    all.splice(2..2, args.program.as_deref().map(program::check));
     all.push(ledger(&settings.directory));
     all.push(segment(&settings));
     all.push(proof::check(&settings));
@@ -244,6 +250,24 @@ fn room(settings: &Settings) -> Finding {
         Finding::ok(check, found)
     } else {
         Finding::wrong(check, found, "make its file system larger (mount -o remount,size=1G /dev/shm; for a container --shm-size)")
+    }
+}
+
+/// The part of the cgroup's memory limit that rings may take.
+fn memory_limit() -> Finding {
+    let check = "memory";
+    let room = cgroup::room(u64::MAX);
+    if room.limit == u64::MAX {
+        return Finding::ok(check, "no limit on memory is to be seen here (cgroup)");
+    }
+    let [limit, rings] = [room.limit, room.rings].map(crate::size::human);
+    let found = format!("{limit} allowed to this cgroup, {rings} left for rings");
+    if room.limit < LEAST_LIMIT {
+        Finding::wrong(check, found, format!("with less than {} nothing is carried", crate::size::human(LEAST_LIMIT)))
+    } else if room.rings < LITTLE_OF_LIMIT {
+        Finding::wrong(check, found, "raise the limit: connections beyond that stay on TCP")
+    } else {
+        Finding::ok(check, found)
     }
 }
 

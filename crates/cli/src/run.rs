@@ -5,7 +5,7 @@ use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::home::{check_directory, default_directory};
 use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, Preload, TOKEN, Unreachable};
+use ginnel_channel::program::{self, Finding, Preload, TOKEN, Unreachable};
 use ginnel_region::device;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -28,8 +28,7 @@ pub fn run(args: &Run) -> i32 {
         return OWN;
     };
     let file = find(program);
-    let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
-    let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
+    let finding = file.as_deref().and_then(look).filter(|finding| finding.why != Unreachable::Unknown);
     let environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
         Ok(environment) => environment,
         Err(error) => {
@@ -42,9 +41,8 @@ pub fn run(args: &Run) -> i32 {
     if let Err(why) = if directory.exists() { check_directory(&directory) } else { Ok(()) } {
         eprintln!("ginnel: {why}; connections stay on TCP");
     }
-    if let (Some(finding), Some(name)) = (finding, name) {
-        let decided = finding.interpreter().unwrap_or(&name);
-        eprintln!("ginnel: {} {}: it stays on TCP", decided.to_string_lossy(), finding.why);
+    if let (Some(finding), Some(file)) = (finding, &file) {
+        eprintln!("ginnel: {}: it stays on TCP", says(finding, file));
     }
     let errno = exec::exec(&args.command, environment);
     let error = std::io::Error::from_raw_os_error(errno);
@@ -62,8 +60,22 @@ pub fn run(args: &Run) -> i32 {
     MISSING
 }
 
+/// Looks whether the program in `file` can have the library; `None` if it can.
+pub fn look(file: &Path) -> Option<Finding> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
+    let library = shim().ok().as_deref().and_then(name);
+    program::look(&name(file)?, library.as_deref())
+}
+
+/// What was found about the program in `file`, or about the interpreter that it names.
+pub fn says(finding: Finding, file: &Path) -> String {
+    let file = file.to_string_lossy();
+    let decided = finding.interpreter().map_or(file, |interpreter| interpreter.to_string_lossy());
+    format!("{decided} {}", finding.why)
+}
+
 /// The file that the program's name means.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Path::new(program).exists().then(|| program.into());
     }

@@ -4,12 +4,12 @@ use crate::args::{Create, List, Remove, SegmentCommand};
 use crate::name::{SegmentName, is_wake_file};
 use crate::served;
 use crate::status::{json, print};
-use crate::survey::{Survey, live};
+use crate::survey::{Survey, live, settle};
 use crate::table;
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::attach::{LEDGER, default_directory, wake_directory};
 use ginnel_channel::join::is_socket;
-use ginnel_channel::ledger::{Ledger, PATIENCE};
+use ginnel_channel::ledger::Ledger;
 use ginnel_region::device::Source;
 use ginnel_region::{Config, Error, Segment, sys};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -18,7 +18,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 /// Runs one of them.
 pub fn segment(command: &SegmentCommand) -> Result<()> {
@@ -203,9 +202,7 @@ fn in_ledger(directory: &Path, segment: u64) -> Vec<(u32, String)> {
     let Ok(ledger) = Ledger::open(&path, true).or_else(|_| Ledger::open(&path, false)) else {
         return Vec::new();
     };
-    if live(&ledger).count() != 0 && ledger.is_in_doubt() {
-        std::thread::sleep(Duration::from_millis(PATIENCE + 10));
-    }
+    settle(&ledger);
     let users = live(&ledger).filter(|(_, process)| process.segment.load(Relaxed) == segment);
     users.map(|(_, process)| (process.pid.load(Relaxed), process.name())).collect()
 }

@@ -1,12 +1,12 @@
 //! `ginnel status`.
 
 use crate::args::Status;
-use crate::report::{All, Directory, One, VERSION};
+use crate::report::{All, Directory, One, Segment, VERSION};
 use crate::size::human;
 use crate::survey::Survey;
 use crate::table;
 use anyhow::{Context, Result};
-use ginnel_channel::attach::default_directory;
+use ginnel_channel::home::{check_directory, default_directory};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,12 @@ pub fn status(args: &Status) -> Result<()> {
         let users: Vec<Directory> = directories().into_iter().map(|directory| Survey::new(directory).look(true)).collect();
         return if args.json { json(&All { version: VERSION, users: &users }) } else { print(&all(&users)) };
     }
-    let seen = Survey::new(default_directory()).look(true);
+    let directory = default_directory();
+    let mut seen = Survey::new(directory.clone()).look(true);
+    if seen.error.is_none() && seen.processes.is_empty() && directory.exists() {
+        // A library that was not started by `ginnel run` says it to nobody.
+        seen.error = check_directory(&directory).err().map(|why| format!("{why}; until then programs of this user stay on TCP"));
+    }
     if args.json { json(&One { version: VERSION, directory: &seen }) } else { print(&one(&seen)) }
 }
 
@@ -75,6 +80,7 @@ fn one(seen: &Directory) -> String {
     } else {
         text += &format!("Segments in {}\n", seen.directory);
         text += &table::segments(&seen.segments, width);
+        text += &seen.segments.iter().filter_map(unseen).collect::<String>();
     }
     text.push('\n');
     if seen.processes.is_empty() {
@@ -91,6 +97,14 @@ fn one(seen: &Directory) -> String {
         text += &summary(seen);
     }
     text
+}
+
+/// One line on who uses a segment and is not shown.
+fn unseen(segment: &Segment) -> Option<String> {
+    let count = segment.members.iter().filter(|member| member.alive && !member.own).count();
+    let who = "of other lists (another user's, or a container's that has a GINNEL_DIR of its own)";
+    let line = format!("{}: {count} members {who}; their processes and connections are not shown here\n", segment.name);
+    (count > 0).then(|| table::clean(&line) + "\n")
 }
 
 /// One line on all connections.

@@ -9,10 +9,12 @@ use ginnel_channel::layout::{Channel, Direction};
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
 use ginnel_region::device::{self, Source};
-use ginnel_region::{Error, Segment as Region};
+use ginnel_region::{Error, Segment as Region, sys};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -69,6 +71,8 @@ impl Survey {
         let paths = self.segment_paths();
         if self.ledger.is_some() && self.own {
             self.reclaim(&paths, patient);
+        } else if let Some((_, ledger)) = self.ledger.as_ref().filter(|_| patient) {
+            settle(ledger);
         }
         seen.segments = paths.iter().filter_map(|path| self.segment(path)).collect();
         if let Some((_, ledger)) = &self.ledger {
@@ -183,6 +187,8 @@ impl Survey {
         segment.detached = self.ledger.as_ref().is_some_and(|(_, ledger)| ledger.is_detached(segment.id));
         if let Some((_, attachment)) = self.attachments.get(path) {
             segment.members = members(attachment);
+        } else if let Some((_, Ok(region))) = self.regions.get(path).filter(|(_, region)| region.is_ok()) {
+            segment.members = members_of_others(region, &wake_directory(&self.directory, path));
         }
         Some(segment)
     }
@@ -375,14 +381,43 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     segments
 }
 
+/// Waits until it is known which of a ledger's processes live: of those in other pid namespaces that takes a while.
+pub fn settle(ledger: &Ledger) {
+    if live(ledger).count() != 0 && ledger.is_in_doubt() {
+        std::thread::sleep(Duration::from_millis(ledger::PATIENCE + 10));
+    }
+}
+
 fn members(attachment: &Attachment) -> Vec<Member> {
+    let describe = |member| Member { member, own: member == attachment.joined().member, alive: attachment.member_lives(member) };
+    entered(&attachment.joined().segment).map(describe).collect()
+}
+
+/// The members of a segment that nobody of this directory's list uses.
+fn members_of_others(region: &Region, wakes: &Path) -> Vec<Member> {
+    if region.source() != Source::File {
+        return Vec::new();
+    }
+    let lives = |member: u16| match open_lock(&wakes.join(format!("m{member}"))) {
+        Ok(file) => sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    entered(region).map(|member| Member { member, own: false, alive: lives(member) }).collect()
+}
+
+/// Opens a member's lock file. Another user's directory may have anything under that name.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// The numbers that ever were a member's.
+fn entered(region: &Region) -> impl Iterator<Item = u16> {
     /// Bytes of a member's entry; a word other than 0 at its start: somebody's.
     const ENTRY: u64 = 64;
-    let (offset, bytes) = attachment.joined().segment.members();
+    let (offset, bytes) = region.members();
     (0..u16::try_from(bytes / ENTRY).unwrap_or(u16::MAX))
-        .filter(|member| attachment.joined().segment.word(offset + u64::from(*member) * ENTRY).load(Relaxed) != 0)
-        .map(|member| Member { member, own: member == attachment.joined().member, alive: attachment.member_lives(member) })
-        .collect()
+        .filter(move |member| region.word(offset + u64::from(*member) * ENTRY).load(Relaxed) != 0)
 }
 
 /// `NoPeer` as `no_peer`.

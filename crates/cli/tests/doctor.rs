@@ -182,3 +182,58 @@ fn io_uring() {
     running.wait().expect("ended");
     assert_eq!(line(&examine(&place, "", &[], &config), "io_uring").get(..3), Some("ok "));
 }
+
+/// A program is looked at as `ginnel run` looks at it.
+#[test]
+fn a_program() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let said = place.run(&["doctor", "--config", &config, "sh"]);
+    assert!(said.code == Some(0) && line(&said, "program").contains("can have the library"), "{said:?}");
+    let said = place.run(&["doctor", "--config", &config, "no-such-program"]);
+    only_wrong(&said, "program", &["no such program"]);
+    let (source, program) = (place.path("p.c"), place.path("static"));
+    fs::write(&source, "int main(void) { return 0; }\n").expect("written");
+    let built = Command::new("cc").args(["-static", "-o", text(&program), text(&source)]).status().expect("cc");
+    assert!(built.success());
+    let said = place.run(&["doctor", "--config", &config, text(&program)]);
+    only_wrong(&said, "program", &["static is statically linked", "stays on TCP"]);
+}
+
+/// What a container's memory limit leaves for rings.
+#[test]
+fn the_memory_limit() {
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let look = |bytes| {
+        let limit = ginnel_tests::limit::MemoryLimit::new("doctor and a memory limit", bytes)?;
+        let [.., procs] = limit.enter();
+        let enter = format!("echo $$ >{procs};");
+        Some(examine(&place, &enter, &[], &config))
+    };
+    let (Some(tight), Some(roomy)) = (look(16 << 20), look(256 << 20)) else { return };
+    only_wrong(&tight, "memory", &["allowed to this cgroup", "nothing is carried"]);
+    assert!(line(&roomy, "memory").starts_with("ok ") && roomy.out.contains("256 MiB allowed"), "{roomy:?}");
+}
+
+/// What container runtimes give as `/dev/shm` is enough, and said to be.
+#[test]
+fn sixty_four_megabytes() {
+    if !ginnel_tests::is_root() {
+        return ginnel_tests::skip("sixty_four_megabytes", "mounting needs root");
+    }
+    let place = Place::new();
+    let (config, _listeners) = daemon(&place, 2);
+    let (small, report) = (place.path("small"), place.path("report"));
+    fs::create_dir(&small).expect("made");
+    let (program, ginnel) = (ginnel_tests::build::program("half_close"), env!("CARGO_BIN_EXE_ginnel"));
+    let run = format!("GINNEL_AFTER=0 GINNEL_REPORT={} {ginnel} run -- {}", text(&report), text(&program));
+    let mount = "mount -t tmpfs -o size=64m,mode=700 tmpfs \\\"$GINNEL_DIR\\\"";
+    // What comes behind it begins with a word of its own.
+    let wrapper = format!("exec unshare --mount sh -c \"{mount} && {run} >/dev/null && shift && exec \\\"\\$@\\\"\" sh");
+    let said = examine(&place, &wrapper.replace("$GINNEL_DIR", text(&small)), &[("GINNEL_DIR", text(&small))], &config);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(line(&said, "room").starts_with("ok "), "{said:?}");
+    let reported = fs::read_to_string(&report).expect("a report");
+    assert!(ginnel_tests::json::sum(&reported, "ring_in") > 0, "{reported}");
+}

@@ -170,3 +170,36 @@ fn memory_of_the_dead_is_free_after_one_look() {
     assert!(!wake_ups.iter().any(|name| name.starts_with('w')), "its FIFO too: {wake_ups:?}");
     assert_eq!(place.run(&["segment", "remove", "default"]).code, Some(0));
 }
+
+/// A container's processes have a list of their own, in a `/dev/shm` of their own, and a segment of ours.
+#[test]
+fn members_with_another_list_are_counted_and_said_to_be_unseen() {
+    let (place, container) = (Place::new(), Place::new());
+    assert_eq!(place.run(&["segment", "create", "shared", "--size", "16M"]).code, Some(0));
+    let segment = place.path("shared");
+    let settings = Settings { directory: container.directory().into(), segment, ..Settings::from_environment() };
+    let _attachment = Attachment::new(settings, |_, _| {}).unwrap_or_else(|error| panic!("{}", error.message));
+    let listed: Value = serde_json::from_str(&place.run(&["segment", "list", "--json"]).out).expect("JSON");
+    assert_eq!((&listed[0]["members"][0]["alive"], &listed[0]["members"][0]["own"]), (&true.into(), &false.into()), "{listed}");
+    let status = place.run(&["status"]).out;
+    assert!(status.contains("shared: 1 members of other lists") && status.contains("not shown here"), "{status}");
+    let said = place.run(&["segment", "remove", "shared"]);
+    assert!(said.code == Some(1) && said.err.contains("not in this user's list"), "{said:?}");
+}
+
+/// A directory that the library does not take: everything stays on TCP, and the first to be asked says so.
+#[test]
+fn a_directory_that_is_not_the_users_alone_is_named() {
+    let place = Place::new();
+    let open = place.path("open");
+    fs::create_dir(&open).expect("made");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("ours");
+    let look = || place.ginnel().env("GINNEL_DIR", &open).args(["status"]).output().expect("starts");
+    let said = String::from_utf8_lossy(&look().stdout).into_owned();
+    assert!(said.contains("chmod 700") && said.contains("stay on TCP") && !said.contains("Nothing has run"), "{said}");
+    // Root's, for a user: here the other way round.
+    if std::os::unix::fs::chown(&open, Some(12345), None).is_ok() {
+        let said = String::from_utf8_lossy(&look().stdout).into_owned();
+        assert!(said.contains("belongs to user 12345") && said.contains("stay on TCP"), "{said}");
+    }
+}

@@ -52,6 +52,8 @@ pub enum Error {
     Full,
     /// The file system that holds the segment has no memory left (`/dev/shm` is full).
     NoMemory,
+    /// The memory limit of this process's cgroup leaves too little.
+    Limited,
 }
 
 impl fmt::Display for Error {
@@ -82,6 +84,7 @@ impl fmt::Display for Error {
             Self::NoDaemon(what) => write!(f, "{what}; see whether ginneld runs there"),
             Self::Full => write!(f, "segment full; create a larger one with `ginnel segment create --size`"),
             Self::NoMemory => write!(f, "no memory left in the file system of the segment"),
+            Self::Limited => write!(f, "the cgroup's memory limit leaves too little for shared memory; raise it"),
         }
     }
 }

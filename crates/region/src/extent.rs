@@ -153,6 +153,27 @@ impl Segment {
         Ok(extent)
     }
 
+    /// The same, if `permitted` says so to the bytes of memory that this takes from the system: those of
+    /// pages that nobody has touched before. (In a segment of another machine, or of a daemon, none.)
+    ///
+    /// # Errors
+    /// As there, and [`Error::Limited`] where that is not permitted.
+    pub fn claim_if(&self, pages: u32, owner: Owner, permitted: impl FnOnce(u64) -> bool) -> Result<Extent, Error> {
+        let (extent, _) = self.find_free(pages, owner)?;
+        if self.source() == Source::File && !permitted(self.untouched(extent)) {
+            self.give_up(extent, owner);
+            return Err(Error::Limited);
+        }
+        self.make_real(extent).inspect_err(|_| self.give_up(extent, owner))?;
+        Ok(extent)
+    }
+
+    /// Bytes of an extent that have no memory yet.
+    fn untouched(&self, extent: Extent) -> u64 {
+        let (at, len) = (self.base() as usize + extent.offset() as usize, extent.pages as usize * PAGE as usize);
+        (0..len).step_by(sys::MOST_RESIDENT).map(|from| sys::not_resident(at + from, (len - from).min(sys::MOST_RESIDENT))).sum()
+    }
+
     /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::device::{self, Source};
 use crate::open;
 use crate::sys::{self, Fd};
 use crate::{Corrupt, Error, PAGE, PeerTable};
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -286,6 +286,22 @@ impl Segment {
             return Err(Error::Foreign);
         }
         sys::fallocate(fd.0, offset, len).map_err(system("reserve pages"))
+    }
+
+    /// Bytes of memory behind the file, as the kernel says, whoever touched them; [`u64::MAX`] where it
+    /// does not say. Takes no memory from an allocator.
+    #[must_use]
+    pub fn bytes_taken(&self) -> u64 {
+        self.blocks().map_or(u64::MAX, |blocks| blocks.saturating_mul(512))
+    }
+
+    fn blocks(&self) -> Option<u64> {
+        let mut name = [0; 1024];
+        let path = self.path.as_os_str().as_bytes();
+        name.get_mut(..path.len())?.copy_from_slice(path);
+        let name = CStr::from_bytes_until_nul(&name).ok()?;
+        let fd = sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()?;
+        u64::try_from(sys::fstat(fd.0).ok()?.st_blocks).ok()
     }
 
     /// Unmaps a segment that nothing was done with.

@@ -295,6 +295,20 @@ pub unsafe fn populate(at: *mut u8, len: usize) -> Result<()> {
     unsafe { raw(Sysno::madvise, [at as usize, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
 }
 
+/// As much memory as [`not_resident`] looks at in one go, bytes.
+pub const MOST_RESIDENT: usize = 256 * 4096;
+
+/// Bytes of the `len` ones at `at`, whole pages of a shared map, for which there is no memory yet
+/// (`mincore(2)`): all of them where the kernel does not say. At most [`MOST_RESIDENT`].
+#[must_use]
+pub fn not_resident(at: usize, len: usize) -> u64 {
+    let mut resident = [0_u8; MOST_RESIDENT / 4096];
+    let pages = (len / 4096).min(resident.len());
+    // SAFETY: there is a byte for each page; of the range itself nothing is read.
+    let _ = unsafe { raw(Sysno::mincore, [at, pages * 4096, resident.as_mut_ptr() as usize, 0, 0, 0]) };
+    resident.iter().take(pages).filter(|page| **page & 1 == 0).count() as u64 * 4096
+}
+
 /// `flock(2)`.
 ///
 /// # Errors
@@ -400,6 +414,16 @@ pub fn link(old: &CStr, new: &CStr) -> Result<()> {
     let here = libc::AT_FDCWD as usize;
     // SAFETY: both are terminated strings.
     unsafe { raw(Sysno::linkat, [here, old.as_ptr() as usize, here, new.as_ptr() as usize, 0, 0]) }.map(drop)
+}
+
+/// `readlink(2)`: bytes written of the link's target, all of `buffer` if that is longer.
+///
+/// # Errors
+/// The `errno`; EINVAL where it is no link.
+pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize> {
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: a terminated string, and `buffer` is writable for its length.
+    unsafe { raw(Sysno::readlinkat, [here, path.as_ptr() as usize, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0]) }
 }
 
 /// `read(2)`.

@@ -43,7 +43,7 @@ pub struct Process {
     pub joined: AtomicU64,
     /// Page of its service thread's waiter in that segment, 0 none.
     pub service: AtomicU32,
-    /// Since when its lock was seen free by processes of other pid namespaces, in units of 2^20 ns; 0: it was not.
+    /// Since when its lock was seen free by processes of other pid namespaces that may write here, in units of 2^20 ns; 0: it was not.
     unlocked: AtomicU32,
 }
 
@@ -132,9 +132,10 @@ impl Ledger {
             return !ours;
         }
         // A zombie's threads may still be in system calls, sending or receiving, and what they hold is theirs: its lock goes when the last of them is gone.
+        let mark = self.mark(index);
         if self.is_locked(index) != Some(false) {
-            if self.writable && entry.unlocked.load(Ordering::Relaxed) != 0 {
-                entry.unlocked.store(0, Ordering::Relaxed);
+            if mark.load(Ordering::Relaxed) != 0 {
+                mark.store(0, Ordering::Relaxed);
             }
             return true;
         }
@@ -143,14 +144,25 @@ impl Ledger {
         }
         let now = ((sys::monotonic_ns() >> 20) as u32).max(1);
         let patience = if entry.has(ProcessFlags::Executing) { EXEC_PATIENCE } else { PATIENCE };
-        match entry.unlocked.load(Ordering::Relaxed) {
+        match self.unlocked_since(index) {
             0 => {
-                if self.writable {
-                    entry.unlocked.store(now, Ordering::Relaxed);
-                }
+                mark.store(now, Ordering::Relaxed);
                 true
             }
             since => u64::from(now.wrapping_sub(since)) << 20 < patience * 1_000_000,
+        }
+    }
+
+    /// Where it is noted that the lock of an entry was seen free: in the entry, or with an observer who may not write there.
+    fn mark(&self, index: u32) -> &AtomicU32 {
+        self.seen_unlocked.get((index % PROCESSES) as usize).unwrap_or_else(|| &self.process(index).unlocked)
+    }
+
+    /// Since when the lock of an entry was seen free, by whomever; 0: it was not.
+    fn unlocked_since(&self, index: u32) -> u32 {
+        match self.process(index).unlocked.load(Ordering::Relaxed) {
+            0 => self.mark(index).load(Ordering::Relaxed),
+            since => since,
         }
     }
 
@@ -163,7 +175,7 @@ impl Ledger {
     /// Is a process seen without its lock, and not known to have ended yet?
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        let doubtful = |index: &u32| self.process(*index).unlocked.load(Ordering::Relaxed) != 0 && self.alive(*index);
+        let doubtful = |index: &u32| self.unlocked_since(*index) != 0 && self.alive(*index);
         (0..PROCESSES).filter(doubtful).any(|index| !self.process(index).has(ProcessFlags::Executing))
     }
 

@@ -97,13 +97,15 @@ pub enum Reason {
     Unproven = 23,
     /// The process became another user, or lost the right to what it had here.
     OtherUser = 24,
+    /// The memory limit of this end's cgroup leaves no room for rings: see [`crate::budget`].
+    MemoryLimit = 25,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 25] = [
+        const ALL: [Reason; 26] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -129,6 +131,7 @@ impl Reason {
             Reason::Denied,
             Reason::Unproven,
             Reason::OtherUser,
+            Reason::MemoryLimit,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -160,6 +163,7 @@ impl fmt::Display for Reason {
             Self::NoThread => "the process could not start one more thread (a limit, or unshare(CLONE_NEWPID))",
             Self::Denied => "the policy of this end keeps it on TCP",
             Self::Unproven => "an end could not prove that it holds the connection (ginnel doctor says what to do)",
+            Self::MemoryLimit => "the memory limit of this end's cgroup leaves no room for rings",
             Self::OtherUser => "the process became another user, or gave its rights here up",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })

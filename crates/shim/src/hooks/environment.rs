@@ -82,7 +82,7 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload) -> Option<Copied
         count += 1;
     }
     let pointers = (count + 1) * size_of::<*const c_char>();
-    let names = || list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty());
+    let names = || process::names(list);
     let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + name.len() + 1).sum::<usize>() + 1;
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();

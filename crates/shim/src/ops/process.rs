@@ -1,9 +1,9 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, next, own, pool, report, runtime, service, sets};
-use ginnel_channel::hand_over;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_channel::program::{self, Preload, Unreachable};
+use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -172,18 +172,29 @@ impl Program {
     /// # Safety
     /// As for `execve`, or for `fexecve`.
     pub unsafe fn of(path: *const c_char, fd: c_int, envp: *const *const c_char) -> Self {
-        // SAFETY: the caller's promise.
-        if CONFINED.load(Ordering::Relaxed) || unsafe { preload(envp) }.is_none() {
+        if CONFINED.load(Ordering::Relaxed) {
             return Self::default();
         }
+        // SAFETY: the caller's promise.
+        let Some((_, list)) = (unsafe { preload(envp) }) else { return Self::default() };
+        let mut room = [0; 1024];
+        let library = file_of_library(list, &mut room);
         // SAFETY: a terminated string by the caller's promise.
-        let finding = if path.is_null() { program::look_at(fd) } else { program::look(unsafe { CStr::from_ptr(path) }) };
+        let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
+        let finding = path.map_or_else(|| program::look_at(fd, library), |path| program::look(path, library));
         Self { preloaded: true, found: finding.map(|finding| finding.why) }
     }
 
     /// Will the library be there, and see what the program does?
     pub fn keeps_shim(self) -> bool {
         self.preloaded && self.found.is_none()
+    }
+
+    /// Says why it does not have it, to whoever asked (`GINNEL_VERBOSE`).
+    fn explain(self, attachment: &Attachment) {
+        if let (true, Some(why)) = (attachment.settings.verbose, self.found) {
+            runtime::say(true, &format!("the program that starts next {why}: it stays on TCP"));
+        }
     }
 
     /// How the library is to be named to it.
@@ -218,6 +229,31 @@ pub unsafe fn preload<'a>(envp: *const *const c_char) -> Option<(usize, &'a [u8]
     found
 }
 
+/// The names in a list of preloads (ld.so(8)).
+pub fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty())
+}
+
+/// The file that a list of preloads means by this library, if it says so by an absolute path. Of several
+/// the first that is there: the dynamic linker passes over the others.
+fn file_of_library<'a>(list: &[u8], room: &'a mut [u8; 1024]) -> Option<&'a CStr> {
+    let mut found = 0;
+    for name in names(list).filter(|name| is_named(name)) {
+        let path = name.strip_prefix(program::TOKEN.as_bytes()).unwrap_or(name);
+        if !path.starts_with(b"/") {
+            return None;
+        }
+        room.get_mut(..path.len())?.copy_from_slice(path);
+        *room.get_mut(path.len())? = 0;
+        found = path.len() + 1;
+        let here = CStr::from_bytes_with_nul(room.get(..found)?).ok()?;
+        if sys::openat(libc::AT_FDCWD, here, libc::O_PATH, 0).map(sys::close).is_ok() {
+            break;
+        }
+    }
+    CStr::from_bytes_with_nul(room.get(..found)?).ok()
+}
+
 /// Does it name this library?
 pub fn is_named(list: &[u8]) -> bool {
     list.windows(11).any(|part| part == b"ginnel_shim")
@@ -230,6 +266,7 @@ pub fn executing(program: Program) {
     }
     report::write();
     if let Some(attachment) = runtime::attachment() {
+        program.explain(attachment);
         attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, true);
     }
     sets::untag();
@@ -254,9 +291,8 @@ pub fn not_executed() {
 
 /// Before `posix_spawn`, `system`, `popen` of a program: likewise.
 pub fn spawning(program: Program) {
-    if runtime::attachment().is_none() {
-        return;
-    }
+    let Some(attachment) = runtime::attachment() else { return };
+    program.explain(attachment);
     if program.keeps_shim() {
         mark_inherited();
     } else {

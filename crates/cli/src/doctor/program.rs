@@ -1,0 +1,24 @@
+//! Whether a program can have the preloaded library.
+
+use super::Finding;
+use crate::run;
+use ginnel_channel::program::Unreachable;
+use std::ffi::OsStr;
+
+/// Looks at the program that `name` means to a shell.
+pub(super) fn check(name: &OsStr) -> Finding {
+    let check = "program";
+    let Some(file) = run::find(name) else {
+        return Finding::wrong(check, format!("{}: no such program", name.display()), "see PATH");
+    };
+    let Some(finding) = run::look(&file) else {
+        return Finding::ok(check, format!("{} can have the library", file.display()));
+    };
+    let found = format!("{}: it stays on TCP", run::says(finding, &file));
+    match finding.why {
+        // It may have it all the same.
+        Unreachable::Unknown => Finding::none(check, run::says(finding, &file)),
+        Unreachable::OlderGlibc => Finding::wrong(check, found, "use the library that `make portable` builds"),
+        _ => Finding::wrong(check, found, "no preloaded library reaches it"),
+    }
+}
