@@ -2,9 +2,7 @@
 //!
 //! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes half an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
 
-mod common;
-
-use common::{Lab, PATIENCE};
+use crate::common::{Lab, PATIENCE};
 use ginnel_guest::machine;
 use std::time::Duration;
 

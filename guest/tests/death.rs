@@ -1,8 +1,6 @@
 //! Machines that die, boot again, or lose the device, in the middle of traffic; and three of them.
 
-mod common;
-
-use common::{Lab, PATIENCE, assert_works, reported, status, wait, wait_for_ring};
+use crate::common::{Lab, PATIENCE, assert_works, reported, status, wait, wait_for_ring};
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;
 

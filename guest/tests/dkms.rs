@@ -1,8 +1,6 @@
 //! The driver as its README installs it: built by Debian's DKMS for the guest's kernel, loaded by udev when the device is seen, and given to a group.
 
-mod common;
-
-use common::{PATIENCE, SEGMENT, wait};
+use crate::common::{PATIENCE, SEGMENT, wait};
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::initramfs::find;
 use ginnel_guest::kernel::Kernel;

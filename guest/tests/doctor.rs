@@ -1,8 +1,6 @@
 //! `ginnel doctor` in a virtual machine: each thing that can be wrong with the device, made wrong. On a host: `crates/cli/tests/doctor.rs`.
 
-mod common;
-
-use common::{Lab, PATIENCE};
+use crate::common::{Lab, PATIENCE};
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! The driver in real guests: binding, files, memory type, interrupts, unplugging.
 
-mod common;
-
-use common::program;
+use crate::common::program;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};

@@ -1,8 +1,6 @@
 //! A process of the host and programs in a guest: plain TCP over the guest's network, carried by the segment that `ginneld` serves to both.
 
-mod common;
-
-use common::{Lab, PATIENCE, interrupts, reported, status, wait, wait_for_ring};
+use crate::common::{Lab, PATIENCE, interrupts, reported, status, wait, wait_for_ring};
 use ginnel_guest::host::Host;
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! A machine that means harm to another one of its segment: garbage over all of the memory, and doorbells without end.
 
-mod common;
-
-use common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
+use crate::common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
 use ginnel_guest::host::Host;
 use ginnel_guest::machine::{self, Guest};
 use std::fmt;

@@ -1,9 +1,7 @@
 //! A machine with open, busy connections is detached, unplugged, live-migrated to another QEMU, plugged in again and attached: no connection breaks, no byte is lost or
 //! repeated, and the connections are upgraded again.
 
-mod common;
-
-use common::{Lab, PATIENCE, program_of_one_kernel, status, wait};
+use crate::common::{Lab, PATIENCE, program_of_one_kernel, status, wait};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Unmodified programs in two guests, `ginnel run` in each: correct, and carried by the segment.
 
-mod common;
-
-use common::{Lab, PATIENCE, busy, interrupts, reported, status, wait};
+use crate::common::{Lab, PATIENCE, busy, interrupts, reported, status, wait};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 use std::time::{Duration, Instant};

@@ -2,9 +2,7 @@
 //! connection, whose real other end is a plain server outside the segment; and what the driver
 //! proves, and refuses to prove.
 
-mod common;
-
-use common::{Lab, PATIENCE, reported};
+use crate::common::{Lab, PATIENCE, reported};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 

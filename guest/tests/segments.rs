@@ -1,8 +1,6 @@
 //! What `ginneld` serves: segments that cannot see each other, and its own death in the middle of traffic.
 
-mod common;
-
-use common::{Lab, PATIENCE, SEGMENT, assert_works, interrupts, reported, status, wait};
+use crate::common::{Lab, PATIENCE, SEGMENT, assert_works, interrupts, reported, status, wait};
 use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 

@@ -1,8 +1,6 @@
 //! Debian's servers and their clients, each in a guest of its own, under `ginnel run`: what they answer is right, and goes through the segment.
 
-mod common;
-
-use common::{Lab, reported};
+use crate::common::{Lab, reported};
 use ginnel_guest::agent::Output;
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;

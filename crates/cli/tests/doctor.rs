@@ -1,8 +1,6 @@
 //! `ginnel doctor` on a host: each thing that can be wrong, made wrong. In a virtual machine: `guest/tests/doctor.rs`.
 
-mod common;
-
-use common::{Place, Said};
+use crate::common::{Place, Said};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,7 @@
 //! `ginnel run`: what the program gets, and what is said about programs that cannot be reached. The shim's place is taken
 //! by a library that does nothing: the C library itself.
 
-mod common;
-
-use common::{Place, Said};
+use crate::common::{Place, Said};
 use ginnel_tests::build::executable;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

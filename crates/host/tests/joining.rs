@@ -1,10 +1,8 @@
 //! Joining, being refused, and misbehaving, over real sockets.
 
-mod common;
-
-use common::channels::open;
-use common::daemon::{Daemon, SMALL};
-use common::wait;
+use crate::common::channels::open;
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::wait;
 use ginnel_peer::client::Client;
 use ginnel_peer::{Error, doorbell};
 use ginnel_region::Geometry;

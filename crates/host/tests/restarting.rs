@@ -1,9 +1,7 @@
 //! Restarts without QEMU: what is handed on, and what a changed configuration does.
 
-mod common;
-
-use common::daemon::{Daemon, SMALL};
-use common::wait;
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::wait;
 use ginnel_peer::{Error, client::Client, doorbell};
 use ginnel_region::Segment;
 use std::os::fd::AsRawFd;

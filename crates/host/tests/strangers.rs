@@ -1,9 +1,7 @@
 //! What those who have no rights, or few, can do to the daemon: nothing. Needs root, to be several users.
 
-mod common;
-
-use common::daemon::{Daemon, SMALL};
-use common::{PATIENCE, skip, wait};
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::{PATIENCE, skip, wait};
 use ginnel_peer::client::Client;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};

@@ -1,11 +1,9 @@
 //! The shipped unit under a real systemd: its sandbox, and its store of descriptors. A user manager of its own, in a mount and pid namespace,
 //! so that nothing of the host's is touched. Needs root.
 
-mod common;
-
-use common::daemon::SMALL;
-use common::qemu::{Qemu, is_installed};
-use common::{PATIENCE, dies_with_us, skip, wait};
+use crate::common::daemon::SMALL;
+use crate::common::qemu::{Qemu, is_installed};
+use crate::common::{PATIENCE, dies_with_us, skip, wait};
 use ginnel_peer::client::Client;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
