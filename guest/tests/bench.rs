@@ -26,6 +26,7 @@ fn tell_host_cpu(lab: &Lab) -> Told {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn two_guests_are_measured_against_each_other() {
     let _alone = machine::alone();
     let program = ginnel_guest::built("ginnel-bench").expect("built");

@@ -71,6 +71,7 @@ fn assert_given_to_the_group(guest: &Guest) {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn dkms_builds_the_driver_and_udev_loads_it_and_gives_the_device_to_the_group() {
     // SAFETY: touches no memory.
     if unsafe { libc::geteuid() } != 0 || find("dkms").is_none() {

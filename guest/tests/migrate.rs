@@ -110,6 +110,7 @@ fn end_loads(lab: &Lab) {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn connections_move_with_their_machine() {
     let _alone = machine::alone();
     let mut lab = Lab::boot(2, true, &["nc", "setsid", "pkill", "pidof", "nginx", "wrk", "redis-server", "redis-benchmark"]);

@@ -31,6 +31,7 @@ fn last_line(guest: &Guest) -> String {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn another_machine_takes_no_end_of_a_connection() {
     let _alone = machine::alone();
     let lab = Lab::boot(2, true, &[]);

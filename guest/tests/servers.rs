@@ -23,6 +23,7 @@ fn load(guest: &Guest, command: &str) -> (f64, String) {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn nginx_redis_and_memcached_serve_another_guest() {
     let _alone = machine::alone();
     let programs = ["nginx", "wrk", "redis-server", "redis-cli", "redis-benchmark", "memcached", "memcaslap", "nc"];

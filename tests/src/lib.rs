@@ -23,6 +23,8 @@ pub mod daemon;
 pub mod differential;
 pub mod json;
 pub mod netns;
+pub mod permit;
+pub mod port;
 pub mod programs;
 pub mod spoil;
 mod stand;

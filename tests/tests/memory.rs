@@ -1,6 +1,6 @@
 //! What connections that lie idle take of the segment.
 
-use ginnel_tests::{Crowd, Stand, json};
+use ginnel_tests::{Crowd, Stand, json, port};
 use std::time::Duration;
 
 /// So many are open at once.
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 #[test]
 fn an_idle_connection_takes_no_more_than_a_hundred_kibibytes() {
     let stand = Stand::shimmed("memory", &[]).limit(Duration::from_secs(120));
-    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", "4712"), CROWD, 1000);
+    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", &port::free()), CROWD, 1000);
     let carried = || stand.status().matches("\"in_carrier\": \"ring\"").count() as u64;
     stand.wait_until(Duration::from_secs(30), "all ends are carried", || carried() >= 2 * CROWD);
     let pages = json::numbers(&stand.status(), "pages")[0];

@@ -9,3 +9,11 @@ mod restarting;
 mod strangers;
 mod systemd;
 mod traps;
+
+use std::sync::LazyLock;
+
+/// The release build's `ginneld`, as users have it.
+fn ginneld() -> &'static str {
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| ginnel_tests::build::release_dir().join("ginneld").display().to_string());
+    &PROGRAM
+}

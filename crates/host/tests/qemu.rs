@@ -1,5 +1,6 @@
 //! Real QEMUs, without guests, as ginneld's machines.
 
+use crate::common;
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::qemu::{Host, MEMORY, Qemu, device, drain, presence};
 use crate::common::wait;

@@ -45,7 +45,7 @@ impl Manager {
         let (config, dropin) = (path("ginneld.toml"), path("dropin"));
         fs::write(&config, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", path("run"))).expect("written");
         // The unit cannot see where this was built, if that is below /home.
-        ginnel_tests::build::copy_program(Path::new(env!("CARGO_BIN_EXE_ginneld")), &path("ginneld"));
+        ginnel_tests::build::copy_program(Path::new(crate::ginneld()), &path("ginneld"));
         // Another place, and the user that the manager has; everything else is as shipped.
         let changed = format!(
             "[Service]\nUser=\nGroup=\nPrivateTmp=no\nExecStart=\nExecStart={} --config {}\nReadWritePaths={}\nStandardError=append:{}\n",

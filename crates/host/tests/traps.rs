@@ -1,5 +1,6 @@
 //! What real QEMUs do to servers that take the protocol at its word: one test for each trap (docs/ginneld.md says the rules that follow).
 
+use crate::common;
 use crate::common::qemu::{Host, MEMORY, Qemu, drain, presence};
 use crate::common::wait;
 use serde_json::json;
