@@ -2,7 +2,8 @@
 #
 #   make demo          real servers and clients, plainly and through Ginnel, as one table
 #   make demo-peers    the same servers and clients, with more connections, and through the kernel's sockmap too
-#   make test          every test
+#   make test          something of everything, in a quarter of an hour on two processors
+#   make test-all      every test, before a piece of work is called done (docs/tests.md says which is where)
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
@@ -16,7 +17,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test bench bench-peers bench-compare bench-guests portable conformance lint clean deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -38,11 +39,25 @@ demo-peers: deps-demo
 	$(CC) -O2 -std=gnu11 -Wall -Wextra -o $(TARGET)/bench-programs/sockmap crates/bench/programs/sockmap.c
 	$(TARGET)/release/ginnel-demo --sockmap $(TARGET)/bench-programs/sockmap --further $(DEMO_ARGS)
 
-# The build comes first: the tests run the release binary and the library beside it. The models are compiled with loom's atomics instead, apart from the rest.
-test: deps-test
-	$(CARGO) build --release --workspace
-	RUSTFLAGS="--cfg loom" $(CARGO) test --package ginnel-ring --test loom --release --target-dir $(TARGET)/loom
-	$(CARGO) test --workspace --release --no-fail-fast $(TEST_ARGS)
+# What the tests run is the release build, as users have it; they themselves are compiled by the
+# profile `testing`, without link-time optimisation. More run at once than there are processors:
+# most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
+PRODUCT  := -p ginnel-shim -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest
+RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
+
+test: deps-test product loom
+	$(RUN_TESTS)
+
+# With those that are marked for it. Some are for a night, by hand.
+test-all: deps-test product loom
+	$(RUN_TESTS) -- --include-ignored --skip by_hand
+
+product:
+	$(CARGO) build --release $(PRODUCT)
+
+# The models of the rings, compiled with loom's atomics instead, apart from the rest.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring --test loom --profile testing --target-dir $(TARGET)/loom
 
 bench: deps-bench
 	$(CARGO) build --release --workspace
@@ -70,9 +85,11 @@ conformance: deps-conformance
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-tests --bin conformance -- --page docs/compatibility.md $(CONFORMANCE_ARGS)
 
+# By the profile of the tests, which has compiled most of what clippy needs.
 lint:
+	scripts/check-tests.sh
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --profile testing -- -D warnings
 
 clean:
 	$(CARGO) clean

@@ -16,7 +16,7 @@ for step in "$@"; do
         namespaces)
             "$ginnel" bench --full --apps --name namespaces --out "benchmarks/$when-namespaces" ;;
         guests)
-            GINNEL_RECORD=$PWD/benchmarks/$when-guests "${CARGO:-cargo}" test --release -p ginnel-guest --test bench -- --nocapture ;;
+            GINNEL_RECORD=$PWD/benchmarks/$when-guests "${CARGO:-cargo}" test --release -p ginnel-guest bench:: -- --ignored --nocapture ;;
         fill)
             # The newest of each.
             for name in namespaces guests; do

@@ -2,9 +2,7 @@
 //!
 //! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes half an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
 
-mod common;
-
-use common::{Lab, PATIENCE};
+use crate::common::{Lab, PATIENCE};
 use ginnel_guest::machine;
 use std::time::Duration;
 
@@ -28,6 +26,7 @@ fn tell_host_cpu(lab: &Lab) -> Told {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn two_guests_are_measured_against_each_other() {
     let _alone = machine::alone();
     let program = ginnel_guest::built("ginnel-bench").expect("built");

@@ -6,6 +6,7 @@ use ginnel_guest::network::Switch;
 use std::time::{Duration, Instant};
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn two_guests_boot_and_talk_over_their_network() {
     let _alone = machine::alone();
     let kernel = Kernel::fetch().expect("a kernel");
@@ -30,6 +31,7 @@ fn two_guests_boot_and_talk_over_their_network() {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn what_runs_too_long_is_killed_and_a_reset_boots_again() {
     let _alone = machine::alone();
     let kernel = Kernel::fetch().expect("a kernel");

@@ -1,8 +1,6 @@
 //! `ginnel doctor` in a virtual machine: each thing that can be wrong with the device, made wrong. On a host: `crates/cli/tests/doctor.rs`.
 
-mod common;
-
-use common::{Lab, PATIENCE};
+use crate::common::{Lab, PATIENCE};
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
 use std::path::Path;
@@ -45,6 +43,7 @@ fn other_driver(kernel: &Kernel, directory: &Path, name: &str, (file, from, to):
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn what_is_wrong_with_a_device_is_said() {
     let _alone = machine::alone();
     let mut lab = Lab::boot(1, true, &["setpriv"]);
@@ -82,6 +81,7 @@ fn what_is_wrong_with_a_device_is_said() {
 
 /// A device without interrupts, whose memory no ginneld made; under other drivers; and one whose segment is of another version.
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn a_device_that_is_not_ginnelds() {
     let _alone = machine::alone();
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,8 +1,6 @@
 //! The driver in real guests: binding, files, memory type, interrupts, unplugging.
 
-mod common;
-
-use common::program;
+use crate::common::program;
 use ginnel_guest::daemon::Daemon;
 use ginnel_guest::kernel::Kernel;
 use ginnel_guest::machine::{self, Guest, Spec};
@@ -31,6 +29,7 @@ fn spec(daemon: &Daemon, directory: &Path, slot: u16, segments: &[&str]) -> Spec
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn devices_are_found_and_their_memory_is_write_back() {
     let _alone = machine::alone();
     let (kernel, directory, daemon) = host(SEGMENTS);
@@ -94,6 +93,7 @@ fn doorbells_wake_those_who_are_meant() {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
     let _alone = machine::alone();
     let (kernel, directory, daemon) = host(SEGMENTS);
@@ -118,6 +118,7 @@ fn unplugged_under_use_it_gives_errors_and_zeroes_thirty_times() {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn a_refused_machine_and_a_foreign_device_are_left_alone() {
     let _alone = machine::alone();
     let (kernel, directory, daemon) = host(&format!("{SEGMENTS}[segment.t.slot.1]\nusers = [4242]\n"));

@@ -1,8 +1,6 @@
 //! A machine that means harm to another one of its segment: garbage over all of the memory, and doorbells without end.
 
-mod common;
-
-use common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
+use crate::common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
 use ginnel_guest::host::Host;
 use ginnel_guest::machine::{self, Guest};
 use std::fmt;
@@ -15,6 +13,7 @@ fn bring(guest: &Guest, name: &str, content: &[u8]) {
 
 /// One machine's programs lose connections, and nothing else, while another spoils the memory that they use; and both work when it has stopped.
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn garbage_from_another_machine() {
     const SECONDS: u32 = 15;
     let _alone = machine::alone();
@@ -92,6 +91,7 @@ fn life(guest: &Guest, port: u16) -> Life {
 
 /// Rung without end, a machine goes on working, if slower; and nothing is left of it afterwards. What it costs is printed; docs/threat-model.md has it.
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn doorbells_without_end() {
     const SECONDS: u64 = 30;
     let _alone = machine::alone();
@@ -147,6 +147,7 @@ fn host_life(lab: &Lab, host: &Host, port: u16) -> HostLife {
 
 /// The same towards the host: the daemon passes on what it takes, and everything goes on working.
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn doorbells_of_the_host_without_end() {
     const SECONDS: u64 = 20;
     let _alone = machine::alone();

@@ -1,8 +1,6 @@
 //! Debian's servers and their clients, each in a guest of its own, under `ginnel run`: what they answer is right, and goes through the segment.
 
-mod common;
-
-use common::{Lab, reported};
+use crate::common::{Lab, reported};
 use ginnel_guest::agent::Output;
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;
@@ -25,6 +23,7 @@ fn load(guest: &Guest, command: &str) -> (f64, String) {
 }
 
 #[test]
+#[ignore = "test-all: boots guests of its own"]
 fn nginx_redis_and_memcached_serve_another_guest() {
     let _alone = machine::alone();
     let programs = ["nginx", "wrk", "redis-server", "redis-cli", "redis-benchmark", "memcached", "memcaslap", "nc"];

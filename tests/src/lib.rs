@@ -25,6 +25,8 @@ pub mod image;
 pub mod json;
 pub mod limit;
 pub mod netns;
+pub mod permit;
+pub mod port;
 pub mod programs;
 pub mod release;
 pub mod spoil;

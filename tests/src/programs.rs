@@ -1,5 +1,7 @@
 //! The small behaviour programs: the ways in which each is run under the shim, and one run.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::{Done, Stand, build};
@@ -87,6 +89,32 @@ pub fn stand(name: &str, way: Option<&Way>) -> Stand {
         Some((way, settings)) => Stand::shimmed(&format!("{name}-{way}"), settings),
     }
     .limit(Duration::from_secs(40))
+}
+
+/// What the program `name` says without the shim. It runs once, whoever asks: what each program
+/// says is the same each time.
+///
+/// # Panics
+/// When it fails, or says nothing.
+#[must_use]
+pub fn says_plainly(name: &str) -> String {
+    type Said = Arc<OnceLock<String>>;
+    static SAID: Mutex<Option<HashMap<String, Said>>> = Mutex::new(None);
+    let mut all = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let said = Arc::clone(all.get_or_insert_default().entry(name.to_owned()).or_default());
+    drop(all);
+    said.get_or_init(|| says(&stand(name, None), name)).clone()
+}
+
+/// What it says there.
+///
+/// # Panics
+/// When it fails, or says nothing.
+pub fn says(stand: &Stand, name: &str) -> String {
+    let done = run(stand, name).unwrap_or_else(|seen| panic!("{name}: {seen}"));
+    assert!(done.success(), "{name}: {done}");
+    assert!(!done.stdout.is_empty(), "{name} has said nothing");
+    done.stdout
 }
 
 /// Runs the program `name` there.

@@ -67,6 +67,7 @@ impl Stand {
 
     fn new(name: &str, settings: Option<Vec<(String, String)>>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        crate::permit::of_this_test();
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() { shm.to_path_buf() } else { std::env::temp_dir() };
         let n = NEXT.fetch_add(1, Ordering::Relaxed);

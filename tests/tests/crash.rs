@@ -17,11 +17,13 @@ fn fifo() {
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn tokens() {
     check("tokens", &[("GINNEL_TOKENS", "1"), ("GINNEL_SPIN", "0")], PAIRS, ginnel_tests::seed());
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn chaos_in_tiny_rings() {
     let settings = [("GINNEL_CHAOS", "3:10"), ("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")];
     check("chaos", &settings, PAIRS, ginnel_tests::seed());

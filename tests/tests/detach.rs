@@ -1,13 +1,9 @@
 //! `ginnel detach` and `ginnel attach` under programs at work: no connection breaks, no byte is lost or repeated, and rings are taken up again.
 
-use ginnel_tests::{Done, Running, Stand, build};
+use ginnel_tests::{Done, Running, Stand, build, permit, port};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Each run uses all the processors there are: one at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Nothing that is to happen takes as long, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,9 +25,10 @@ struct Stream {
 }
 
 impl Stream {
-    fn start(name: &str, port: &str) -> Self {
+    fn start(name: &str) -> Self {
+        let port = port::free();
         let stand = Stand::shimmed(name, &[]).limit(Duration::from_secs(300));
-        let start = |role| stand.start(stand.command(build::program("path")).args([role, "127.0.0.1", port]));
+        let start = |role| stand.start(stand.command(build::program("path")).args([role, "127.0.0.1", &port]));
         let mut server = start("server");
         server.wait_for("listening");
         let client = start("client");
@@ -97,8 +94,8 @@ impl Stream {
 
 #[test]
 fn a_stream_goes_on_and_the_segment_is_let_go() {
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let stream = Stream::start("detach-stream", "4721");
+    let _permit = permit::cpu(2);
+    let stream = Stream::start("detach-stream");
     let free = stream.stand.free_extents();
     for _ in 0..5 {
         stream.moves_on();
@@ -116,8 +113,8 @@ fn a_stream_goes_on_and_the_segment_is_let_go() {
 
 #[test]
 fn another_segment_is_joined_under_the_same_name() {
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let stream = Stream::start("detach-another", "4722");
+    let _permit = permit::cpu(2);
+    let stream = Stream::start("detach-another");
     stream.detach();
     let removed = ginnel(&stream.stand, &["segment", "remove", "default"]);
     assert!(removed.status.success(), "{}", said(&removed));
@@ -132,8 +129,8 @@ fn another_segment_is_joined_under_the_same_name() {
 
 #[test]
 fn who_does_not_answer_is_named_and_loses_nothing() {
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let stream = Stream::start("detach-stopped", "4723");
+    let _permit = permit::cpu(2);
+    let stream = Stream::start("detach-stopped");
     stream.client.signal(libc::SIGSTOP);
     let detached = ginnel(&stream.stand, &["detach", "--timeout", "2"]);
     let client = stream.client.id().to_string();
@@ -148,7 +145,7 @@ fn who_does_not_answer_is_named_and_loses_nothing() {
 
 /// The random switching test, with its two ends detached and attached again and again.
 fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _permit = permit::cpu(2);
     let stand = Stand::shimmed(name, settings).limit(Duration::from_secs(120));
     let seed = ginnel_tests::seed();
     let mut command = stand.command(build::program("switching"));
@@ -179,6 +176,7 @@ fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn processes_switching_at_random() {
     under_detaches("detach-fifo", "both", &[]);
 }
@@ -189,11 +187,13 @@ fn threads_switching_at_random() {
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn by_tokens_switching_at_random() {
     under_detaches("detach-tokens", "both", &[("GINNEL_TOKENS", "1")]);
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn tiny_rings_switching_at_random() {
     under_detaches("detach-tiny", "both", &[("GINNEL_RING", "4096"), ("GINNEL_RING_MAX", "4096")]);
 }

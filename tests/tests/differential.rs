@@ -34,30 +34,36 @@ fn kept_scripts_are_the_same() {
 /// What the rules leave open is all that plain TCP leaves open: two plain runs say the same. A
 /// machine with much to do delivers late, so one script in ten may fail to.
 #[test]
+#[ignore = "test-all: tests the rules, not the product"]
 fn plain_runs_agree() {
     let first = first_seed();
     let apart: Vec<u64> = (first..first + 40).filter(|&seed| !repeats(&Script::of_seed(seed))).collect();
     assert!(apart.len() <= 4, "plain runs of these seeds differ: {apart:?}");
 }
 
-/// Random scripts are the same in every mode.
-#[test]
-#[ignore = "some of the kept scripts are open: most seeds meet what they show"]
-fn random_scripts_are_the_same() {
-    let first = first_seed();
-    let to = build::tests_dir().join("../target/differential");
-    let found = search(&Search {
-        seeds: (first, first + 10_000),
-        limit: Some(Duration::from_secs(40)),
-        mode: None,
-        jobs: 2,
-        minimised: 1,
-        to,
-        ignored: Vec::new(),
-        says: true,
-    });
-    eprintln!("{found}");
-    assert!(found.seeds > 20, "only {} seeds in forty seconds", found.seeds);
-    assert!(found.carried.moved * 10 > found.carried.warmed * 8, "too little was carried: {found}");
-    assert_eq!(found.differing(), 0, "from seed {first}: {found}");
+/// Tests that no target runs.
+mod by_hand {
+    use super::*;
+
+    /// Random scripts are the same in every mode.
+    #[test]
+    #[ignore = "by hand: some of the kept scripts are open: most seeds meet what they show"]
+    fn random_scripts_are_the_same() {
+        let first = first_seed();
+        let to = build::tests_dir().join("../target/differential");
+        let found = search(&Search {
+            seeds: (first, first + 10_000),
+            limit: Some(Duration::from_secs(40)),
+            mode: None,
+            jobs: 2,
+            minimised: 1,
+            to,
+            ignored: Vec::new(),
+            says: true,
+        });
+        eprintln!("{found}");
+        assert!(found.seeds > 20, "only {} seeds in forty seconds", found.seeds);
+        assert!(found.carried.moved * 10 > found.carried.warmed * 8, "too little was carried: {found}");
+        assert_eq!(found.differing(), 0, "from seed {first}: {found}");
+    }
 }

@@ -5,6 +5,7 @@ use ginnel_tests::{Stand, build};
 use std::time::Duration;
 
 #[test]
+#[ignore = "test-all: a minute of both processors"]
 fn a_hundred_thousand_connections() {
     for settings in [&[][..], &[("GINNEL_TOKENS", "1")]] {
         let stand = Stand::shimmed("leaks", settings).limit(Duration::from_secs(300));

@@ -1,7 +1,7 @@
 //! What connections take: of the segment those that lie idle, and of a limit on memory all of them.
 
 use ginnel_tests::limit::MemoryLimit;
-use ginnel_tests::{Crowd, Stand, build, json, skip};
+use ginnel_tests::{Crowd, Stand, build, json, port, skip};
 use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 #[test]
 fn an_idle_connection_takes_no_more_than_a_hundred_kibibytes() {
     let stand = Stand::shimmed("memory", &[]).limit(Duration::from_secs(120));
-    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", "4712"), CROWD, 1000);
+    let crowd = Crowd::start(&stand, |_, program| stand.command(program), ("127.0.0.1", &port::free()), CROWD, 1000);
     let carried = || stand.status().matches("\"in_carrier\": \"ring\"").count() as u64;
     stand.wait_until(Duration::from_secs(30), "all ends are carried", || carried() >= 2 * CROWD);
     let pages = json::numbers(&stand.status(), "pages")[0];

@@ -1,6 +1,6 @@
 //! Programs in pid namespaces of their own, where their numbers say nothing outside: what they held is freed all the same.
 
-use ginnel_tests::{Stand, build};
+use ginnel_tests::{Stand, build, port};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,13 +40,12 @@ fn what_they_held_is_freed() {
         assert!(done.success(), "{done}");
     }
     // Others speak for a minute, and are killed in the middle of it.
-    let ports = ["4721", "4722", "4723"];
-    let speaking: Vec<[Child; 2]> = ports
-        .iter()
-        .map(|port| {
-            let server = start(&stand, &crowd, &["server", "127.0.0.1", port, "5"]);
+    let speaking: Vec<[Child; 2]> = (0..3)
+        .map(|_| {
+            let port = port::free();
+            let server = start(&stand, &crowd, &["server", "127.0.0.1", &port, "5"]);
             std::thread::sleep(Duration::from_millis(500));
-            [server, start(&stand, &crowd, &["client", "127.0.0.1", port, "5", "60000"])]
+            [server, start(&stand, &crowd, &["client", "127.0.0.1", &port, "5", "60000"])]
         })
         .collect();
     std::thread::sleep(Duration::from_secs(2));

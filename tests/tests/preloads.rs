@@ -1,7 +1,7 @@
 //! Beside other things that put themselves between a program and the C library, or the kernel: allocators, an address sanitizer, a filter of system calls. And programs
 //! that have another C library, or one of their own.
 
-use ginnel_tests::{Crowd, Done, Stand, build, skip};
+use ginnel_tests::{Crowd, Done, Stand, build, port, skip};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,9 +129,9 @@ fn run_by_ginnel(stand: &Stand, program: &Path) {
 }
 
 /// An accelerated server and a client out of reach: they speak on TCP, and the server's ends say that there is nobody to meet. Returns what the client said.
-fn meets_nobody(stand: &Stand, port: &str, client: &dyn Fn() -> Command) -> Done {
+fn meets_nobody(stand: &Stand, client: &dyn Fn() -> Command) -> Done {
     let command = |side, program: &Path| if side == 1 { client() } else { stand.command(program) };
-    let crowd = Crowd::start(stand, command, ("127.0.0.1", port), 3, 1000);
+    let crowd = Crowd::start(stand, command, ("127.0.0.1", &port::free()), 3, 1000);
     let status = stand.status();
     assert_eq!(status.matches("\"reason\": \"no_peer\"").count(), 3, "{status}");
     assert!(!status.contains("\"ring\""), "{status}");
@@ -150,7 +150,7 @@ fn a_program_for_musl() {
         return skip("a program for musl", "musl-gcc is not installed");
     };
     let stand = Stand::shimmed("musl", &[]);
-    let said = meets_nobody(&stand, "4731", &|| by_ginnel(&stand, &[], &program)).stderr;
+    let said = meets_nobody(&stand, &|| by_ginnel(&stand, &[], &program)).stderr;
     assert_eq!(said, format!("ginnel: {} uses another C library (musl): it stays on TCP\n", program.display()));
 }
 
@@ -179,9 +179,9 @@ fn children_of_programs_out_of_reach() {
     let Some(client) = build::musl_program("crowd") else {
         return skip("a program for musl", "musl-gcc is not installed");
     };
-    for (wrapper, port) in wrappers.into_iter().zip(["4733", "4734"]) {
+    for wrapper in wrappers {
         let stand = Stand::shimmed("musl-child", &[]);
-        let _ = meets_nobody(&stand, port, &|| start(&stand, wrapper, &starter, &client));
+        let _ = meets_nobody(&stand, &|| start(&stand, wrapper, &starter, &client));
     }
 }
 
@@ -207,7 +207,7 @@ fn other_names_of_the_library() {
 fn a_static_client_that_knows_nothing_of_it() {
     let program = build::static_program("crowd");
     let (stand, bare) = (Stand::shimmed("static", &[]), Stand::plain("static-client"));
-    let client = meets_nobody(&stand, "4732", &|| bare.command(&program));
+    let client = meets_nobody(&stand, &|| bare.command(&program));
     assert!(client.stderr.is_empty(), "{client}");
 }
 

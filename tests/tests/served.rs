@@ -1,13 +1,14 @@
 //! A segment that `ginneld` serves to programs of this host: the behaviour programs in it, which segment a name means, and what is no daemon, or lets nobody in.
 
 use ginnel_tests::daemon::Daemon;
-use ginnel_tests::{Done, Stand, build, is_root, programs, skip};
+use ginnel_tests::{Done, Stand, build, is_root, permit, programs, skip};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn stand(segment: &Path, more: &[(&'static str, &'static str)]) -> Stand {
@@ -40,16 +41,22 @@ fn hand_overs_are_heard_in_a_busy_machine() {
 
 /// Threads, fork, exec, epoll, death: all of them, spinning and asleep at once.
 #[test]
+#[ignore = "test-all: every program twice more"]
 fn programs_hold_in_a_served_segment() {
+    // Most of them wait most of the time.
+    let _permit = permit::machine();
     let daemon = Daemon::start("");
-    for name in programs::all() {
-        let plain = Stand::plain("expected").limit(Duration::from_secs(60));
-        let expected = run(&plain, &name).stdout;
-        for more in [&[][..], &[("GINNEL_SPIN", "0")]] {
-            let stand = stand(&daemon.socket(), more);
-            assert_eq!(run(&stand, &name).stdout, expected, "{name} {more:?}");
+    let (all, next) = (programs::all(), AtomicUsize::new(0));
+    let hold = || {
+        while let Some(name) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let expected = programs::says_plainly(name);
+            for more in [&[][..], &[("GINNEL_SPIN", "0")]] {
+                let stand = stand(&daemon.socket(), more);
+                assert_eq!(run(&stand, name).stdout, expected, "{name} {more:?}");
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(hold))));
     // Each stand had a ledger of its own, of which nobody is left.
     let stand = stand(&daemon.socket(), &[]);
     run(&stand, "half_close");

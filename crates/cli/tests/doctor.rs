@@ -1,8 +1,6 @@
 //! `ginnel doctor` on a host: each thing that can be wrong, made wrong. In a virtual machine: `guest/tests/doctor.rs`.
 
-mod common;
-
-use common::{Place, Said};
+use crate::common::{Place, Said};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +25,7 @@ fn text(path: &Path) -> &str {
 fn examine(place: &Place, wrapper: &str, environment: &[(&str, &str)], config: &str) -> Said {
     let ginnel = place.ginnel();
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{wrapper} exec \"$@\""), "sh", env!("CARGO_BIN_EXE_ginnel"), "doctor", "--config", config]);
+    command.args(["-c", &format!("{wrapper} exec \"$@\""), "sh", crate::ginnel(), "doctor", "--config", config]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.envs(ginnel.get_envs().filter_map(|(key, value)| Some((key, value?)))).envs(environment.iter().copied());
     Said::of(command.output().expect("sh runs"))

@@ -1,9 +1,7 @@
 //! `ginnel run`: what the program gets, and what is said about programs that cannot be reached. The shim's place is taken
 //! by a library that does nothing: the C library itself.
 
-mod common;
-
-use common::{Place, Said};
+use crate::common::{Place, Said};
 use ginnel_tests::build::executable;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -136,7 +134,7 @@ fn a_setting_that_is_no_number_is_named() {
 #[test]
 fn ignored_signals_and_closed_descriptors_are_inherited_unchanged() {
     let place = Place::new();
-    let ginnel = env!("CARGO_BIN_EXE_ginnel");
+    let ginnel = crate::ginnel();
     let shell = |script: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("GINNEL_DIR", place.directory()).env("GINNEL_SHIM", libc());

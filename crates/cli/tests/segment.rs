@@ -1,8 +1,6 @@
 //! `ginnel segment` and `ginnel status` on real files.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use ginnel_channel::attach::{Attachment, LEDGER, Settings};
 use ginnel_channel::waiter::Waiter;
 use serde_json::Value;
@@ -155,7 +153,7 @@ fn memory_of_the_dead_is_free_after_one_look() {
     let place = Place::new();
     let own = std::env::current_exe().expect("own path");
     let victim = std::process::Command::new(own)
-        .args(["--ignored", "--exact", "victim"])
+        .args(["--ignored", "--exact", "segment::victim"])
         .env("VICTIM", place.directory())
         .output()
         .expect("starts");

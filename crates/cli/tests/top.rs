@@ -21,7 +21,7 @@ fn comes(so: impl Fn() -> bool) -> bool {
 fn loses_its_terminal(before: &str) {
     let place = tempfile::tempdir().expect("a directory");
     let (pid_file, typescript) = (place.path().join("pid"), place.path().join("typescript"));
-    let line = format!("{before} echo $$ >{}; exec {} top", pid_file.display(), env!("CARGO_BIN_EXE_ginnel"));
+    let line = format!("{before} echo $$ >{}; exec {} top", pid_file.display(), crate::ginnel());
     let mut terminal = Command::new("script")
         .args(["-qfc", &line])
         .arg(&typescript)

@@ -1,8 +1,6 @@
 //! `ginnel vm args` against a configuration of ginneld. That QEMU takes the options is shown in `crates/host/tests/qemu.rs`.
 
-mod common;
-
-use common::Place;
+use crate::common::Place;
 use std::fs;
 
 const CONFIG: &str = "[segment.web]\nsize = \"64M\"\nslots = 2\nvectors = 3\n";

@@ -20,7 +20,7 @@ impl Trace {
     }
 
     fn demo(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ginnel-demo"));
+        let mut command = Command::new(ginnel_guest::built("ginnel-demo").expect("built"));
         command.args(arguments).arg("--json").arg(self.json()).env("TMPDIR", self.dir.join("tmp"));
         command
     }
@@ -44,7 +44,7 @@ impl Trace {
 
     /// Waits until so many processes of this name run, of which the kernel keeps fifteen letters.
     fn await_running(&self, program: &str, count: usize) {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(180);
         while self.processes().iter().filter(|name| *name == program).count() < count {
             assert!(Instant::now() < end, "no {count} of {program} run: {:?}", self.processes());
             std::thread::sleep(Duration::from_millis(20));
@@ -87,7 +87,7 @@ fn missing(program: &str) -> bool {
 }
 
 fn wait(mut child: Child) -> std::process::Output {
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + Duration::from_secs(300);
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {
             child.kill().unwrap();
@@ -129,6 +129,7 @@ fn rows(trace: &Trace) -> Vec<serde_json::Value> {
 }
 
 #[test]
+#[ignore = "test-all: boots guests"]
 fn measures_between_guests_too() {
     if missing("iperf3") || missing("qemu-system-x86_64") {
         return;
@@ -152,6 +153,7 @@ fn measures_between_guests_too() {
 
 /// QEMU that does not run is one row and one line, and the rest is measured.
 #[test]
+#[ignore = "test-all: boots guests"]
 fn guests_that_do_not_boot_are_left_out() {
     if missing("iperf3") || missing("qemu-system-x86_64") {
         return;
@@ -175,6 +177,7 @@ fn guests_that_do_not_boot_are_left_out() {
 
 /// Machines too are gone at once, whether they boot or run.
 #[test]
+#[ignore = "test-all: boots guests"]
 fn a_signal_takes_guests_back() {
     if missing("iperf3") || missing("qemu-system-x86_64") {
         return;
@@ -237,6 +240,7 @@ fn sockmap(trace: &Trace) -> Option<String> {
 }
 
 #[test]
+#[ignore = "test-all: measures"]
 fn a_sockmap_is_measured_in_the_same_rounds() {
     let trace = Trace::new("sockmap");
     let Some(program) = sockmap(&trace) else { return };
@@ -255,6 +259,7 @@ fn a_sockmap_is_measured_in_the_same_rounds() {
 }
 
 #[test]
+#[ignore = "test-all: as others here, in one more way"]
 fn a_signal_takes_the_sockmap_back() {
     let trace = Trace::new("sockmap-signal");
     let Some(program) = sockmap(&trace) else { return };

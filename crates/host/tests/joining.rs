@@ -1,10 +1,9 @@
 //! Joining, being refused, and misbehaving, over real sockets.
 
-mod common;
-
-use common::channels::open;
-use common::daemon::{Daemon, SMALL};
-use common::wait;
+use crate::common;
+use crate::common::channels::open;
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::wait;
 use ginnel_peer::client::Client;
 use ginnel_peer::{Error, doorbell};
 use ginnel_region::Geometry;
@@ -223,6 +222,8 @@ fn the_refused_are_kept_within_limits() {
 /// facts.md: "a host process holds a guest's eventfd: it can clear O_NONBLOCK, fill it, and freeze the next guest's QEMU".
 #[test]
 fn a_host_process_never_holds_a_machines_eventfd() {
+    // It looks at the eventfds of the whole process.
+    let _permit = ginnel_tests::permit::machine();
     let daemon = Daemon::alone(SMALL);
     let machine = daemon.join(1);
     // Both ends are in this process here, so what the machine has is told apart by when it is closed.
@@ -346,7 +347,7 @@ fn the_pages_and_slow_visitors() {
 fn a_bad_configuration_and_a_taken_directory_are_said_plainly() {
     let daemon = Daemon::alone(SMALL);
     let start = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ginneld"));
+        let mut command = std::process::Command::new(crate::ginneld());
         let output = command.arg("--config").arg(daemon.path("ginneld.toml")).output().expect("ginneld starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };

@@ -1,10 +1,8 @@
 //! The status page and the metrics: what they say of connections, and how the page does in a real browser.
 
-mod common;
-
-use common::channels::{connect, end, open};
-use common::daemon::{Daemon, SMALL};
-use common::wait;
+use crate::common::channels::{connect, end, open};
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::wait;
 use ginnel_peer::client::Client;
 use ginnel_region::PAGE;
 use ginnel_tests::browser::Browser;

@@ -1,10 +1,9 @@
 //! Real QEMUs, without guests, as ginneld's machines.
 
-mod common;
-
-use common::daemon::{Daemon, SMALL};
-use common::qemu::{Host, MEMORY, Qemu, device, drain, presence};
-use common::wait;
+use crate::common;
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::qemu::{Host, MEMORY, Qemu, device, drain, presence};
+use crate::common::wait;
 use ginnel_host::config::Config;
 use ginnel_region::TABLE;
 use serde_json::json;

@@ -1,9 +1,8 @@
 //! Restarts without QEMU: what is handed on, and what a changed configuration does.
 
-mod common;
-
-use common::daemon::{Daemon, SMALL};
-use common::wait;
+use crate::common;
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::wait;
 use ginnel_peer::{Error, client::Client, doorbell};
 use ginnel_region::Segment;
 use std::os::fd::AsRawFd;
@@ -216,7 +215,7 @@ fn a_segment_that_is_taken_out_is_let_go() {
 #[test]
 fn two_keepers_cannot_have_one_directory() {
     let daemon = Daemon::kept(SMALL);
-    let mut second = Command::new(env!("CARGO_BIN_EXE_ginneld"));
+    let mut second = Command::new(crate::ginneld());
     let output = second.args(["--keep", "--config"]).arg(daemon.path("ginneld.toml")).output().expect("ginneld starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -244,8 +243,7 @@ fn a_wrong_configuration_ends_a_keeper_only_while_it_has_nothing_to_lose() {
     let other = tempfile::tempdir().expect("a directory");
     let file = other.path().join("c.toml");
     std::fs::write(&file, "status = 5\n").expect("written");
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_ginneld")).args(["--keep", "--config"]).arg(&file).output().expect("ginneld starts");
+    let output = Command::new(crate::ginneld()).args(["--keep", "--config"]).arg(&file).output().expect("ginneld starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -256,7 +254,7 @@ fn only_what_was_meant_for_us_is_taken_over() {
     let file = directory.path().join("c.toml");
     std::fs::write(&file, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", directory.path().join("run"))).expect("written");
     let mut command = Command::new("timeout");
-    command.args(["1", env!("CARGO_BIN_EXE_ginneld"), "--config"]).arg(&file);
+    command.args(["1", crate::ginneld(), "--config"]).arg(&file);
     for (name, value) in [("LISTEN_FDS", "3"), ("LISTEN_FDNAMES", "m.t:l.t.1:c.t.1"), ("LISTEN_PID", "1"), ("GINNELD_KEEPER", "1")]
     {
         command.env(name, value);

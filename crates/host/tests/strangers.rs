@@ -1,9 +1,7 @@
 //! What those who have no rights, or few, can do to the daemon: nothing. Needs root, to be several users.
 
-mod common;
-
-use common::daemon::{Daemon, SMALL};
-use common::{PATIENCE, skip, wait};
+use crate::common::daemon::{Daemon, SMALL};
+use crate::common::{PATIENCE, skip, wait};
 use ginnel_peer::client::Client;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -79,7 +77,7 @@ fn a_directory_of_somebody_elses_is_not_used() {
     let place = tempfile::tempdir().expect("a directory");
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("set");
     let program = place.path().join("ginneld");
-    ginnel_tests::build::copy_program(Path::new(env!("CARGO_BIN_EXE_ginneld")), &program);
+    ginnel_tests::build::copy_program(Path::new(crate::ginneld()), &program);
     let uid = DAEMON + 1;
     let home = place.path().join("home");
     fs::create_dir(&home).expect("made");

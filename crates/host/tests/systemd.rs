@@ -1,11 +1,9 @@
 //! The shipped unit under a real systemd: its sandbox, and its store of descriptors. A user manager of its own, in a mount and pid namespace,
 //! so that nothing of the host's is touched. Needs root.
 
-mod common;
-
-use common::daemon::SMALL;
-use common::qemu::{Qemu, is_installed};
-use common::{PATIENCE, dies_with_us, skip, wait};
+use crate::common::daemon::SMALL;
+use crate::common::qemu::{Qemu, is_installed};
+use crate::common::{PATIENCE, dies_with_us, skip, wait};
 use ginnel_peer::client::Client;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -47,7 +45,7 @@ impl Manager {
         let (config, dropin) = (path("ginneld.toml"), path("dropin"));
         fs::write(&config, format!("run_dir = {:?}\nstatus = \"off\"\n{SMALL}", path("run"))).expect("written");
         // The unit cannot see where this was built, if that is below /home.
-        ginnel_tests::build::copy_program(Path::new(env!("CARGO_BIN_EXE_ginneld")), &path("ginneld"));
+        ginnel_tests::build::copy_program(Path::new(crate::ginneld()), &path("ginneld"));
         // Another place, and the user that the manager has; everything else is as shipped.
         let changed = format!(
             "[Service]\nUser=\nGroup=\nPrivateTmp=no\nExecStart=\nExecStart={} --config {}\nReadWritePaths={}\nStandardError=append:{}\n",

@@ -1,9 +1,8 @@
 //! What real QEMUs do to servers that take the protocol at its word: one test for each trap (docs/ginneld.md says the rules that follow).
 
-mod common;
-
-use common::qemu::{Host, MEMORY, Qemu, drain, presence};
-use common::wait;
+use crate::common;
+use crate::common::qemu::{Host, MEMORY, Qemu, drain, presence};
+use crate::common::wait;
 use serde_json::json;
 
 /// facts.md: "a departed peer's id is given to another: QEMU use-after-free, abort within 3–6 joins".

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 fn shim() -> PathBuf {
-    std::env::current_exe().expect("a test has a path").with_file_name("libginnel_shim.so")
+    ginnel_tests::build::shim()
 }
 
 /// Compiles `calls.c` with `flags`, under a name of its own.

@@ -116,7 +116,7 @@ fn manifest(path: &str) -> PathBuf {
 
 /// The shim as Cargo built it for this test.
 fn shim() -> PathBuf {
-    std::env::current_exe().expect("a test has a path").with_file_name("libginnel_shim.so")
+    ginnel_tests::build::shim()
 }
 
 /// The C library that this test is linked with.

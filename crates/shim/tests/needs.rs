@@ -4,16 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The shim as Cargo built it for this test.
+fn target() -> PathBuf {
+    let this = std::env::current_exe().expect("a test has a path");
+    this.ancestors().nth(3).expect("target/PROFILE/deps/TEST").to_owned()
+}
+
+/// The release build.
 fn shim() -> PathBuf {
-    std::env::current_exe().expect("a test has a path").with_file_name("libginnel_shim.so")
+    target().join("release/libginnel_shim.so")
 }
 
 /// The one that `scripts/portable.sh` made, if it did.
 fn portable() -> Option<PathBuf> {
-    let this = std::env::current_exe().expect("a test has a path");
-    let target = this.ancestors().nth(3).expect("target/PROFILE/deps/TEST");
-    Some(target.join("portable/libginnel_shim.so")).filter(|file| file.exists())
+    Some(target().join("portable/libginnel_shim.so")).filter(|file| file.exists())
 }
 
 fn readelf(option: &str, library: &Path) -> String {

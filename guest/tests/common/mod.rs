@@ -191,7 +191,7 @@ pub fn assert_works(one: &Guest, two: &Guest, address: &str, port: u16) {
     }
     let run = "GINNEL_REPORT=/root/report ginnel run -- ./pingpong";
     let server = one.start(&format!("{run} serve {port}"), PATIENCE).expect("started");
-    two.sh(&format!("{run} ask {address} {port} 50 1"));
+    two.sh(&format!("{run} ask {address} {port} 200 2"));
     server.finish().expect("ended").good().expect("well");
     assert!(reported(two, "ring_in") > 64 * 20, "{}", two.sh("cat report"));
 }

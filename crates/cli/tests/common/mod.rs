@@ -25,7 +25,7 @@ impl Place {
     }
 
     pub fn ginnel(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ginnel"));
+        let mut command = Command::new(crate::ginnel());
         let ours = |name: &str| name.starts_with("GINNEL_") || name == "LD_PRELOAD";
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(ours)) {
             command.env_remove(name);

@@ -34,7 +34,7 @@ impl Daemon {
     pub fn as_user(config: &str, uid: u32, descriptors: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("ginneld");
-        ginnel_tests::build::copy_program(Path::new(env!("CARGO_BIN_EXE_ginneld")), &program);
+        ginnel_tests::build::copy_program(Path::new(crate::ginneld()), &program);
         std::os::unix::fs::chown(directory.path(), Some(uid), None).expect("given");
         let mut command = Command::new(program);
         command.uid(uid).gid(uid);
@@ -51,10 +51,11 @@ impl Daemon {
 
     fn start(config: &str, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_ginneld")), directory, config, flags)
+        Self::spawn(Command::new(crate::ginneld()), directory, config, flags)
     }
 
     fn spawn(mut command: Command, directory: tempfile::TempDir, config: &str, flags: &[&str]) -> Self {
+        ginnel_tests::permit::of_this_test();
         let file = directory.path().join("ginneld.toml");
         write_config(&file, directory.path(), config);
         let log = File::create(directory.path().join("log")).expect("a log");

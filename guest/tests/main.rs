@@ -1,0 +1,17 @@
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
+//! One file's tests, or one: `cargo test -p ginnel-guest death::`.
+
+mod bench;
+mod boot;
+mod common;
+mod death;
+mod dkms;
+mod doctor;
+mod driver;
+mod host;
+mod hostile;
+mod migrate;
+mod pairs;
+mod possession;
+mod segments;
+mod servers;

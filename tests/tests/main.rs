@@ -1,0 +1,24 @@
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
+//! One file's tests, or one: `cargo test -p ginnel-tests programs::half_close`.
+
+mod bad_input;
+mod c_libraries;
+mod conformance;
+mod crash;
+mod detach;
+mod differential;
+mod hostile;
+mod leaks;
+mod memory;
+mod path;
+mod pid_namespaces;
+mod policy;
+mod possession;
+mod preloads;
+mod privileges;
+mod programs;
+mod rules;
+mod served;
+mod switching;
+mod uring;
+mod users;
