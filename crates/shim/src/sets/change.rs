@@ -1,8 +1,8 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_children, forget_data, kernel_control, late, local,
-    local_bits, local_of, make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
+    local_of, make_hot, name, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -80,18 +80,6 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 _ => Outcome::Done(0),
             }
         }),
-        (libc::EPOLL_CTL_DEL, ..) => {
-            set.with(|inner| forget_children(set, inner, fd));
-            Outcome::Libc
-        }
-        (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {
-            set.with(|inner| {
-                for child in inner.children.iter_mut().filter(|(child, ..)| *child == fd) {
-                    (child.1, child.2) = (events, data);
-                }
-            });
-            Outcome::Libc
-        }
         _ => Outcome::Libc,
     }
 }
@@ -107,30 +95,16 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         recover(fd);
     }
     let entry = runtime::classify(fd);
-    if let Entry::Epoll(inner_set) = entry {
-        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data) {
-            return Outcome::Failed(errno);
-        }
-        if let Some(child) = set_at(inner_set) {
-            // Whoever sleeps on it is to arm anew, with tokens.
-            child.with(|inner| {
-                nest(inner);
-                stir(child, inner);
-            });
-        }
-        set.size.fetch_add(1, Ordering::AcqRel);
-        set.with(|inner| {
-            inner.children.push((fd, events, data));
-            stir(set, inner);
-        });
-        return Outcome::Done(0);
-    }
     // Elsewhere it may be removed, and the kernel does not know.
     late::tell_of_descriptor(fd);
     let plain = !entry.is_tcp();
     let events = if plain { events } else { events & !shared::MARKS };
     let slot = match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
+        _ => None,
+    };
+    let inner_set = match entry {
+        Entry::Epoll(number) => Some(number),
         _ => None,
     };
     let outcome = set.with(|inner| {
@@ -149,8 +123,18 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh =
-            Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
+        let fresh = Registration {
+            fd,
+            slot,
+            events,
+            generation,
+            plain,
+            inner_set,
+            used: true,
+            in_kernel: true,
+            listed,
+            ..Registration::default()
+        };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = Registration { tagged: true, ..fresh };
             entry.turn.begin(ticks());
@@ -183,10 +167,14 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         if !plain {
             set.size.fetch_add(1, Ordering::AcqRel);
         }
+        inside::note(set, inner, place);
         make_hot(inner, place);
         stir(set, inner);
         Ok(place)
     });
+    if let Some(number) = inner_set.filter(|_| outcome.is_ok()) {
+        inside::begins(number);
+    }
     if plain {
         return outcome.map_or_else(Outcome::Failed, |_| Outcome::Done(0));
     }

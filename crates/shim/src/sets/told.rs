@@ -1,9 +1,8 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
-use super::asked::{ready_at, truly_ready};
 use super::collect::{ENDS, IN, OUT, edge, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
+use super::{FIFO_TAG, Inner, Set, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -27,12 +26,16 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
     let mut n = start;
-    // What is for nobody may have taken the places of what is.
+    // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
     for _ in 0..TURNS {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
+        let told = n;
         n = rest(set, epfd, room, before, (n, n), n + got);
-        if got < places || n > start {
+        if told > start {
+            n = without_repeats(room, (start, told, n));
+        }
+        if got < places || n == room.len() || n > told && set.inner.with(|inner| inner.alike) {
             break;
         }
     }
@@ -52,6 +55,26 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         }
     });
     Ok(n)
+}
+
+/// Drops from the events between `told` and `end` those that the kernel told of before, from `start` on:
+/// where level-triggered ones go round, each is told once in a wait. Returns how many are left in all.
+fn without_repeats(room: &mut [epoll_event], (start, told, end): (usize, usize, usize)) -> usize {
+    let mut n = told;
+    for at in told..end {
+        let Some(event) = room.get(at).copied() else { break };
+        let mut before = room.get_mut(start..told).unwrap_or_default().iter_mut();
+        match before.find(|before| before.u64 == event.u64) {
+            Some(before) => before.events |= event.events,
+            None => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = event;
+                    n += 1;
+                }
+            }
+        }
+    }
+    n
 }
 
 /// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
@@ -96,13 +119,17 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
     let found = set.inner.with(|inner| resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose))));
     match found {
         Some((index, Some(event))) => (Some(index), Some(event)),
-        Some((index, None)) => (Some(index), judge(set, epfd, event.events, index, purpose)),
-        None => (None, unregistered(set, epfd, event, purpose)),
+        Some((index, None)) => {
+            let is_set = set.inner.with(|inner| inner.children.iter().any(|(place, _)| *place == index));
+            let judge = if is_set { inside::judge } else { judge };
+            (Some(index), judge(set, epfd, event.events, index, purpose))
+        }
+        None => (None, unregistered(set, epfd, event)),
     }
 }
 
 /// [`truth`] of an event that speaks of no registration that is known here.
-fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         let waiter = set.inner.with(|inner| {
@@ -117,7 +144,7 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) ->
     }
     // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
     // ours, or of one that was removed since the kernel was asked.
-    if hollow(set, epfd, event, purpose) || is_tag(data) {
+    if is_tag(data) {
         return None;
     }
     let shared = set.shared.load(Ordering::Relaxed);
@@ -131,7 +158,7 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
     let entry = inner.registrations.get(index as usize)?;
     // Unasked is what `stir` asked for, of a ring that has been left meanwhile.
     let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT) && event.events & !entry.asked() == 0;
-    if !told || !entry.used || entry.disabled || entry.loud || entry.masked {
+    if !told || entry.inner_set.is_some() || !entry.used || entry.disabled || entry.loud || entry.masked {
         return None;
     }
     let carried = match entry.slot {
@@ -232,29 +259,6 @@ pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): 
         (n, next) = (n + 1, next + 1);
     }
     (n, next)
-}
-
-/// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> bool {
-    if event.events & !IN != 0 {
-        return false;
-    }
-    let is_it = |child: &&(c_int, u32, u64)| child.2 == event.u64;
-    let child = set.inner.with(|inner| inner.children.iter().find(is_it).copied());
-    let Some((fd, wanted, data)) = child else { return false };
-    let Entry::Epoll(index) = fds::get(fd) else { return false };
-    let hollow = !ready_at(index) && !truly_ready(index, fd);
-    // The kernel disabled it for an event that was none, or told of it somebody who only asks: it is
-    // to tell that again, also to those who sleep.
-    let again = match purpose {
-        _ if hollow => wanted & libc::EPOLLONESHOT as u32,
-        Purpose::Asking => wanted & (libc::EPOLLONESHOT | libc::EPOLLET) as u32,
-        Purpose::Telling => 0,
-    };
-    if again != 0 {
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
-    }
-    hollow
 }
 
 /// What of the kernel's report is true, once rings and tokens are taken into account.
