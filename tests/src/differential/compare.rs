@@ -26,7 +26,7 @@ pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]
         if plain == carried {
             continue;
         }
-        if let Some(rule) = rules::allowed(script, step, &plain, &carried) {
+        if let Some(rule) = rules::allowed(script, at, &plain, &carried) {
             if rule.ends {
                 return None;
             }

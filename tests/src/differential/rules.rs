@@ -25,7 +25,7 @@ pub struct Rule {
     /// Why the kernel leaves it open.
     pub why: &'static str,
     /// Whether these two answers to this step are the same by it.
-    pub allows: fn(step: &str, plain: &str, carried: &str, of: &dyn Fn(&str) -> Carrier) -> bool,
+    allows: fn(&Asked, plain: &str, carried: &str) -> bool,
     /// What the program finds afterwards is another: the rest of the script is not compared.
     pub ends: bool,
 }
@@ -54,12 +54,78 @@ pub const RULES: [Rule; 3] = [
     },
 ];
 
-/// The first rule by which these answers of a script's are the same, or `None` where they are not.
-/// Equal ones are so by no rule.
+/// The first rule by which these answers to step `at` of a script are the same, or `None` where they
+/// are not. Equal ones are so by no rule.
 #[must_use]
-pub fn allowed(script: &Script, step: &str, plain: &str, carried: &str) -> Option<&'static Rule> {
-    let of = |event: &str| carrier(script, event);
-    RULES.iter().find(|rule| (rule.allows)(step, plain, carried, &of))
+pub fn allowed(script: &Script, at: usize, plain: &str, carried: &str) -> Option<&'static Rule> {
+    let asked = Asked { script, at };
+    RULES.iter().find(|rule| (rule.allows)(&asked, plain, carried))
+}
+
+/// A step of a script.
+struct Asked<'a> {
+    script: &'a Script,
+    at: usize,
+}
+
+impl Asked<'_> {
+    fn step(&self) -> &str {
+        self.script.steps.get(self.at).map_or("", String::as_str)
+    }
+
+    fn before(&self) -> impl Iterator<Item = &str> {
+        self.script.steps.iter().take(self.at).map(String::as_str)
+    }
+
+    /// Is it a wait, or one that began before?
+    fn waits(&self) -> bool {
+        self.step().contains("wait ") || self.step() == "collect"
+    }
+
+    /// How many events its answer has room for, or those whose answers are collected.
+    fn rooms(&self) -> Vec<usize> {
+        let room = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok();
+        if self.step() != "collect" {
+            return room(self.step()).into_iter().collect();
+        }
+        let before: Vec<&str> = self.before().collect();
+        let since = before.iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
+        before.iter().skip(since).filter(|step| step.starts_with("go ")).filter_map(|step| room(step)).collect()
+    }
+
+    /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
+    /// ring, pipes and listeners by the kernel; room, an end and an inner set by either.
+    fn carrier(&self, event: &str) -> Carrier {
+        let (bits, data) = event.split_once('/').unwrap_or((event, ""));
+        // As the generator gives data: see `Generator::data`.
+        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
+        let mut of = Carrier::Kernel;
+        for step in self.before() {
+            let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
+            let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
+            match words.first() {
+                Some(&"tcp") if names(1) || names(2) => of = Carrier::Ring,
+                Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
+                Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
+                Some(&"epoll") if names(1) => return Carrier::Either,
+                _ => {}
+            }
+        }
+        let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
+        let by_ring = bits == "IN" && !self.before().any(ends);
+        if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
+    }
+}
+
+/// Who tells of an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    /// A ring.
+    Ring,
+    /// The kernel.
+    Kernel,
+    /// One of both.
+    Either,
 }
 
 /// The events in an answer to `wait`, each as it is written.
@@ -75,61 +141,28 @@ fn sorted(answer: &str) -> Vec<&str> {
     all
 }
 
-fn which_waiter(step: &str, plain: &str, carried: &str, _: &dyn Fn(&str) -> Carrier) -> bool {
+fn which_waiter(asked: &Asked, plain: &str, carried: &str) -> bool {
     let waits = |answer: &str| answer.matches("wait ").count();
-    let both = step == "collect" && waits(plain) == 2 && waits(carried) == 2;
-    both && sorted(plain) == sorted(carried)
+    let both = asked.step() == "collect" && waits(plain) == 2 && waits(carried) == 2;
+    // What is level-triggered is told to each of them, or to one.
+    let told = |answer| {
+        let mut all = sorted(answer);
+        all.dedup();
+        all
+    };
+    both && told(plain) == told(carried)
 }
 
-/// Who tells of an event.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
-    /// A ring.
-    Ring,
-    /// The kernel.
-    Kernel,
-    /// One of both.
-    Either,
-}
-
-/// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
-/// ring, pipes and listeners by the kernel; room, an end and an inner set by either.
-fn carrier(script: &Script, event: &str) -> Carrier {
-    let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-    // As the generator gives data: see `Generator::data`.
-    let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
-    let mut of = Carrier::Kernel;
-    for step in &script.steps {
-        let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U")).collect();
-        let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
-        match words.first() {
-            Some(&"tcp") if names(1) || names(2) => of = Carrier::Ring,
-            Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
-            Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
-            Some(&"epoll") if names(1) => return Carrier::Either,
-            _ => {}
-        }
-    }
-    if of == Carrier::Ring && bits != "IN" { Carrier::Either } else { of }
-}
-
-/// Whether an answer is one of events, in their order.
-fn tells_in_order(step: &str, answer: &str) -> bool {
-    step.contains("wait ") || step == "collect" && answer.matches("wait ").count() == 1
-}
-
-fn order_of_carriers(step: &str, plain: &str, carried: &str, of: &dyn Fn(&str) -> Carrier) -> bool {
-    let by = |answer, carrier| events(answer).into_iter().filter(|event| of(event) == carrier).collect::<Vec<_>>();
+fn order_of_carriers(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let by = |answer, carrier| events(answer).into_iter().filter(|event| asked.carrier(event) == carrier).collect::<Vec<_>>();
     let same = |carrier| by(plain, carrier) == by(carried, carrier);
-    let all = tells_in_order(step, plain) && sorted(plain) == sorted(carried);
-    all && same(Carrier::Ring) && same(Carrier::Kernel)
+    asked.waits() && sorted(plain) == sorted(carried) && same(Carrier::Ring) && same(Carrier::Kernel)
 }
 
-fn who_has_room(step: &str, plain: &str, carried: &str, of: &dyn Fn(&str) -> Carrier) -> bool {
-    let mut words = step.split(' ').skip_while(|word| !word.ends_with("wait")).skip(2);
-    let room = words.next().and_then(|word| word.parse::<usize>().ok());
-    let full = |answer| room.is_some_and(|room| events(answer).len() == room);
-    let differ = events(plain).into_iter().chain(events(carried)).any(|event| of(event) != Carrier::Ring);
+fn who_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let rooms = asked.rooms();
+    let full = |answer| rooms.contains(&events(answer).len());
+    let differ = events(plain).into_iter().chain(events(carried)).any(|event| asked.carrier(event) != Carrier::Ring);
     full(plain) && full(carried) && differ
 }
 
@@ -138,8 +171,8 @@ mod tests {
     use super::{Script, allowed};
 
     fn rule(step: &str, plain: &str, carried: &str) -> Option<&'static str> {
-        let script = Script::parse("", "tcp 1 2 both\ntcp 3 4 both\npipe 5 6\npipe 7 8\nepoll 9");
-        allowed(&script, step, plain, carried).map(|rule| rule.name)
+        let script = format!("tcp 1 2 both\ntcp 3 4 both\npipe 5 6\npipe 7 8\nepoll 9\n{step}");
+        allowed(&Script::parse("", &script), 5, plain, carried).map(|rule| rule.name)
     }
 
     #[test]

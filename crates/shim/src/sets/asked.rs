@@ -146,7 +146,8 @@ fn suspects(set: &Set) -> Option<Suspects> {
             if !entry.is_named() || found.len() == MOST {
                 return None;
             }
-            let events = (entry.interest() & 0x3fff) as i16;
+            let loud = if entry.loud { OUT } else { 0 };
+            let events = ((entry.interest() | loud) & 0x3fff) as i16;
             found.push((place, pollfd { fd: entry.fd, events, revents: 0 }));
         }
         Some(found)

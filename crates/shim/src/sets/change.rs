@@ -2,13 +2,14 @@
 
 use super::{
     BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
-    local_of, make_hot, name, recover, set_at, share, shared, stir, unlink, unregistered,
+    local_of, make_hot, name, order, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
+use ginnel_channel::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
@@ -30,12 +31,13 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             if !is_still(set, inner, fd, registration) {
                 return Outcome::Libc;
             }
-            let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
                 return Outcome::Failed(libc::EINVAL);
             }
             let before = entry.data;
+            let since = order::begins_anew(entry);
             name(inner, registration, data);
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             shared::arms(set, entry);
@@ -49,7 +51,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.rearm();
             entry.events = events;
             entry.forget_told();
-            entry.turn.begin(ticks());
+            entry.turn.begin(since);
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
@@ -57,6 +59,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
             make_hot(inner, registration);
             stir(set, inner);
+            ask_soon(inner, registration);
             Outcome::Done(0)
         }),
         (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.with(|inner| {
@@ -81,6 +84,16 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
         }),
         _ => Outcome::Libc,
+    }
+}
+
+/// The kernel may have to tell of a registration that was changed: the next wait asks, where not all of
+/// that is in a ring.
+fn ask_soon(inner: &mut Inner, registration: u32) {
+    let entry = inner.registrations.get(registration as usize);
+    let endpoint = entry.and_then(Registration::endpoint).filter(|endpoint| endpoint.slot().stage() == Stage::Active);
+    if endpoint.is_none_or(|endpoint| !endpoint.rx_in_ring() || endpoint.may_have_ended()) {
+        inner.looked = 0;
     }
 }
 
@@ -170,6 +183,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         inside::note(set, inner, place);
         make_hot(inner, place);
         stir(set, inner);
+        ask_soon(inner, place);
         Ok(place)
     });
     if let Some(number) = inner_set.filter(|_| outcome.is_ok()) {

@@ -26,9 +26,17 @@ pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 /// What only the kernel tells.
 pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
-/// In [`Registration::ended`]: that the other end has ended, or said so, which is an edge of its own
-/// where this end was shut before. (No event of epoll's.)
+/// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that this
+/// end's directions were shut. Each is an edge of its own, and may change no event. (No bits of epoll's.)
 const PEER: u32 = 1 << 27;
+const TX_SHUT: u32 = 1 << 26;
+const RX_SHUT: u32 = 1 << 25;
+
+fn marks(endpoint: Endpoint<'_>) -> u32 {
+    let slot = endpoint.slot();
+    let mark = |is: bool, mark: u32| if is { mark } else { 0 };
+    mark(endpoint.peer_has_ended(), PEER) | mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
+}
 
 /// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
 /// to tell: it is said in the ring a moment before it has come.)
@@ -75,7 +83,7 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
         return (events, 0);
     }
     let held = held(endpoint) & !OUT;
-    let ends = held & ENDS | if endpoint.peer_has_ended() { PEER } else { 0 };
+    let ends = held & ENDS | marks(endpoint);
     if same && ends & !entry.ended == 0 {
         let slot = endpoint.slot();
         let room = entry.room
@@ -298,7 +306,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
             held &= !OUT;
         }
         events |= (held | unread) & entry.asked();
-        entry.ended |= held & ENDS | if endpoint.peer_has_ended() { PEER } else { 0 };
+        entry.ended |= held & ENDS | marks(endpoint);
     }
     if once {
         entry.spend(true);

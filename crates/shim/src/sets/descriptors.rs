@@ -114,6 +114,10 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 None => entry.lent,
             };
             if elsewhere {
+                if let Some(endpoint) = slot.and_then(|slot| runtime::endpoint(fd, slot)) {
+                    // Without a number of it nothing can be known here but what the kernel tells.
+                    ginnel_channel::finish::hold(endpoint, ginnel_channel::ledger::Reason::HandedOver);
+                }
                 return outlives(set, inner, registration);
             }
             if slot.is_some_and(is_held_by_service) {
