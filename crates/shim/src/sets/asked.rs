@@ -120,11 +120,11 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
         }
         untrue |= events != 0;
     }
-    if !untrue {
-        return Some(true);
+    // A token that lay there may have been swept away, here or since the kernel was asked.
+    if kernel::poll(epfd, libc::POLLIN, 0) == 0 {
+        return Some(false);
     }
-    // A token that lay there was swept away.
-    (kernel::poll(epfd, libc::POLLIN, 0) == 0).then_some(false)
+    (!untrue).then_some(true)
 }
 
 /// `None`: too many, or one of another kind.

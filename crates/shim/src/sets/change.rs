@@ -88,11 +88,11 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
 }
 
 /// The kernel may have to tell of a registration that was changed: the next wait asks, where not all of
-/// that is in a ring.
+/// that is in a ring, or where what is told of a ring would be told once more.
 fn ask_soon(inner: &mut Inner, registration: u32) {
-    let entry = inner.registrations.get(registration as usize);
-    let endpoint = entry.and_then(Registration::endpoint).filter(|endpoint| endpoint.slot().stage() == Stage::Active);
-    if endpoint.is_none_or(|endpoint| !endpoint.rx_in_ring() || endpoint.may_have_ended()) {
+    let Some(entry) = inner.registrations.get(registration as usize) else { return };
+    let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active);
+    if entry.wants(libc::EPOLLET) || endpoint.is_none_or(|endpoint| !endpoint.rx_in_ring() || endpoint.may_have_ended()) {
         inner.looked = 0;
     }
 }

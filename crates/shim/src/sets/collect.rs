@@ -91,7 +91,9 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
             || slot.has(flag::KERNEL_FULL)
             || slot.has_several_holders()
             || set.shared.load(Ordering::Relaxed);
-        return (events & !(IN | ENDS) & if room { u32::MAX } else { !OUT }, 0);
+        // Where there is something to tell, all that it has is told.
+        let news = events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+        return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
     }
     (events | held & entry.asked(), ends)
 }

@@ -7,7 +7,8 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::ledger::Stage;
+use ginnel_channel::finish;
+use ginnel_channel::ledger::{Reason, Stage};
 use libc::c_int;
 
 /// A new epoll set.
@@ -96,6 +97,14 @@ pub fn closed(fd: c_int, index: u32) {
 pub fn closing(fd: c_int, slot: Option<u32>) {
     let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
     let Some(places) = places else { return };
+    let endpoint = slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
+    let elsewhere = endpoint.filter(|endpoint| endpoint.slot().has_several_holders());
+    if let Some(endpoint) = elsewhere {
+        // Without a number of it nothing can be known here but what the kernel tells.
+        let _ = endpoint.tidy();
+        finish::hold(endpoint, Reason::HandedOver);
+    }
+    let elsewhere = elsewhere.is_some();
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.with(|inner| {
@@ -109,15 +118,7 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 entry.slot = slot;
                 return;
             }
-            let elsewhere = match slot {
-                Some(slot) => runtime::attachment().is_some_and(|all| all.ledger.slot(slot).has_several_holders()),
-                None => entry.lent,
-            };
-            if elsewhere {
-                if let Some(endpoint) = slot.and_then(|slot| runtime::endpoint(fd, slot)) {
-                    // Without a number of it nothing can be known here but what the kernel tells.
-                    ginnel_channel::finish::hold(endpoint, ginnel_channel::ledger::Reason::HandedOver);
-                }
+            if elsewhere || slot.is_none() && entry.lent {
                 return outlives(set, inner, registration);
             }
             if slot.is_some_and(is_held_by_service) {

@@ -25,17 +25,20 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 /// are in all.
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
-    let mut n = start;
+    let (mut n, mut pass) = (start, before.1);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
     for _ in 0..TURNS {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
         let told = n;
-        n = rest(set, epfd, room, before, (n, n), n + got);
-        if told > start {
-            n = without_repeats(room, (start, told, n));
+        if pass == 0 && got == places {
+            pass = set.inner.with(Inner::tells_apart);
         }
-        if got < places || n == room.len() || n > told && set.inner.with(|inner| inner.alike) {
+        n = rest(set, epfd, room, (start, pass), (n, n), n + got);
+        if pass == 0 && told > 0 {
+            n = without_repeats(room, told, n);
+        }
+        if got < places || n == room.len() {
             break;
         }
     }
@@ -57,13 +60,21 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
     Ok(n)
 }
 
-/// Drops from the events between `told` and `end` those that the kernel told of before, from `start` on:
-/// where level-triggered ones go round, each is told once in a wait. Returns how many are left in all.
-fn without_repeats(room: &mut [epoll_event], (start, told, end): (usize, usize, usize)) -> usize {
+impl Inner {
+    /// The number of a pass in which events are told apart by their registrations; 0 where data does.
+    fn tells_apart(&mut self) -> u64 {
+        self.passes += u64::from(self.alike);
+        if self.alike { self.passes } else { 0 }
+    }
+}
+
+/// Drops from the events between `told` and `end` those that stand before them: where level-triggered ones
+/// go round, each is told once in a wait. Data says whose they are. Returns how many are left in all.
+fn without_repeats(room: &mut [epoll_event], told: usize, end: usize) -> usize {
     let mut n = told;
     for at in told..end {
         let Some(event) = room.get(at).copied() else { break };
-        let mut before = room.get_mut(start..told).unwrap_or_default().iter_mut();
+        let mut before = room.get_mut(..told).unwrap_or_default().iter_mut();
         match before.find(|before| before.u64 == event.u64) {
             Some(before) => before.events |= event.events,
             None => {
@@ -187,10 +198,10 @@ pub(super) fn rest(
     (mut n, mut next): (usize, usize),
     end: usize,
 ) -> usize {
-    let start = before.0;
+    let pass = before.1;
     let end = room.len().min(end);
     while next < end {
-        if start == 0 {
+        if pass == 0 {
             (n, next) = set.inner.with(|inner| usual(inner, room, (n, next), end));
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
@@ -199,7 +210,8 @@ pub(super) fn rest(
             continue;
         }
         let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
-        match twin(set, room, before, index, event.u64) {
+        let twin = if pass == 0 { None } else { twin(set, room, pass, index, n) };
+        match twin {
             Some(twin) => twin.events |= event.events,
             None => {
                 if let Some(place) = room.get_mut(n) {
@@ -212,26 +224,18 @@ pub(super) fn rest(
     n
 }
 
-/// The event that a ring reported in the same wait of what the kernel speaks of now.
-fn twin<'a>(
-    set: &Set,
-    room: &'a mut [epoll_event],
-    (start, pass): Before,
-    index: Option<u32>,
-    data: u64,
-) -> Option<&'a mut epoll_event> {
-    if start == 0 {
-        return None;
-    }
-    let reported = set.inner.with(|inner| {
-        let entry = inner.registrations.get(index.filter(|_| inner.alike)? as usize)?;
-        Some((entry.reported.0 == pass).then_some(entry.reported.1))
-    });
-    match reported {
-        // Data says whose it is.
-        None => room.iter_mut().take(start).find(|before| before.u64 == data),
-        Some(place) => room.get_mut(..start)?.get_mut(place? as usize),
-    }
+/// The event in `room` that this wait has of the same registration already: a ring reported it, or the
+/// kernel before, where what is level-triggered went round. `None`: there is none, and it is to have `place`.
+fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32>, place: usize) -> Option<&'a mut epoll_event> {
+    let twin = set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index? as usize)?;
+        let twin = (entry.reported.0 == pass).then_some(entry.reported.1 as usize);
+        if twin.is_none() {
+            entry.reported = (pass, u32::try_from(place).unwrap_or(u32::MAX));
+        }
+        twin
+    })?;
+    room.get_mut(..place)?.get_mut(twin)
 }
 
 /// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.
