@@ -31,7 +31,7 @@ pub struct Rule {
 }
 
 /// All rules.
-pub const RULES: [Rule; 3] = [
+pub const RULES: [Rule; 4] = [
     Rule {
         name: "which waiter",
         why: "of several threads that wait on one set the kernel wakes one after another, and which \
@@ -51,6 +51,13 @@ pub const RULES: [Rule; 3] = [
         why: "the same where an answer is full: who comes first is told, and the rest the next time",
         allows: who_has_room,
         ends: true,
+    },
+    Rule {
+        name: "room with bytes that are gone",
+        why: "bytes that come are an edge of the kernel's, which tells of what there is when it is asked: of \
+              room alone, where they were read before that. A ring tells of bytes while they are there",
+        allows: room_alone,
+        ends: false,
     },
 ];
 
@@ -91,6 +98,16 @@ impl Asked<'_> {
         let before: Vec<&str> = self.before().collect();
         let since = before.iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
         before.iter().skip(since).filter(|step| step.starts_with("go ")).filter_map(|step| room(step)).collect()
+    }
+
+    /// Does `event` say that there is room, where edges of bytes and of room were asked for?
+    fn is_edge_of_both(&self, event: &str) -> bool {
+        let Some(data) = event.strip_prefix("OUT/") else { return false };
+        self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
+            let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
+            words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
+        })
     }
 
     /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
@@ -164,6 +181,19 @@ fn who_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
     let full = |answer| rooms.contains(&events(answer).len());
     let differ = events(plain).into_iter().chain(events(carried)).any(|event| asked.carrier(event) != Carrier::Ring);
     full(plain) && full(carried) && differ
+}
+
+fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let mut left = events(carried);
+    let missing = events(plain).into_iter().filter(|event| match left.iter().position(|other| other == event) {
+        Some(at) => {
+            left.remove(at);
+            false
+        }
+        None => true,
+    });
+    let missing: Vec<&str> = missing.collect();
+    asked.waits() && left.is_empty() && missing.iter().all(|event| asked.is_edge_of_both(event))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::collect::{self, ENDS, IN, OUT, unmask_hot};
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
 use super::told::{Purpose, ask, heed_bells, truth};
 use super::wait::leave;
-use super::{Inner, Registration, Set, inside, late, nest, set_at, shared};
+use super::{Inner, Registration, Set, inside, late, make_hot, nest, set_at, shared};
 use crate::ops::ready::as_end;
 use crate::{fds, runtime};
 use core::sync::atomic::Ordering;
@@ -112,6 +112,9 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
     // SAFETY: both are ours: the entries, and a time of zero.
     unsafe { sys::raw(syscalls::Sysno::ppoll, at) }.ok()?;
+    // Their rings are looked at from now on: what lies there is counted before it is told.
+    let spoken_of = suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
+    set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
     let mut untrue = false;
     for ((place, _), polled) in suspects.iter().zip(&polled) {
         let events = u32::from(polled.revents.cast_unsigned());

@@ -7,8 +7,7 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::finish;
-use ginnel_channel::ledger::{Reason, Stage};
+use ginnel_channel::ledger::Stage;
 use libc::c_int;
 
 /// A new epoll set.
@@ -100,9 +99,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let endpoint = slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
     let elsewhere = endpoint.filter(|endpoint| endpoint.slot().has_several_holders());
     if let Some(endpoint) = elsewhere {
-        // Without a number of it nothing can be known here but what the kernel tells.
+        // What the kernel tells is all that can be known here from now on: no token is to lie there.
         let _ = endpoint.tidy();
-        finish::hold(endpoint, Reason::HandedOver);
     }
     let elsewhere = elsewhere.is_some();
     for (index, registration) in places {

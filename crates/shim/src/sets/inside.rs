@@ -117,6 +117,7 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
         entry.zip(arrivals).is_some_and(|(entry, arrivals)| entry.is_news(arrivals))
     });
     let ready = of_rings || asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
+    let arrivals = if ready { news(number) } else { arrivals };
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {

@@ -31,8 +31,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
                 if shared::is_shot(set, epfd, entry) {
-                    // Another process was told of it: it is not to be armed here.
-                    entry.spend(false);
+                    // Another process was told of it, or a thread here is about to be: who was arms it.
                     continue;
                 }
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.

@@ -154,6 +154,10 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     if entry.turn.due || entry.turn.listed != 0 || !entry.used {
         return if entry.used { entry.turn.since } else { now };
     }
+    if entry.wants(libc::EPOLLET) && entry.wants(libc::EPOLLOUT) && entry.room && !entry.disabled {
+        // Room is yet to be told.
+        return entry.turn.since;
+    }
     let told = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
     if entry.endpoint().is_some_and(told) { now } else { ready(entry, now, false).unwrap_or(now) }
 }
