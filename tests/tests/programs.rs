@@ -111,6 +111,7 @@ programs! {
     mixed_descriptors
     mixed_handlers
     most_entries
+    nested_edges
     nested_once
     nested_once_threads
     nested_sets
@@ -125,6 +126,7 @@ programs! {
     order_of_events
     other_user
     out_of_band
+    outlives_its_number
     partial_progress
     pass_to_unshimmed
     passed_before_use
@@ -154,6 +156,7 @@ programs! {
     short_connections
     shut_both_ways
     shutdown_beside_sends
+    shutdown_is_an_edge
     shutdown_wakes
     signal_storm
     signals_interrupt
