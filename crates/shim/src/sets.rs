@@ -117,6 +117,8 @@ struct Registration {
     plain: bool,
     /// Another process has what is registered, perhaps: there was a fork since.
     lent: bool,
+    /// It was a TCP socket whose number is closed here, and that another process has.
+    outlived: bool,
     /// It is an inner set, of this number.
     inner_set: Option<u32>,
     generation: u8,
@@ -165,6 +167,7 @@ impl Default for Registration {
             tagged: false,
             plain: false,
             lent: false,
+            outlived: false,
             inner_set: None,
             generation: 0,
             used: false,
@@ -474,6 +477,7 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
     }
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
+        shared::look(set, set.fd.load(Ordering::Relaxed));
         set.soon(|inner| {
             let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot);
             let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };

@@ -4,9 +4,10 @@ use super::collect::{self, ENDS, IN, OUT, unmask_hot};
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
 use super::told::{Purpose, ask, heed_bells, truth};
 use super::wait::leave;
-use super::{Inner, Registration, Set, inside, late, make_hot, nest, set_at, shared};
+use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
+use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
-use crate::{fds, runtime};
+use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_channel::kernel;
 use ginnel_channel::ledger::Stage;
@@ -130,16 +131,29 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     (!untrue).then_some(true)
 }
 
-/// `None`: too many, or one of another kind.
+/// `None`: too many, or one of which nothing can be known.
 fn suspects(set: &Set) -> Option<Suspects> {
-    let unknown = |entry: &&Registration| !entry.plain && entry.slot.is_none() && !fds::get(entry.fd).is_apart();
+    let unknown = |entry: &&Registration| {
+        let may_be_carried = || !fds::get(entry.fd).is_apart();
+        entry.used && !entry.plain && entry.slot.is_none() && may_be_carried()
+    };
+    let unknown = set.with(|inner| {
+        let unknown = inner.registrations.iter().filter(unknown);
+        unknown.map(|entry| entry.fd).collect::<SmallVec<[c_int; 16]>>()
+    });
+    for fd in unknown {
+        // Another process may have carried it.
+        if let (Some(endpoint), Entry::Endpoint(_)) = (runtime::find(fd), fds::get(fd)) {
+            adopted(fd, endpoint.index());
+        }
+    }
     set.with(|inner| {
         let mut found = Suspects::new();
         if let Some(waiter) = inner.waiter {
             found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));
         }
         for (place, entry) in (0..).zip(&inner.registrations).filter(|(_, entry)| entry.used) {
-            if unknown(&entry) || entry.loud && entry.slot.is_none() {
+            if entry.loud && entry.slot.is_none() {
                 return None;
             }
             let carried = carried(entry).is_some() || entry.loud || entry.masked || entry.shot && entry.slot.is_some();
@@ -206,6 +220,8 @@ fn by_asking(set: &Set, epfd: c_int) -> bool {
         any |= truth(set, epfd, event, Purpose::Asking).1.is_some();
     }
     heed_bells(set);
+    // Nobody was told of it: the next wait asks, too.
+    set.with(|inner| inner.looked = 0);
     // What rang for those who sleep on the set was taken from them.
     leave(set);
     any

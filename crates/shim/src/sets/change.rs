@@ -21,6 +21,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     // SAFETY: the caller's promise.
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
     late::give_way();
+    shared::look(set, epfd);
     if let Some(done) = late::control(set, operation, fd, wanted) {
         return done;
     }

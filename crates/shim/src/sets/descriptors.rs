@@ -144,7 +144,7 @@ fn outlives(set: &Set, inner: &mut Inner, index: u32) {
         retell(set, set.fd.load(Ordering::Relaxed), index, entry);
     }
     entry.turn.give_up();
-    (entry.slot, entry.hot, entry.plain) = (None, false, true);
+    (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
     shrinks(set, inner, 1);
 }
 
