@@ -160,12 +160,14 @@ fn suspects(set: &Set) -> Option<Suspects> {
             if !carried && entry.inner_set.is_none() {
                 continue;
             }
-            if !entry.is_named() || found.len() == MOST {
+            // Where its number is closed here the socket has another.
+            let fd = if entry.is_named() { entry.fd } else { entry.endpoint()?.fd() };
+            if found.len() == MOST {
                 return None;
             }
             let loud = if entry.loud { OUT } else { 0 };
             let events = ((entry.interest() | loud) & 0x3fff) as i16;
-            found.push((place, pollfd { fd: entry.fd, events, revents: 0 }));
+            found.push((place, pollfd { fd, events, revents: 0 }));
         }
         Some(found)
     })
