@@ -107,6 +107,7 @@ programs! {
     mixed_descriptors
     mixed_handlers
     most_entries
+    nested_edges
     nested_once
     nested_once_threads
     nested_sets
@@ -121,6 +122,7 @@ programs! {
     order_of_events
     other_user
     out_of_band
+    outlives_its_number
     partial_progress
     pass_to_unshimmed
     passed_before_use
@@ -150,6 +152,7 @@ programs! {
     short_connections
     shut_both_ways
     shutdown_beside_sends
+    shutdown_is_an_edge
     shutdown_wakes
     signal_storm
     signals_interrupt

@@ -304,6 +304,10 @@ pub fn writable(fd: c_int) -> bool {
 
 /// Ends the writing direction: FIN, behind what the kernel has. Nothing where it has ended.
 pub fn end_writing(fd: c_int) {
+    if !matches!(state(fd), Ok(ESTABLISHED | CLOSE_WAIT)) {
+        // Once more would be an edge for whoever waits on the socket.
+        return;
+    }
     // SAFETY: no memory is passed.
     let _ = unsafe { sys::raw(Sysno::shutdown, [word(fd), libc::SHUT_WR as usize, 0, 0, 0, 0]) };
 }

@@ -13,6 +13,7 @@ mod change;
 mod collect;
 mod descriptors;
 mod hot;
+mod inside;
 mod late;
 mod lock;
 mod news;
@@ -29,7 +30,7 @@ pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
-pub use news::{catch_up, emptied, filled};
+pub use news::{catch_up, emptied, filled, shut};
 pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;
@@ -41,7 +42,6 @@ use change::add;
 use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use descriptors::forget_children;
 use ginnel_channel::ledger::{SLOTS, flag};
 use ginnel_channel::waiter::Waiter;
 use ginnel_region::sys;
@@ -115,6 +115,12 @@ struct Registration {
     tagged: bool,
     /// Not a TCP socket: kept only to tell it from one that is.
     plain: bool,
+    /// Another process has what is registered, perhaps: there was a fork since.
+    lent: bool,
+    /// It was a TCP socket whose number is closed here, and that another process has.
+    outlived: bool,
+    /// It is an inner set, of this number.
+    inner_set: Option<u32>,
     generation: u8,
     used: bool,
     /// EPOLLONESHOT fired …
@@ -132,8 +138,10 @@ struct Registration {
     hot: bool,
     /// Waits in vain since it last had something.
     idle: u32,
-    /// Edge-triggered: what was reported of the ring …
+    /// Edge-triggered: what was reported of the ring (of an inner set: of its arrivals) …
     seen: u64,
+    /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
+    noted: u64,
     /// … and of the end, as [`collect::held`] has it.
     ended: u32,
     /// Edge-triggered: room for what is sent may be news yet.
@@ -158,6 +166,9 @@ impl Default for Registration {
             data: 0,
             tagged: false,
             plain: false,
+            lent: false,
+            outlived: false,
+            inner_set: None,
             generation: 0,
             used: false,
             disabled: false,
@@ -169,6 +180,7 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            noted: u64::MAX,
             ended: 0,
             room: true,
             turn: order::Turn::default(),
@@ -193,8 +205,10 @@ struct Inner {
     hot: Vec<u32>,
     /// Registrations of which the kernel was not told the last change, and some of which it was told since.
     late: Vec<u32>,
-    /// Inner sets: (descriptor, events, data).
-    children: Vec<(c_int, u32, u64)>,
+    /// Inner sets: (registration, its set's number).
+    children: Vec<(u32, u32)>,
+    /// How often something came to the rings of what is in it, as far as outer sets asked.
+    arrivals: u64,
     waiter: Option<Waiter>,
     /// Something lies in its FIFO, which is read with the next word to the kernel: see [`late`].
     full: bool,
@@ -350,6 +364,7 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
         inner.removed.note(entry.data, entry.asked());
         shrinks(set, inner, 1);
     }
+    inside::forget(set, inner, index);
 }
 
 fn forget_data(inner: &mut Inner, index: u32) {
@@ -462,6 +477,7 @@ fn link_all(fd: c_int, slot: u32) -> Option<()> {
     }
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
+        shared::look(set, set.fd.load(Ordering::Relaxed));
         set.soon(|inner| {
             let of_fd = |entry: &&mut Registration| entry.used && entry.fd == fd && fds::get(fd) == Entry::Endpoint(slot);
             let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };

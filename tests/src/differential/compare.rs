@@ -23,7 +23,14 @@ pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]
     for (at, step) in script.steps.iter().enumerate() {
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
         let (plain, carried) = (answer(plain), answer(carried));
-        if plain != carried && rules::allowed(step, &plain, &carried).is_none() {
+        if plain == carried {
+            continue;
+        }
+        if let Some(rule) = rules::allowed(script, at, &plain, &carried) {
+            if rule.ends {
+                return None;
+            }
+        } else {
             let kind = kind(step, &plain, &carried);
             if ignored.iter().any(|ignored| kind.starts_with(ignored)) {
                 continue;

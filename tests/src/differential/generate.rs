@@ -58,6 +58,8 @@ struct Generator {
     fills: bool,
     /// In percent: how often two registrations are given the same data.
     same_data: u64,
+    /// Whether waits have room for fewer events than there may be.
+    tight: bool,
     /// In percent: how often a registration is level-triggered and nothing else.
     level: u64,
 }
@@ -70,6 +72,7 @@ pub fn steps(seed: u64) -> Vec<String> {
     let same_data = random.weigh(&[(6, 0), (3, 50), (1, 100)]);
     let level = random.weigh(&[(2, 20), (2, 50), (1, 95)]);
     let fills = random.chance(35);
+    let tight = random.chance(30);
     let mut generator = Generator {
         random,
         steps: Vec::new(),
@@ -81,6 +84,7 @@ pub fn steps(seed: u64) -> Vec<String> {
         threads,
         fills,
         same_data,
+        tight,
         level,
     };
     generator.begin();

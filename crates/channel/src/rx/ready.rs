@@ -76,13 +76,18 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn may_have_ended(self) -> bool {
         let slot = self.slot();
-        let other = 1 - slot.side();
         slot.attention.load(Relaxed) & attention::KERNEL != 0
             || slot.has(flag::RX_SHUT)
-            || self.incoming().eof().load(Acquire) != NO_EOF
-            || self.channel().has_ended(other)
+            || self.peer_has_ended()
             || self.reset_is_meant()
             || self.keeps_error()
+    }
+
+    /// Has the other end ended, or its direction, or said that it will?
+    #[must_use]
+    #[inline]
+    pub fn peer_has_ended(self) -> bool {
+        self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
     /// Where the next byte will lie, if nothing changes: for prefetching only.

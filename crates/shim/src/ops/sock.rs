@@ -91,7 +91,11 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     if done == 0 && how != libc::SHUT_WR {
         endpoint.receives_no_more();
     }
-    if done < 0 { Outcome::Failed(next::errno()) } else { Outcome::Done(done) }
+    let errno = next::errno();
+    if !inside {
+        crate::sets::shut(endpoint);
+    }
+    if done < 0 { Outcome::Failed(errno) } else { Outcome::Done(done) }
 }
 
 const SO_ZEROCOPY: c_int = 60;

@@ -1,22 +1,24 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
 
-use super::collect::unmask_hot;
-use super::hot::{arm_hot, heat_masked, hot_has_news, rang};
+use super::collect::{self, ENDS, IN, OUT, unmask_hot};
+use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
 use super::told::{Purpose, ask, heed_bells, truth};
 use super::wait::leave;
-use super::{Set, nest, set_at, shared};
+use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
+use crate::ops::ready::as_end;
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use libc::{c_int, epoll_event};
+use ginnel_channel::Endpoint;
+use ginnel_channel::ledger::Stage;
+use ginnel_region::sys;
+use libc::{c_int, epoll_event, pollfd};
+use smallvec::SmallVec;
 
-/// Does an inner set have something to report?
-pub(super) fn ready_inside(fd: c_int) -> bool {
-    matches!(fds::get(fd), Entry::Epoll(index) if ready_at(index))
-}
-
-/// Has a ring of this set something to report? Reports nothing.
-fn ready(set: &Set) -> bool {
+/// Have the rings of set `number`, and of those in it, something to report? Reports nothing. Returns
+/// how often something came to them, so far: an edge for whoever knows of less.
+pub(super) fn news(number: u32) -> Option<u64> {
+    let set = set_at(number)?;
     shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
     set.with(|inner| {
@@ -25,32 +27,193 @@ fn ready(set: &Set) -> bool {
             rang(inner, attachment);
         }
         unmask_hot(set, inner);
-        hot_has_news(inner) || inner.children.clone().iter().any(|(child, ..)| ready_inside(*child))
+        let mut any = note_arrivals(inner);
+        for &(place, child) in &inner.children {
+            let Some(arrivals) = news(child) else { continue };
+            let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
+            if entry.disabled || entry.events & IN == 0 {
+                continue;
+            }
+            any |= !entry.wants(libc::EPOLLET) || entry.seen != arrivals;
+            if entry.noted != arrivals {
+                entry.noted = arrivals;
+                inner.arrivals = inner.arrivals.wrapping_add(1);
+            }
+        }
+        any.then_some(inner.arrivals)
     })
 }
 
 /// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False: there is something to report.
 pub fn arm_for_kernel(index: u32) -> bool {
+    arm(index, false)
+}
+
+/// Set `index` was told to a set that it is in: whoever sleeps on that hears of what comes after it.
+/// False: something is yet to be told.
+pub(super) fn arm_past(index: u32) -> bool {
+    arm(index, true)
+}
+
+fn arm(index: u32, past: bool) -> bool {
     let Some(set) = set_at(index) else { return true };
-    let children = set.with(|inner| {
+    let (all, children) = set.with(|inner| {
         nest(inner);
-        inner.children.clone()
+        (if past { arm_hot_past(set, inner) } else { arm_hot(set, inner) }, inside::awaited(inner))
     });
-    let all = set.with(|inner| arm_hot(set, inner));
-    all && children.iter().all(|(child, ..)| match fds::get(*child) {
-        Entry::Epoll(child) => arm_for_kernel(child),
-        _ => true,
+    all && children.into_iter().all(|(child, told)| match told {
+        Some(told) => inside::arm_told(child, told),
+        None => arm(child, past),
     })
 }
 
-/// See [`ready`], by number.
-pub fn ready_at(index: u32) -> bool {
-    set_at(index).is_some_and(ready)
+/// [`arm_hot`] for what comes after that which outer sets were told of. It stays hot: a wait on the
+/// set itself may have it to tell.
+fn arm_hot_past(set: &Set, inner: &mut Inner) -> bool {
+    late::tell(set, inner);
+    unmask_hot(set, inner);
+    (0..inner.hot.len()).all(|at| {
+        let Some(&index) = inner.hot.get(at) else { return true };
+        let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
+        endpoint.is_none_or(|endpoint| armed(inner, index, endpoint, true))
+    })
 }
 
-/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account? Reports nothing to anybody.
+/// See [`news`].
+pub fn ready_at(index: u32) -> bool {
+    news(index).is_some()
+}
+
+/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account?
+/// Reports nothing to anybody.
+///
+/// As long as it can be answered so, the kernel's set is left alone: who takes an edge from it, or a
+/// shot, and gives it back makes an edge of every set that it is in.
 pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let Some(set) = set_at(index) else { return true };
+    let beside = beside_rings(set, epfd).unwrap_or_else(|| by_asking(set, epfd));
+    beside || ready_at(index)
+}
+
+/// A registration of which the kernel may tell more than is true, and what it is asked for there.
+type Suspects = SmallVec<[(u32, pollfd); 16]>;
+/// With more of them the set is asked.
+const MOST: usize = 64;
+
+/// Has the kernel something to report of a set, beside what it tells for the sake of rings? `None`:
+/// that takes asking.
+fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
+    let suspects = suspects(set)?;
+    if suspects.is_empty() {
+        return Some(true);
+    }
+    let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
+    let mut now = [0u64; 2];
+    let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
+    // SAFETY: both are ours: the entries, and a time of zero.
+    unsafe { sys::raw(syscalls::Sysno::ppoll, at) }.ok()?;
+    // Their rings are looked at from now on: what lies there is counted before it is told.
+    let spoken_of = suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
+    set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
+    let mut untrue = false;
+    for ((place, _), polled) in suspects.iter().zip(&polled) {
+        let events = u32::from(polled.revents.cast_unsigned());
+        if events != 0 && is_true(set, *place, events)? {
+            return Some(true);
+        }
+        untrue |= events != 0;
+    }
+    // A token that lay there may have been swept away, here or since the kernel was asked.
+    if sys::poll(epfd, libc::POLLIN, 0) == 0 {
+        return Some(false);
+    }
+    (!untrue).then_some(true)
+}
+
+/// `None`: too many, or one of which nothing can be known.
+fn suspects(set: &Set) -> Option<Suspects> {
+    let unknown = |entry: &&Registration| {
+        let may_be_carried = || !fds::get(entry.fd).is_apart();
+        entry.used && !entry.plain && entry.slot.is_none() && may_be_carried()
+    };
+    let unknown = set.with(|inner| {
+        let unknown = inner.registrations.iter().filter(unknown);
+        unknown.map(|entry| entry.fd).collect::<SmallVec<[c_int; 16]>>()
+    });
+    for fd in unknown {
+        // Another process may have carried it.
+        if let (Some(endpoint), Entry::Endpoint(_)) = (runtime::find(fd), fds::get(fd)) {
+            adopted(fd, endpoint.index());
+        }
+    }
+    set.with(|inner| {
+        let mut found = Suspects::new();
+        if let Some(waiter) = inner.waiter {
+            found.push((u32::MAX, pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 }));
+        }
+        for (place, entry) in (0..).zip(&inner.registrations).filter(|(_, entry)| entry.used) {
+            if entry.loud && entry.slot.is_none() {
+                return None;
+            }
+            let carried = carried(entry).is_some() || entry.loud || entry.masked || entry.shot && entry.slot.is_some();
+            if !carried && entry.inner_set.is_none() {
+                continue;
+            }
+            // Where its number is closed here the socket has another.
+            let fd = if entry.is_named() { entry.fd } else { entry.endpoint()?.fd() };
+            if found.len() == MOST {
+                return None;
+            }
+            let loud = if entry.loud { OUT } else { 0 };
+            let events = ((entry.interest() | loud) & 0x3fff) as i16;
+            found.push((place, pollfd { fd, events, revents: 0 }));
+        }
+        Some(found)
+    })
+}
+
+fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
+    entry.endpoint().filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
+}
+
+/// Is what the kernel tells of registration `place` to be told to the program? `None`: that takes asking.
+fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
+    if place == u32::MAX {
+        set.with(|inner| inner.rung(set));
+        return Some(false);
+    }
+    let (endpoint, child) = set.with(|inner| {
+        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
+        Some((carried(entry), entry.inner_set))
+    })?;
+    if let Some(child) = child {
+        return Some(truly_ready(child, set_at(child)?.fd.load(Ordering::Relaxed)));
+    }
+    let mut events = events;
+    if let Some(endpoint) = endpoint {
+        if events & (IN | ENDS) != 0 {
+            endpoint.slot().heed_kernel();
+            if !endpoint.tidy_before_sleep() {
+                events &= !IN;
+            }
+        }
+        events = as_end(endpoint, events);
+        if events & OUT != 0 && !endpoint.sendable(true) {
+            events &= !OUT;
+        }
+    }
+    set.with(|inner| {
+        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
+        events &= entry.asked();
+        if let Some(endpoint) = endpoint.filter(|_| entry.wants(libc::EPOLLET)) {
+            events = collect::news_of(set, entry, endpoint, events);
+        }
+        Some(events != 0)
+    })
+}
+
+/// Asks the kernel for what it has to report of a set, and has it tell all of that again.
+fn by_asking(set: &Set, epfd: c_int) -> bool {
     let mut room = [epoll_event { events: 0, u64: 0 }; 16];
     let got = ask(set, epfd, &mut room).unwrap_or(0);
     let mut any = false;
@@ -58,7 +221,9 @@ pub fn truly_ready(index: u32, epfd: c_int) -> bool {
         any |= truth(set, epfd, event, Purpose::Asking).1.is_some();
     }
     heed_bells(set);
+    // Nobody was told of it: the next wait asks, too.
+    set.with(|inner| inner.looked = 0);
     // What rang for those who sleep on the set was taken from them.
     leave(set);
-    any || ready(set)
+    any
 }

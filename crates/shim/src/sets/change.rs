@@ -1,14 +1,15 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::{
-    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_children, forget_data, kernel_control, late, local,
-    local_bits, local_of, make_hot, name, nest, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
+    local_of, make_hot, name, order, recover, set_at, share, shared, stir, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
+use ginnel_channel::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
@@ -20,6 +21,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     // SAFETY: the caller's promise.
     let wanted = unsafe { event.as_ref() }.map(|event| (event.events, event.u64));
     late::give_way();
+    shared::look(set, epfd);
     if let Some(done) = late::control(set, operation, fd, wanted) {
         return done;
     }
@@ -30,12 +32,13 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             if !is_still(set, inner, fd, registration) {
                 return Outcome::Libc;
             }
-            let Some(entry) = inner.registrations.get(registration as usize) else { return Outcome::Libc };
+            let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
                 return Outcome::Failed(libc::EINVAL);
             }
             let before = entry.data;
+            let since = order::begins_anew(entry);
             name(inner, registration, data);
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             shared::arms(set, entry);
@@ -49,7 +52,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.rearm();
             entry.events = events;
             entry.forget_told();
-            entry.turn.begin(ticks());
+            entry.turn.begin(since);
             entry.in_kernel = true;
             shared::told(set, entry);
             if let Some(slot) = entry.slot {
@@ -57,6 +60,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             }
             make_hot(inner, registration);
             stir(set, inner);
+            ask_soon(inner, registration);
             Outcome::Done(0)
         }),
         (libc::EPOLL_CTL_DEL, _, Some(registration)) => set.with(|inner| {
@@ -80,19 +84,17 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 _ => Outcome::Done(0),
             }
         }),
-        (libc::EPOLL_CTL_DEL, ..) => {
-            set.with(|inner| forget_children(set, inner, fd));
-            Outcome::Libc
-        }
-        (libc::EPOLL_CTL_MOD, Some((events, data)), None) => {
-            set.with(|inner| {
-                for child in inner.children.iter_mut().filter(|(child, ..)| *child == fd) {
-                    (child.1, child.2) = (events, data);
-                }
-            });
-            Outcome::Libc
-        }
         _ => Outcome::Libc,
+    }
+}
+
+/// The kernel may have to tell of a registration that was changed: the next wait asks, where not all of
+/// that is in a ring, or where what is told of a ring would be told once more.
+fn ask_soon(inner: &mut Inner, registration: u32) {
+    let Some(entry) = inner.registrations.get(registration as usize) else { return };
+    let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active);
+    if entry.wants(libc::EPOLLET) || endpoint.is_none_or(|endpoint| !endpoint.rx_in_ring() || endpoint.may_have_ended()) {
+        inner.looked = 0;
     }
 }
 
@@ -107,30 +109,16 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         recover(fd);
     }
     let entry = runtime::classify(fd);
-    if let Entry::Epoll(inner_set) = entry {
-        if let Err(errno) = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, data) {
-            return Outcome::Failed(errno);
-        }
-        if let Some(child) = set_at(inner_set) {
-            // Whoever sleeps on it is to arm anew, with tokens.
-            child.with(|inner| {
-                nest(inner);
-                stir(child, inner);
-            });
-        }
-        set.size.fetch_add(1, Ordering::AcqRel);
-        set.with(|inner| {
-            inner.children.push((fd, events, data));
-            stir(set, inner);
-        });
-        return Outcome::Done(0);
-    }
     // Elsewhere it may be removed, and the kernel does not know.
     late::tell_of_descriptor(fd);
     let plain = !entry.is_tcp();
     let events = if plain { events } else { events & !shared::MARKS };
     let slot = match entry {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => Some(slot),
+        _ => None,
+    };
+    let inner_set = match entry {
+        Entry::Epoll(number) => Some(number),
         _ => None,
     };
     let outcome = set.with(|inner| {
@@ -149,8 +137,18 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh =
-            Registration { fd, slot, events, generation, plain, used: true, in_kernel: true, listed, ..Registration::default() };
+        let fresh = Registration {
+            fd,
+            slot,
+            events,
+            generation,
+            plain,
+            inner_set,
+            used: true,
+            in_kernel: true,
+            listed,
+            ..Registration::default()
+        };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = Registration { tagged: true, ..fresh };
             entry.turn.begin(ticks());
@@ -183,10 +181,15 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         if !plain {
             set.size.fetch_add(1, Ordering::AcqRel);
         }
+        inside::note(set, inner, place);
         make_hot(inner, place);
         stir(set, inner);
+        ask_soon(inner, place);
         Ok(place)
     });
+    if let Some(number) = inner_set.filter(|_| outcome.is_ok()) {
+        inside::begins(number);
+    }
     if plain {
         return outcome.map_or_else(Outcome::Failed, |_| Outcome::Done(0));
     }

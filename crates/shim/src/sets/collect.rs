@@ -1,8 +1,7 @@
 //! What the rings of a set have to report.
 
-use super::asked::ready_inside;
 use super::hot::{armed, make_waiter, rang};
-use super::{Inner, Registration, Set, kernel_control, local, local_bits, order, retell};
+use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits, order, retell};
 use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
@@ -27,6 +26,18 @@ pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 /// What only the kernel tells.
 pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
+/// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that this
+/// end's directions were shut. Each is an edge of its own, and may change no event. (No bits of epoll's.)
+const PEER: u32 = 1 << 27;
+const TX_SHUT: u32 = 1 << 26;
+const RX_SHUT: u32 = 1 << 25;
+
+fn marks(endpoint: Endpoint<'_>) -> u32 {
+    let slot = endpoint.slot();
+    let mark = |is: bool, mark: u32| if is { mark } else { 0 };
+    mark(endpoint.peer_has_ended(), PEER) | mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
+}
+
 /// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
 /// to tell: it is said in the ring a moment before it has come.)
 pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
@@ -50,25 +61,41 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 }
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them. The kernel reports room beside it, always:
-/// that is news where the program may wait for it, and else only one event more than TCP has.
+/// bytes that were, or an end that was told with them.
 pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let (news, ends) = joined(set, entry, endpoint, events);
+    entry.ended |= ends;
+    news
+}
+
+/// The same, and nothing is told. (Of what is not in the ring too.)
+pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+    let events = if entry.room { events } else { events & !OUT };
+    let in_ring = events & (IN | ENDS) != 0 && endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    if in_ring { joined(set, entry, endpoint, events).0 } else { events }
+}
+
+/// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
+/// that is news where the program may wait for it, and else only one event more than TCP has.
+fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
     let same = entry.seen == key(endpoint);
     if !same && !endpoint.may_have_ended() {
-        return events;
+        return (events, 0);
     }
-    let ends = held(endpoint) & !OUT;
-    if same && ends & ENDS & !entry.ended == 0 {
+    let held = held(endpoint) & !OUT;
+    let ends = held & ENDS | marks(endpoint);
+    if same && ends & !entry.ended == 0 {
         let slot = endpoint.slot();
         let room = entry.room
             || !endpoint.tx_in_ring()
             || slot.has(flag::KERNEL_FULL)
             || slot.has_several_holders()
             || set.shared.load(Ordering::Relaxed);
-        return events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+        // Where there is something to tell, all that it has is told.
+        let news = events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+        return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
     }
-    entry.ended |= ends & ENDS;
-    events | ends & entry.asked()
+    (events | held & entry.asked(), ends)
 }
 
 /// What a look at the hot rings came to.
@@ -124,7 +151,9 @@ fn collect_hot(
     inner.passes += 1;
     let number = inner.passes;
     let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-    let mut recent = asked || now.wrapping_sub(inner.looked) < every;
+    // What the kernel had for the program the last time it has still, where that is level-triggered.
+    let lively = set.lively.load(Ordering::Relaxed);
+    let mut recent = asked || !lively && now.wrapping_sub(inner.looked) < every;
     // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
     // then, and a single place goes round.
     let tight = room.len() - n <= inner.hot.len() + inner.children.len();
@@ -132,14 +161,14 @@ fn collect_hot(
         inner.favoured = inner.favoured.wrapping_add(1);
     }
     // What the kernel had to tell the last time has its turn among them, as in the kernel's own list.
-    let its_turn = tight && !asked && set.lively.load(Ordering::Relaxed) && inner.unasked >= inner.hot.len() + inner.children.len();
+    let its_turn = tight && !asked && lively && inner.unasked >= inner.hot.len() + inner.children.len();
     recent &= !its_turn;
     let reserved = tight && !recent && (its_turn || room.len() > n + 1 || inner.favoured & 1 == 0);
     let places = room.len() - usize::from(reserved && room.len() > n);
     let room = room.get_mut(..places).unwrap_or_default();
     let inner_sets_first = tight && inner.favoured & 2 != 0;
     if inner_sets_first {
-        n = collect_inside(inner, room, n);
+        n = inside::collect(set, inner, epfd, room, n, number);
     }
     if !inner.hot.is_empty() {
         if inner.hot.len() > MANY {
@@ -150,7 +179,7 @@ fn collect_hot(
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
-        n = collect_inside(inner, room, n);
+        n = inside::collect(set, inner, epfd, room, n, number);
     }
     inner.unasked += n;
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
@@ -226,22 +255,6 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
     n
 }
 
-/// Puts behind the `n` events in `room` the inner sets that have something to report. Returns how many there are in all.
-fn collect_inside(inner: &Inner, room: &mut [epoll_event], mut n: usize) -> usize {
-    if !inner.children.is_empty() {
-        for (child, events, data) in inner.children.clone() {
-            if let Some(place) = room.get_mut(n)
-                && events & IN != 0
-                && ready_inside(child)
-            {
-                *place = epoll_event { events: libc::EPOLLIN as u32, u64: data };
-                n += 1;
-            }
-        }
-    }
-    n
-}
-
 enum Look {
     /// These events.
     Report(u32),
@@ -295,7 +308,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
             held &= !OUT;
         }
         events |= (held | unread) & entry.asked();
-        entry.ended |= held & ENDS;
+        entry.ended |= held & ENDS | marks(endpoint);
     }
     if once {
         entry.spend(true);
@@ -348,7 +361,7 @@ fn cool(inner: &mut Inner) {
             && entry.idle > IDLE
             && let Some(endpoint) = entry.endpoint()
         {
-            stays = !armed(inner, index, endpoint);
+            stays = !armed(inner, index, endpoint, false);
         }
         if !stays {
             cooled(inner, index);

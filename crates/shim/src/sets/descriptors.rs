@@ -1,8 +1,8 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, kernel_control, late, places_of,
-    registered, retell, set_at, shrinks, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
+    places_of, registered, retell, set_at, shrinks, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -62,8 +62,9 @@ pub fn duplicated(index: u32) {
 /// A set's descriptor is closed.
 pub fn closed(fd: c_int, index: u32) {
     let Some(set) = set_at(index) else { return };
-    forget_child(fd);
-    if set.descriptors.load(Ordering::Acquire) > 1 {
+    let last = set.descriptors.load(Ordering::Acquire) <= 1;
+    inside::closed(fd, index, last);
+    if !last {
         set.descriptors.fetch_sub(1, Ordering::AcqRel);
         if set.fd.load(Ordering::Relaxed) == fd {
             let other = fds::all().find(|(other, entry)| *other != fd && *entry == Entry::Epoll(index));
@@ -91,25 +92,17 @@ pub fn closed(fd: c_int, index: u32) {
     set.descriptors.store(0, Ordering::Release);
 }
 
-fn forget_child(fd: c_int) {
-    for set in all_sets() {
-        if set.descriptors.load(Ordering::Relaxed) != 0 && set.size.load(Ordering::Relaxed) != 0 {
-            set.with(|inner| forget_children(set, inner, fd));
-        }
-    }
-}
-
-/// Inner sets with this number are in `set` no more.
-pub(super) fn forget_children(set: &Set, inner: &mut Inner, fd: c_int) {
-    let before = inner.children.len();
-    inner.children.retain(|(child, ..)| *child != fd);
-    shrinks(set, inner, u32::try_from(before - inner.children.len()).unwrap_or(0));
-}
-
 /// `fd`, a TCP socket, is about to be closed: its registrations go with it.
 pub fn closing(fd: c_int, slot: Option<u32>) {
     let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
     let Some(places) = places else { return };
+    let endpoint = slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
+    let elsewhere = endpoint.filter(|endpoint| endpoint.slot().has_several_holders());
+    if let Some(endpoint) = elsewhere {
+        // What the kernel tells is all that can be known here from now on: no token is to lie there.
+        let _ = endpoint.tidy();
+    }
+    let elsewhere = elsewhere.is_some();
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.with(|inner| {
@@ -122,6 +115,9 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 // The kernel goes on reporting it for the other descriptors of the socket: so does this.
                 entry.slot = slot;
                 return;
+            }
+            if elsewhere || slot.is_none() && entry.lent {
+                return outlives(set, inner, registration);
             }
             if slot.is_some_and(is_held_by_service) {
                 // A kernel goes on reporting a closed descriptor while another thread's wait still looks at the socket.
@@ -136,6 +132,20 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     {
         local.store(0, Ordering::Release);
     }
+}
+
+/// The registration's number is about to be closed, and another process has its socket: the kernel goes on
+/// reporting it, as it was asked to, and its word is all that can be known here from now on.
+fn outlives(set: &Set, inner: &mut Inner, index: u32) {
+    inner.hot.retain(|hot| *hot != index);
+    let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
+    if entry.masked || entry.loud {
+        entry.mask(set, false);
+        retell(set, set.fd.load(Ordering::Relaxed), index, entry);
+    }
+    entry.turn.give_up();
+    (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
+    shrinks(set, inner, 1);
 }
 
 /// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to report it no more.

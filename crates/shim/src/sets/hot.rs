@@ -1,8 +1,7 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
 use super::collect::{IN, cooled, key, unmask_hot};
-use super::{FIFO_TAG, Inner, Registration, Set, kernel_control, late, make_hot, set_at, tag_base, want};
-use crate::fds::{self, Entry};
+use super::{FIFO_TAG, Inner, Registration, Set, inside, kernel_control, late, make_hot, set_at, tag_base, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
@@ -12,21 +11,23 @@ use ginnel_channel::ledger::Stage;
 use ginnel_channel::waiter::Waiter;
 use libc::c_int;
 
-/// Arms a registration's channel. False: there is something to report.
-pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>) -> bool {
+/// Arms a registration's channel. False: there is something to report. `past`: something that outer sets
+/// have not been told of.
+pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past: bool) -> bool {
     let Some(entry) = inner.registrations.get(index as usize) else { return true };
     if entry.disabled || endpoint.slot().stage() != Stage::Active {
         return true;
     }
     let want = want(inner, index, endpoint);
     if endpoint.rx_in_ring() && entry.events & IN != 0 {
-        let silent = entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.seen == key || past && entry.noted == key;
+        let silent = told(key(endpoint));
         if endpoint.arm_data(want).is_none() && !silent {
             return false;
         }
         if silent {
             // Edge-triggered, reported, not read: only what comes after it is news.
-            if endpoint.arm_past(want).is_err() || entry.seen != key(endpoint) {
+            if endpoint.arm_past(want).is_err() || !told(key(endpoint)) {
                 return false;
             }
         }
@@ -44,7 +45,7 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     let mut hot = core::mem::take(&mut inner.hot);
     hot.retain(|&index| {
         let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
-        let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint));
+        let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint, false));
         if sleeps {
             cooled(inner, index);
         }
@@ -101,8 +102,8 @@ pub fn waits_for_room(index: u32) -> bool {
 }
 
 pub(super) fn waiting_for_room(set: &Set) -> bool {
-    let inside = |child: c_int| matches!(fds::get(child), Entry::Epoll(index) if waits_for_room(index));
-    set.masked.load(Ordering::Acquire) != 0 || set.with(|inner| inner.children.clone()).iter().any(|(child, ..)| inside(*child))
+    set.masked.load(Ordering::Acquire) != 0
+        || set.with(|inner| inside::awaited(inner)).into_iter().any(|(child, _)| waits_for_room(child))
 }
 
 /// What a look at a registration's ring needs to know of it.
@@ -145,6 +146,22 @@ fn watched(inner: &Inner) -> impl Iterator<Item = Watched> {
 /// Has a hot ring something to report?
 pub(super) fn hot_has_news(inner: &Inner) -> bool {
     watched(inner).any(|watched| watched.has_news())
+}
+
+/// Has a hot ring something to report? Counts what came to rings since that was last asked.
+pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
+    let Inner { hot, registrations, arrivals, .. } = inner;
+    let mut any = false;
+    for &index in hot.iter() {
+        let Some(entry) = registrations.get_mut(index as usize) else { continue };
+        let Some(watched) = Watched::of(entry).filter(Watched::has_news) else { continue };
+        any = true;
+        let key = key(watched.endpoint);
+        if core::mem::replace(&mut entry.noted, key) != key {
+            *arrivals = arrivals.wrapping_add(1);
+        }
+    }
+    any
 }
 
 /// Spins until a hot ring has something to report.

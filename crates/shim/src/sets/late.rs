@@ -9,14 +9,13 @@
 //!
 //! What rang a sleeper lies in its FIFO until then too: who was just woken has better things to do than to read it.
 
-use super::order::Turn;
+use super::order::{self, Turn};
 use super::{
     Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, places_of, set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
-use crate::spin::ticks;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
@@ -64,8 +63,9 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
                 local_bits(slot, 0, local::REGISTERED | local::WRITES | local::HOT);
             }
             Some((events, _)) => {
+                let since = order::begins_anew(entry);
                 (entry.events, entry.seen, entry.used) = (events & !super::shared::MARKS, u64::MAX, true);
-                entry.turn.begin(ticks());
+                entry.turn.begin(since);
                 let writes = if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 };
                 local_bits(slot, local::REGISTERED | writes | if entry.hot { local::HOT } else { 0 }, 0);
             }

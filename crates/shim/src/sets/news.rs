@@ -30,10 +30,16 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
         for index in inner.hot.clone() {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
+                if shared::is_shot(set, epfd, entry) {
+                    // Another process was told of it, or a thread here is about to be: who was arms it.
+                    continue;
+                }
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
-                entry.loud = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                let told = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
+                // Telling a wish once more is to be undone by nobody: that would be an edge.
+                entry.loud = told && events != entry.interest();
                 shared::told(set, entry);
             }
         }
@@ -117,6 +123,8 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
 fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     for (index, registration) in places_of_slot(endpoint, slot)? {
         if let Some(set) = set_at(index) {
+            // What is told to the kernel here is what the program wants by now, wherever it said so.
+            shared::look(set, set.fd.load(Ordering::Relaxed));
             set.soon(|inner| {
                 make_hot(inner, registration);
                 stir(set, inner);
@@ -124,6 +132,24 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// The program shut a direction of the connection down: that is an edge, of all that it has to report.
+pub fn shut(endpoint: Endpoint<'static>) {
+    let slot = endpoint.index();
+    if local_of(slot) & local::REGISTERED == 0 {
+        return;
+    }
+    for (index, registration) in places_of_slot(endpoint, slot).unwrap_or_default() {
+        let Some(set) = set_at(index) else { continue };
+        let _ = set.soon(|inner| {
+            let entry = inner.registrations.get_mut(registration as usize);
+            if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
+                entry.forget_told();
+                make_hot(inner, registration);
+            }
+        });
+    }
 }
 
 /// By the service thread, for a signal handler: what its sends and receives mean for the sets. False: it is to be done once more.
@@ -153,6 +179,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     }
     for (index, registration) in places_of_slot(endpoint, slot)? {
         let Some(set) = set_at(index) else { continue };
+        shared::look(set, set.fd.load(Ordering::Relaxed));
         set.soon(|inner| {
             let epfd = set.fd.load(Ordering::Relaxed);
             if let Some(entry) = inner.registrations.get_mut(registration as usize)

@@ -7,8 +7,9 @@
 //! writers say since when ([`ginnel_channel::order`]). Who is found ready and has no place in this
 //! wait is first in the next.
 
-use super::collect::{IN, OUT};
+use super::collect::{IN, OUT, key};
 use super::{Inner, Registration, resolve};
+use crate::spin::ticks;
 use ginnel_channel::Endpoint;
 use ginnel_channel::ledger::Stage;
 use libc::epoll_event;
@@ -144,6 +145,21 @@ pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
     if let Some(found) = order.due.get_mut(begun..) {
         found.sort_unstable();
     }
+}
+
+/// Since when a registration that is changed now may be ready: what was in the kernel's list stays in
+/// its place there.
+pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
+    let now = ticks();
+    if entry.turn.due || entry.turn.listed != 0 || !entry.used {
+        return if entry.used { entry.turn.since } else { now };
+    }
+    if entry.wants(libc::EPOLLET) && entry.wants(libc::EPOLLOUT) && entry.room && !entry.disabled {
+        // Room is yet to be told.
+        return entry.turn.since;
+    }
+    let told = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+    if entry.endpoint().is_some_and(told) { now } else { ready(entry, now, false).unwrap_or(now) }
 }
 
 /// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies

@@ -21,6 +21,8 @@ pub fn lock_all() {
             if taken == all_sets().count() && told() {
                 for set in all_sets() {
                     set.disturb();
+                    // SAFETY: under the locks.
+                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lent = true);
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
                 late::may_fork();

@@ -48,7 +48,7 @@ impl Registration {
 
     /// What was told of it comes anew: it was changed, or only looked at.
     pub(super) fn forget_told(&mut self) {
-        (self.seen, self.ended, self.room) = (u64::MAX, 0, true);
+        (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
     }
 
     /// It is armed again.
@@ -101,7 +101,11 @@ impl Registration {
     /// Is its number still its socket's? Where that has other numbers the registration outlives its own, and the kernel can be told nothing more of it: another socket may have the
     /// number.
     pub(super) fn is_named(&self) -> bool {
-        self.slot.is_none_or(|slot| matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+        match (self.inner_set, self.slot) {
+            (Some(number), _) => fds::get(self.fd) == Entry::Epoll(number),
+            (None, Some(slot)) => matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot),
+            (None, None) => true,
+        }
     }
 
     /// What the kernel returns with its events.

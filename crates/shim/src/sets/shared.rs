@@ -2,7 +2,7 @@
 //! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
 //! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Inner, Registration, Set, created, drop_registration, is_tag, kernel_control, name, nest, set_at, unlink};
+use super::{Inner, Registration, Set, created, drop_registration, is_tag, kernel_control, name, set_at, unlink};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -110,10 +110,7 @@ pub fn look(set: &Set, epfd: c_int) {
                 continue;
             };
             entry.changes = now;
-            // As the kernel leaves what has fired.
-            let once = libc::EPOLLONESHOT as u32;
-            let shot = found.events & once != 0 && found.events & !(once | libc::EPOLLET as u32) == 0;
-            if !shot {
+            if !found.is_shot() {
                 let events = wish(found.events);
                 if events & libc::EPOLLET as u32 == 0 {
                     // (Where edges are told, the kernel is not: a mask is this process's own.)
@@ -141,6 +138,13 @@ pub fn look(set: &Set, epfd: c_int) {
     });
 }
 
+/// Was a registration that is to be told of once told to another process, and not armed since?
+pub fn is_shot(set: &Set, epfd: c_int, entry: &Registration) -> bool {
+    set.shared.load(Ordering::Relaxed)
+        && entry.wants(libc::EPOLLONESHOT)
+        && Registered::of(epfd).is_some_and(|all| all.iter().any(|other| other.fd == entry.fd && other.is_shot()))
+}
+
 /// A line of a set's `fdinfo`.
 struct Registered {
     fd: c_int,
@@ -155,6 +159,12 @@ impl Registered {
         let path = std::ffi::CString::new(format!("/proc/thread-self/fdinfo/{epfd}")).unwrap_or_default();
         let text = sys::read_file(&path);
         (!text.is_empty()).then(|| String::from_utf8_lossy(&text).lines().filter_map(Self::read).collect())
+    }
+
+    /// Has it fired, once? As the kernel leaves such a one.
+    fn is_shot(&self) -> bool {
+        let once = libc::EPOLLONESHOT as u32;
+        self.events & once != 0 && self.events & !(once | libc::EPOLLET as u32) == 0
     }
 
     fn read(line: &str) -> Option<Self> {
@@ -184,15 +194,10 @@ pub fn recover(fd: c_int) {
             recover(target);
         }
         let entry = runtime::classify(target);
-        if let Entry::Epoll(child) = entry {
-            if let Some(child) = set_at(child) {
-                child.with(nest);
-            }
-            set.with(|inner| inner.children.push((target, events, data)));
-            set.size.fetch_add(1, Ordering::AcqRel);
-        } else if entry.is_tcp() {
+        if entry.is_tcp() || matches!(entry, Entry::Epoll(_)) {
             let _ = kernel_control(fd, libc::EPOLL_CTL_DEL, target, 0, 0);
-            let _ = super::add(set, index, fd, target, wish(events), data);
+            let events = if entry.is_tcp() { wish(events) } else { events };
+            let _ = super::add(set, index, fd, target, events, data);
         }
     }
 }

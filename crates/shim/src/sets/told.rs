@@ -1,9 +1,8 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
-use super::asked::{ready_at, truly_ready};
 use super::collect::{ENDS, IN, OUT, edge, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
+use super::{FIFO_TAG, Inner, Set, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -26,13 +25,20 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 /// are in all.
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
-    let mut n = start;
-    // What is for nobody may have taken the places of what is.
+    let (mut n, mut pass) = (start, before.1);
+    // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
     for _ in 0..TURNS {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
-        n = rest(set, epfd, room, before, (n, n), n + got);
-        if got < places || n > start {
+        let told = n;
+        if pass == 0 && got == places {
+            pass = set.inner.with(Inner::tells_apart);
+        }
+        n = rest(set, epfd, room, (start, pass), (n, n), n + got);
+        if pass == 0 && told > 0 {
+            n = without_repeats(room, told, n);
+        }
+        if got < places || n == room.len() {
             break;
         }
     }
@@ -52,6 +58,34 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         }
     });
     Ok(n)
+}
+
+impl Inner {
+    /// The number of a pass in which events are told apart by their registrations; 0 where data does.
+    fn tells_apart(&mut self) -> u64 {
+        self.passes += u64::from(self.alike);
+        if self.alike { self.passes } else { 0 }
+    }
+}
+
+/// Drops from the events between `told` and `end` those that stand before them: where level-triggered ones
+/// go round, each is told once in a wait. Data says whose they are. Returns how many are left in all.
+fn without_repeats(room: &mut [epoll_event], told: usize, end: usize) -> usize {
+    let mut n = told;
+    for at in told..end {
+        let Some(event) = room.get(at).copied() else { break };
+        let mut before = room.get_mut(..told).unwrap_or_default().iter_mut();
+        match before.find(|before| before.u64 == event.u64) {
+            Some(before) => before.events |= event.events,
+            None => {
+                if let Some(place) = room.get_mut(n) {
+                    *place = event;
+                    n += 1;
+                }
+            }
+        }
+    }
+    n
 }
 
 /// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
@@ -96,13 +130,17 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
     let found = set.inner.with(|inner| resolve(inner, event.u64).map(|index| (index, as_it_is(inner, index, event, purpose))));
     match found {
         Some((index, Some(event))) => (Some(index), Some(event)),
-        Some((index, None)) => (Some(index), judge(set, epfd, event.events, index, purpose)),
-        None => (None, unregistered(set, epfd, event, purpose)),
+        Some((index, None)) => {
+            let is_set = set.inner.with(|inner| inner.children.iter().any(|(place, _)| *place == index));
+            let judge = if is_set { inside::judge } else { judge };
+            (Some(index), judge(set, epfd, event.events, index, purpose))
+        }
+        None => (None, unregistered(set, epfd, event)),
     }
 }
 
 /// [`truth`] of an event that speaks of no registration that is known here.
-fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
+fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
     if data == tag_base() | u64::from(FIFO_TAG) {
         let waiter = set.inner.with(|inner| {
@@ -117,7 +155,7 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) ->
     }
     // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
     // ours, or of one that was removed since the kernel was asked.
-    if hollow(set, epfd, event, purpose) || is_tag(data) {
+    if is_tag(data) {
         return None;
     }
     let shared = set.shared.load(Ordering::Relaxed);
@@ -131,7 +169,7 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
     let entry = inner.registrations.get(index as usize)?;
     // Unasked is what `stir` asked for, of a ring that has been left meanwhile.
     let told = purpose == Purpose::Telling && !entry.wants(libc::EPOLLONESHOT) && event.events & !entry.asked() == 0;
-    if !told || !entry.used || entry.disabled || entry.loud || entry.masked {
+    if !told || entry.inner_set.is_some() || !entry.used || entry.disabled || entry.loud || entry.masked {
         return None;
     }
     let carried = match entry.slot {
@@ -160,10 +198,10 @@ pub(super) fn rest(
     (mut n, mut next): (usize, usize),
     end: usize,
 ) -> usize {
-    let start = before.0;
+    let pass = before.1;
     let end = room.len().min(end);
     while next < end {
-        if start == 0 {
+        if pass == 0 {
             (n, next) = set.inner.with(|inner| usual(inner, room, (n, next), end));
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
@@ -172,7 +210,8 @@ pub(super) fn rest(
             continue;
         }
         let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
-        match twin(set, room, before, index, event.u64) {
+        let twin = if pass == 0 { None } else { twin(set, room, pass, index, n) };
+        match twin {
             Some(twin) => twin.events |= event.events,
             None => {
                 if let Some(place) = room.get_mut(n) {
@@ -185,26 +224,18 @@ pub(super) fn rest(
     n
 }
 
-/// The event that a ring reported in the same wait of what the kernel speaks of now.
-fn twin<'a>(
-    set: &Set,
-    room: &'a mut [epoll_event],
-    (start, pass): Before,
-    index: Option<u32>,
-    data: u64,
-) -> Option<&'a mut epoll_event> {
-    if start == 0 {
-        return None;
-    }
-    let reported = set.inner.with(|inner| {
-        let entry = inner.registrations.get(index.filter(|_| inner.alike)? as usize)?;
-        Some((entry.reported.0 == pass).then_some(entry.reported.1))
-    });
-    match reported {
-        // Data says whose it is.
-        None => room.iter_mut().take(start).find(|before| before.u64 == data),
-        Some(place) => room.get_mut(..start)?.get_mut(place? as usize),
-    }
+/// The event in `room` that this wait has of the same registration already: a ring reported it, or the
+/// kernel before, where what is level-triggered went round. `None`: there is none, and it is to have `place`.
+fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32>, place: usize) -> Option<&'a mut epoll_event> {
+    let twin = set.inner.with(|inner| {
+        let entry = inner.registrations.get_mut(index? as usize)?;
+        let twin = (entry.reported.0 == pass).then_some(entry.reported.1 as usize);
+        if twin.is_none() {
+            entry.reported = (pass, u32::try_from(place).unwrap_or(u32::MAX));
+        }
+        twin
+    })?;
+    room.get_mut(..place)?.get_mut(twin)
 }
 
 /// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.
@@ -232,29 +263,6 @@ pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): 
         (n, next) = (n + 1, next + 1);
     }
     (n, next)
-}
-
-/// Is this the report of an inner set that is ready only by tokens and bytes in its waiter's FIFO?
-fn hollow(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose) -> bool {
-    if event.events & !IN != 0 {
-        return false;
-    }
-    let is_it = |child: &&(c_int, u32, u64)| child.2 == event.u64;
-    let child = set.inner.with(|inner| inner.children.iter().find(is_it).copied());
-    let Some((fd, wanted, data)) = child else { return false };
-    let Entry::Epoll(index) = fds::get(fd) else { return false };
-    let hollow = !ready_at(index) && !truly_ready(index, fd);
-    // The kernel disabled it for an event that was none, or told of it somebody who only asks: it is
-    // to tell that again, also to those who sleep.
-    let again = match purpose {
-        _ if hollow => wanted & libc::EPOLLONESHOT as u32,
-        Purpose::Asking => wanted & (libc::EPOLLONESHOT | libc::EPOLLET) as u32,
-        Purpose::Telling => 0,
-    };
-    if again != 0 {
-        let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, wanted, data);
-    }
-    hollow
 }
 
 /// What of the kernel's report is true, once rings and tokens are taken into account.
@@ -304,7 +312,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             entry.rearm();
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
-        let disguised = carried.is_some() || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
+        let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;

@@ -4,8 +4,7 @@ use super::asked::arm_for_kernel;
 use super::collect::{Pass, collect, collect_due, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::told::{NONE_BEFORE, look, rest, translate, usual};
-use super::{FIFO_TAG, Inner, Set, late, order, set_at, shared, stir, tag_base};
-use crate::fds::{self, Entry};
+use super::{FIFO_TAG, Inner, Set, inside, late, order, set_at, shared, stir, tag_base};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
@@ -264,15 +263,15 @@ unsafe fn sleep(
                 waiter.sleeping(&attachment.joined().segment);
             }
         }
-        (inner.waiter, armed, inner.children.clone())
+        (inner.waiter, armed, inside::awaited(inner))
     });
     if !armed {
         set.lively.store(true, Ordering::Relaxed);
         return Ok(None);
     }
-    let inside = children.iter().all(|(child, ..)| match fds::get(*child) {
-        Entry::Epoll(child) => arm_for_kernel(child),
-        _ => true,
+    let inside = children.into_iter().all(|(child, told)| match told {
+        Some(told) => inside::arm_told(child, told),
+        None => arm_for_kernel(child),
     });
     let quiet =
         inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment)) && set.with(|inner| inner.hot.is_empty());

@@ -4,7 +4,8 @@ use super::{Generator, Owner, Registration};
 
 impl Generator {
     pub(super) fn wait_on(&mut self, set: u64, ms: u64) -> String {
-        let count = self.random.weigh(&[(3, 1), (1, 2), (1, 3), (5, 8)]);
+        let small = if self.tight { 10 } else { 0 };
+        let count = self.random.weigh(&[(3 * small, 1), (small, 2), (small, 3), (50, 16)]);
         let how = if self.random.chance(10) { "pwait" } else { "wait" };
         format!("{how} {set} {count} {ms}")
     }
