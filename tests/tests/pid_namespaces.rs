@@ -77,7 +77,8 @@ fn what_they_held_is_freed() {
 #[test]
 fn an_observer_sees_who_has_ended() {
     const NOBODY: u32 = 65534;
-    let wrapper = [&APART[..], &["--kill-child", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "timeout", "60"]].concat();
+    let wrapper =
+        [&APART[..], &["--kill-child", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "timeout", "60"]].concat();
     if !ginnel_tests::is_root()
         || !Command::new(wrapper[0]).args(&wrapper[1..]).arg("true").status().is_ok_and(|done| done.success())
     {
