@@ -99,8 +99,15 @@ impl Image {
     /// A command that runs `program`, which is in it, as the stand says. Nothing that only leads there has
     /// the shim: so a container runtime does it.
     pub fn command(&self, stand: &Stand, program: &Path) -> Command {
+        self.command_as(stand, 0, program)
+    }
+
+    /// The same as another user.
+    pub fn command_as(&self, stand: &Stand, user: u32, program: &Path) -> Command {
         let (root, dir) = (self.root().to_string_lossy(), stand.dir().to_string_lossy());
-        stand.command_behind(&["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir, "chroot", &root], program)
+        let user = format!("--userspec={user}:{user}");
+        let wrapper = ["unshare", "--mount", "sh", "-c", ENTER, "sh", &root, &dir, "chroot", &user, &root];
+        stand.command_behind(&wrapper, program)
     }
 
     /// A command in which a program that has the shim (`chroot`) starts `program`, which is in it.

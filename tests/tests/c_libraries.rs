@@ -2,6 +2,8 @@
 //! without the shim. That is what a container's image is to a library that is mounted into it.
 
 use ginnel_tests::{Stand, build, image::Image, release, skip};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 /// Whoever mounts the shim into an image brings nothing else: with a library that only most images have
@@ -97,4 +99,24 @@ fn an_image_without_the_library() {
     let stand = Stand::shimmed("no-library", &[]);
     let done = stand.run(&mut image.command_of_accelerated(&stand, &program));
     assert!(done.success() && done.stderr.is_empty(), "{done}");
+}
+
+/// A program that its user may execute and not read: it is taken for one of the system's.
+#[test]
+fn a_program_that_cannot_be_read() {
+    const NOBODY: u32 = 65534;
+    let Some(image) = Image::new("a program that cannot be read") else { return };
+    let program = build::program("half_close");
+    image.add(&program);
+    image.copy(&build::shim());
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    mode(image.root(), 0o755);
+    mode(&image.within(&program), 0o711);
+    let stand = Stand::shimmed("unreadable", &[]);
+    chown(stand.dir(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    // What leads there has the library, and looks.
+    let mut command = image.command_as(&stand, NOBODY, Path::new("/usr/bin/env"));
+    let done = stand.run(command.arg(&program));
+    assert!(done.success() && done.stderr.is_empty(), "{done}");
+    assert!(stand.report().ring_bytes() > 0, "no byte went through a ring");
 }
