@@ -193,7 +193,7 @@ fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
         None => true,
     });
     let missing: Vec<&str> = missing.collect();
-    asked.waits() && left.is_empty() && missing.iter().all(|event| asked.is_edge_of_both(event))
+    asked.waits() && left.is_empty() && !missing.is_empty() && missing.iter().all(|event| asked.is_edge_of_both(event))
 }
 
 #[cfg(test)]
