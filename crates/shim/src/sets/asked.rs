@@ -159,8 +159,13 @@ fn suspects(set: &Set) -> Option<Suspects> {
             if !carried && entry.inner_set.is_none() {
                 continue;
             }
-            // Where its number is closed here the socket has another.
-            let fd = if entry.is_named() { entry.fd } else { entry.endpoint()?.fd() };
+            let fd = match entry.is_named() {
+                true => entry.fd,
+                // Its number is closed here. Asking the set would take its shot or its edge: the
+                // socket has another number.
+                false if entry.wants(libc::EPOLLET) || entry.wants(libc::EPOLLONESHOT) => entry.endpoint()?.fd(),
+                false => return None,
+            };
             if found.len() == MOST {
                 return None;
             }
