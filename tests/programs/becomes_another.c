@@ -3,6 +3,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <sys/syscall.h>
 #include "check.h"
 
@@ -58,9 +59,14 @@ static void has_nothing(void) {
     closedir(all);
 }
 
-static void become(int how) {
+// Before the root directory changes. In a child of fork anew: what its parent opened shows the parent.
+static void open_own(void) {
     maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK(maps >= 0 && fds >= 0);
+}
+
+static void become(int how) {
+    open_own();
     IS(changes[how].change(), 0);
     if (changes[how].leaves) has_nothing();
     close(maps), close(fds);
@@ -157,6 +163,88 @@ static void beside(void *(*sleeps)(void *)) {
     peer_ends();
 }
 
+// A process that continues another, whose number it is told here, a second later.
+static int continues(void) {
+    int ends[2];
+    pid_t stopped;
+    IS(pipe(ends), 0);
+    if (fork() == 0) {
+        close(ends[1]);
+        if (read(ends[0], &stopped, sizeof stopped) == sizeof stopped) sleep_ms(1000), kill(stopped, SIGCONT);
+        _exit(0);
+    }
+    close(ends[0]);
+    return ends[1];
+}
+
+static void stopped_peer(int fd) {
+    get_pattern(fd, SIZE, 5);
+    exchange(fd, true);
+}
+
+// Its other end does not answer for a second, and has bytes to read: leaving takes as long.
+static int beside_a_stopped_peer(void) {
+    int later = continues(), fd = with_peer(stopped_peer);
+    IS(kill(other, SIGSTOP), 0);
+    IS(waitpid(other, NULL, WUNTRACED), other);
+    put_pattern(fd, SIZE, 5);
+    CHECK(write(later, &other, sizeof other) == sizeof other);
+    close(later);
+    open_own();
+    return fd;
+}
+
+static sigjmp_buf back;
+static void late(int signal) { (void)signal, siglongjmp(back, 1); }
+
+static void *sets_its_group(void *unused) {
+    IS(setgid(NOBODY), 0);
+    return unused;
+}
+
+// A handler leaves the call in which the process leaves its segment. That, or the next, has left it all the same, and no other thread waits for it.
+static void left_by_a_jump(int how) {
+    int fd = beside_a_stopped_peer();
+    struct sigaction action = {.sa_handler = late};
+    IS(sigaction(SIGALRM, &action, NULL), 0);
+    if (sigsetjmp(back, 1) == 0) {
+        IS(setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {0, 300000}}, NULL), 0);
+        IS(changes[how].change(), 0);
+    }
+    IS(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL), 0);
+    IS(changes[how].change(), 0);
+    has_nothing();
+    pthread_t thread;
+    IS(pthread_create(&thread, NULL, sets_its_group, NULL), 0);
+    joined(thread);
+    exchange(fd, false);
+    peer_ends();
+}
+
+static void *forks(void *unused) {
+    while (geteuid() == 0) sleep_ms(1);
+    sleep_ms(200);
+    pid_t child = fork();
+    if (child == 0) {
+        open_own(), has_nothing();
+        _exit(0);
+    }
+    IS(ended(child), 0);
+    return unused;
+}
+
+// Another thread forks while the process leaves its segment: neither has anything of it afterwards.
+static void beside_a_fork(int how) {
+    int fd = beside_a_stopped_peer();
+    pthread_t thread;
+    IS(pthread_create(&thread, NULL, forks, NULL), 0);
+    IS(changes[how].change(), 0);
+    has_nothing();
+    joined(thread);
+    exchange(fd, false);
+    peer_ends();
+}
+
 static void in_a_child(void (*work)(int), int how) {
     pid_t child = fork();
     if (child == 0) {
@@ -173,6 +261,7 @@ int main(void) {
     // Without root nobody becomes anybody.
     for (int how = 0; geteuid() == 0 && how < CHANGES; how++) in_a_child(alone, how), in_a_child(beside_its_parent, how);
     if (geteuid() == 0) in_a_child(beside_a_receive, 0), in_a_child(beside_a_wait, 0);
+    if (geteuid() == 0) in_a_child(left_by_a_jump, 3), in_a_child(beside_a_fork, 3);
     int fd = with_peer(late_peer);
     tell();
     receives(&fd);

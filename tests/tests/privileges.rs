@@ -175,6 +175,59 @@ fn only_who_is_another_user_for_good_joins_as_that() {
     }
 }
 
+/// Root's process forks a worker, which becomes www-data, in a mount namespace with an empty
+/// `/dev/shm`. Prints what the worker has mapped of root's, and what `ginnel status` says of root's
+/// process.
+const FORKS: &str = "import os, mmap, subprocess, sys, time
+path = '/dev/shm/ginnel-0/sockets-8'
+def full():
+    # As many processes as a ledger holds: entries of process 1 stand for them.
+    with open(path, 'r+b') as f:
+        m = mmap.mmap(f.fileno(), 0)
+        for at in range(12288 + 65536, 12288 + 65536 + 4096 * 128, 128):
+            if m[at:at + 4] == bytes(4): m[at:at + 4] = (1).to_bytes(4, sys.byteorder)
+WAY
+worker = os.fork()
+if worker == 0:
+    os.setgroups([]); os.setresgid(33, 33, 33); os.setresuid(33, 33, 33)
+    kept = [line.split()[-1] for line in open('/proc/self/maps') if '/dev/shm/ginnel-0' in line]
+    for fd in os.listdir('/proc/self/fd'):
+        try: link = os.readlink('/proc/self/fd/' + fd)
+        except OSError: continue
+        if '/dev/shm/ginnel-0' in link: kept.append(link)
+    print(kept, flush=True)
+    os._exit(0)
+os.waitpid(worker, 0)
+print(subprocess.run([sys.argv[1], 'status', '--json'], capture_output=True, text=True).stdout)
+";
+
+/// Where root's process could not join its segment, or the ledger has no room for a child, nothing of
+/// root's stays mapped or open: nobody would give it back when the child becomes another user.
+#[test]
+fn who_is_not_carried_keeps_nothing_either() {
+    if !is_root() {
+        return skip("who_is_not_carried_keeps_nothing_either", "needs root");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    mode(place.path(), 0o755);
+    let script = BECOMES.replace("run -- python3 -c \"$2\"", "run ${3:+--segment $3} -- python3 -c \"$2\" $1");
+    fs::write(place.path().join("none"), "none").expect("written");
+    for (from, name) in [(build::ginnel(), "ginnel"), (build::shim(), "libginnel_shim.so")] {
+        build::copy_program(&from, &place.path().join(name));
+    }
+    let none = place.path().join("none");
+    for (way, segment, word) in [("", none.to_str(), "\"no_segment\""), ("full()", None, "")] {
+        let stand = Stand::plain("not-carried").limit(Duration::from_secs(30));
+        let mut run = Command::new("unshare");
+        run.args(["-m", "sh", "-c", &script, "sh"]).arg(place.path().join("ginnel"));
+        let done = stand.run(run.arg(FORKS.replace("WAY", way)).args(segment));
+        assert!(done.success(), "{way}: {done}");
+        let (kept, status) = done.stdout.split_once('\n').unwrap_or_default();
+        assert_eq!(kept, "[]", "{way}: {done}");
+        assert!(status.contains(word) && status.contains("python3"), "{way}: {done}");
+    }
+}
+
 /// The attack itself: a worker that gave up root looks for root's ledger and segment, and moves the ring of the root process to other memory of that.
 #[test]
 fn a_worker_writes_nowhere_in_its_parents_memory() {

@@ -73,6 +73,7 @@ programs! {
     cork_of_listener
     daemonizes
     disconnects
+    drops_rights
     duplicates_in_epoll
     edge_once
     edge_short_reads

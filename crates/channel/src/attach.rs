@@ -249,7 +249,10 @@ impl Attachment {
         let ticket = ledger.process(me).ticket(me);
         let refuse = |error: Error| {
             let unattached = Unattached::new(&settings.segment, &error);
+            // The entry stays and says why, for as long as the process lives. The memory does not:
+            // nobody would give it up if the process became another user's.
             ledger.process(me).reason.store(unattached.reason as u32, Ordering::Relaxed);
+            ledger.unlock_entry();
             unattached
         };
         let joined =
@@ -346,6 +349,12 @@ impl Attachment {
         self.set_service_page(0);
         self.enter_joined();
         self.ledger.process(self.me()).reason.store(reason as u32, Ordering::Relaxed);
+        self.let_go_of_segment();
+    }
+
+    /// Closes and gives up what the process has of its segment, and says nothing to anybody.
+    pub(crate) fn let_go_of_segment(&self) {
+        self.standing.store(Standing::Away as u32, Ordering::SeqCst);
         let joined = self.joined();
         for fd in [&joined.wake_dir, &joined.device, &joined.lock_fd] {
             self.disown(fd.swap(-1, Ordering::AcqRel));
@@ -415,12 +424,7 @@ impl Attachment {
 
     /// In a fork child: enters the new process. `false`: the ledger has no room, and nothing may be carried.
     pub fn reenter(&self) -> bool {
-        self.joined().peers.forget_lock();
-        self.joined().service_page.store(0, Ordering::Relaxed);
-        if let Some(bells) = &self.joined().bells {
-            bells.forget_parent();
-        }
-        self.ledger.forget_parent();
+        self.forget_parent();
         match self.ledger.enter() {
             Some(me) => {
                 self.me.store(me, Ordering::Relaxed);
@@ -430,6 +434,16 @@ impl Attachment {
             }
             None => false,
         }
+    }
+
+    /// In a fork child: its parent's locks, waiters and service thread are not its own.
+    pub(crate) fn forget_parent(&self) {
+        self.joined().peers.forget_lock();
+        self.joined().service_page.store(0, Ordering::Relaxed);
+        if let Some(bells) = &self.joined().bells {
+            bells.forget_parent();
+        }
+        self.ledger.forget_parent();
     }
 
     /// Does any process of `member` live? Unknown counts as yes.
@@ -568,10 +582,12 @@ impl Joined {
         self.device.load(Ordering::Relaxed)
     }
 
-    /// Who proves that this process holds a connection.
+    /// Who proves that this process holds a connection. Whether the segment is this user's alone is
+    /// asked anew: others may have been given rights to its file since it was opened.
     #[must_use]
     pub fn prover(&self) -> Prover<'_> {
-        Prover::of(self.segment.is_own(), self.segment.source(), self.device(), self.segment.path())
+        let is_own = self.segment.is_own() && !is_open_to_others(self.segment.path());
+        Prover::of(is_own, self.segment.source(), self.device(), self.segment.path())
     }
 
     /// Page of the service thread's waiter, 0 where there is none.
@@ -579,6 +595,12 @@ impl Joined {
     pub fn service_page(&self) -> u32 {
         self.service_page.load(Ordering::Relaxed)
     }
+}
+
+/// Has anybody but its owner rights to this file by now? False where it is not there any more.
+fn is_open_to_others(path: &Path) -> bool {
+    let path = CString::new(path.as_os_str().as_bytes());
+    path.is_ok_and(|path| sys::stat(&path).is_ok_and(|stat| stat.st_mode & 0o077 != 0))
 }
 
 /// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is (on the host, where `ginneld` serves the segment, on a byte
@@ -709,6 +731,41 @@ pub(crate) mod tests {
         assert_eq!(find_wake_directory(&wakes, &segment), Err(libc::EPERM));
         give(&wakes, 0);
         sys::close(find_wake_directory(&wakes, &segment).expect("root's"));
+    }
+
+    /// Nobody would give it up when the process becomes another user.
+    #[test]
+    fn who_cannot_join_keeps_no_ledger() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path().join("own");
+        let segment = place.path().join("none");
+        std::fs::write(&segment, "none").expect("written");
+        let settings = Settings { directory: directory.clone(), segment, ..Settings::from_environment() };
+        let refused = Attachment::new(settings, |_, _| {}).err().expect("it is no segment");
+        assert_eq!(refused.reason, Reason::NoSegment);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("read");
+        assert!(directory.join(LEDGER).exists() && !maps.contains(directory.to_str().expect("UTF-8")), "{maps}");
+        // For those who ask, the entry says why.
+        let ledger = Ledger::open(&directory.join(LEDGER), false).expect("it is there");
+        let said = |index: &u32| ledger.process(*index).pid.load(Ordering::Relaxed) == sys::pid();
+        let index = (0..crate::ledger::PROCESSES).find(said).expect("an entry");
+        assert_eq!(ledger.process(index).reason.load(Ordering::Relaxed), Reason::NoSegment as u32);
+        assert!(ledger.alive(index));
+    }
+
+    #[test]
+    fn a_segment_that_is_opened_to_others_is_no_longer_ones_own() {
+        let place = tempfile::tempdir().expect("a directory");
+        let attachment = attached(place.path());
+        assert_eq!(attachment.joined().prover(), Prover::Nobody);
+        let mode = |mode| {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(attachment.joined().segment.path(), permissions).expect("it is ours");
+        };
+        mode(0o660);
+        assert_eq!(attachment.joined().prover(), Prover::Nothing);
+        mode(0o600);
+        assert_eq!(attachment.joined().prover(), Prover::Nobody);
     }
 
     /// In a process of its own for each value: the environment is all threads'.

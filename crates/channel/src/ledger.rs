@@ -102,6 +102,14 @@ unsafe impl std::marker::Send for Ledger {}
 // SAFETY: as above.
 unsafe impl Sync for Ledger {}
 
+impl Drop for Ledger {
+    /// Nobody has the memory any longer: a process that could not join is not to keep its ledger.
+    fn drop(&mut self) {
+        // SAFETY: the map is this value's, and what borrows from it is gone.
+        unsafe { sys::unmap(self.base, SIZE) };
+    }
+}
+
 impl Ledger {
     /// Opens the ledger at `path`, or makes it where there is none. Memory is taken for few sockets at first, and for more as they come.
     ///
@@ -210,10 +218,15 @@ impl Ledger {
         self.reopen(libc::O_RDWR).inspect(|&fd| sys::close(fd)).is_some()
     }
 
+    /// Gives back the lock by which others see this process live, and with it a map of the file.
+    pub fn unlock_entry(&self) {
+        process::unlock_entry();
+    }
+
     /// Gives the memory up: zeroes of this process's own stand in its place from here on, and it no
     /// longer holds the lock by which others see it live.
     pub fn let_go(&self) {
-        process::unlock_entry();
+        self.unlock_entry();
         // SAFETY: the map is this value's. All of it are atomics, for which zeroes are valid.
         unsafe { sys::give_up(self.base, SIZE) };
     }

@@ -41,6 +41,14 @@ impl Attachment {
         self.ledger.process(self.me()).reason.store(reason as u32, Relaxed);
         self.ledger.let_go();
     }
+
+    /// In a fork child that does not enter the ledger, whose entry is its parent's there: gives both
+    /// maps and all descriptors up, and says nothing in either.
+    pub fn abandon(&self) {
+        self.forget_parent();
+        self.let_go_of_segment();
+        self.ledger.let_go();
+    }
 }
 
 /// Returns (effective user, a mark of the groups and rights) of this process.

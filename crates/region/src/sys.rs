@@ -124,6 +124,23 @@ pub fn fstat(fd: i32) -> Result<libc::stat> {
     Ok(stat)
 }
 
+/// `stat(2)`.
+///
+/// # Errors
+/// The `errno`.
+pub fn stat(path: &CStr) -> Result<libc::stat> {
+    #[cfg(target_arch = "aarch64")]
+    const CALL: Sysno = Sysno::fstatat;
+    #[cfg(not(target_arch = "aarch64"))]
+    const CALL: Sysno = Sysno::newfstatat;
+    // SAFETY: all zeroes is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
+    // SAFETY: `path` is a terminated string, `stat` writable and of the kernel's shape on 64-bit Linux.
+    unsafe { raw(CALL, arguments) }?;
+    Ok(stat)
+}
+
 /// `ftruncate(2)`.
 ///
 /// # Errors
@@ -655,9 +672,13 @@ pub fn pid_exists(pid: u32) -> bool {
 pub struct SignalsBlocked(u64);
 
 /// Blocks all signals of this thread until the value is dropped. For the few calls that a handler
-/// must not come into the midst of, nor leave by `siglongjmp`.
+/// must not come into the midst of, nor leave by `siglongjmp`. But for the one by which glibc has a
+/// thread set its ids when another calls `setuid`: that one waits for it, perhaps with a lock that
+/// this thread needs.
 pub fn block_signals() -> SignalsBlocked {
-    let (all, mut before) = (u64::MAX, 0u64);
+    /// glibc's SIGSETXID (`sysdeps/unix/sysv/linux/internal-signals.h`).
+    const SETS_IDS: u32 = 33;
+    let (all, mut before) = (!(1u64 << (SETS_IDS - 1)), 0u64);
     let arguments = [libc::SIG_BLOCK as usize, &raw const all as usize, &raw mut before as usize, size_of::<u64>(), 0, 0];
     // SAFETY: both sets are as large as the kernel's.
     let blocked = unsafe { raw(Sysno::rt_sigprocmask, arguments) };

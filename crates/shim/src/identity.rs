@@ -19,8 +19,8 @@
 
 use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
-use crate::{leader, membership, next, own, report, runtime, service, sets, uncounted};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::{leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::Endpoint;
 use ginnel_channel::attach::Settings;
 use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
@@ -37,8 +37,23 @@ const PATIENCE: u64 = 3_000_000_000;
 /// server does so at each request), and each time costs its connections more than a ring gains.
 const MOST_CHANGES: u32 = 16;
 
+/// How long a thread waits for another that takes the process out of its segment, nanoseconds. It
+/// takes less; and it looks once more whether the waiter comes back or not.
+const WAITS: u64 = 4 * PATIENCE;
+
 /// The thread that is at it; 0 none.
 static CHANGING: AtomicU32 = AtomicU32::new(0);
+
+/// How many calls are under way that may change who the process is, or were left by a handler's
+/// `siglongjmp`: a fork child asks for itself then.
+static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
+
+/// What is being given up by now, null nothing: its connections are on TCP, and a fork child finds the
+/// rest half done.
+static PARTING: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The process is to leave, whatever it may open.
+static IS_TO_LEAVE: AtomicBool = AtomicBool::new(false);
 
 /// How many calls there were that may have changed who the process is.
 static ASKED: AtomicU32 = AtomicU32::new(0);
@@ -58,33 +73,43 @@ pub enum Reach {
 /// Runs `call`, which may change who the process is, and does what follows from that. `errno` is as
 /// the call left it.
 pub fn around<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
+    UNDER_WAY.fetch_add(1, Ordering::SeqCst);
     let result = call();
     let saved = next::errno();
-    if own::is_ours_by_number() && runtime::attachment().is_some() {
-        ASKED.fetch_add(1, Ordering::SeqCst);
+    // A handler that left this by `siglongjmp` would leave the process in its segment for good.
+    let _blocked = runtime::attachment().map(|_| sys::block_signals());
+    if own::is_ours_by_number() {
         look(reach);
     }
+    // Less than there were where this goes on in a fork child, after a handler that forked.
+    let _ = UNDER_WAY.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
     next::set_errno(saved);
     result
 }
 
-/// Looks at who the process is, until no call has come in between. One thread does it; others wait
-/// until it has looked once more. (A signal handler does not wait for the thread that it interrupts,
-/// which looks once more when the handler is through.)
+/// The process leaves its segment for good, as if it had no right to it any more. Signals are blocked.
+pub fn leave_after_all() {
+    CHANGES.store(MOST_CHANGES, Ordering::Relaxed);
+    IS_TO_LEAVE.store(true, Ordering::SeqCst);
+    look(Reach::Process);
+}
+
+/// Looks at who the process is, until no call has come in between. One thread does it, with its
+/// signals blocked; others wait until it has looked once more.
 fn look(reach: Reach) {
-    let me = thread();
-    loop {
+    ASKED.fetch_add(1, Ordering::SeqCst);
+    let (me, end) = (thread(), sys::monotonic_ns() + WAITS);
+    while runtime::attachment().is_some() || CHANGING.load(Ordering::SeqCst) != 0 {
         let asked = ASKED.load(Ordering::SeqCst);
-        match CHANGING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
-            Err(other) if other == me => return,
-            Err(_) => {
-                sys::sleep_ms(1);
-                continue;
+        if CHANGING.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            if sys::monotonic_ns() > end {
+                return;
             }
-            Ok(_) => {}
+            sys::sleep_ms(1);
+            continue;
         }
         if let Some(attachment) = runtime::attachment()
-            && !attachment.is_still_own()
+            && (IS_TO_LEAVE.load(Ordering::SeqCst) || !attachment.is_still_own())
         {
             change(attachment, reach);
         }
@@ -110,9 +135,48 @@ fn is_for_good(reach: Reach) -> bool {
     asked.is_ok() && real == effective && effective == saved && (reach == Reach::Process || is_single_threaded())
 }
 
-/// In a fork child: whoever was at it is not there.
-pub fn forget_parent() {
-    CHANGING.store(0, Ordering::Relaxed);
+/// Before a fork: what another thread is giving up is to be gone, if it is soon.
+pub fn wait_for_parting() {
+    let end = sys::monotonic_ns() + PATIENCE;
+    while !PARTING.load(Ordering::Acquire).is_null() && sys::monotonic_ns() < end {
+        sys::sleep_ms(1);
+    }
+}
+
+/// In a fork child, before anything else: gives up what a thread of its parent was giving up.
+pub fn abandon_what_was_left() {
+    let left = PARTING.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or from a leaked box.
+    if let Some(left) = unsafe { left.as_ref() } {
+        abandon(left);
+    }
+}
+
+/// In a fork child: gives up at once what it has of `old`, in whose ledger it has no entry. What its
+/// parent has is untouched.
+pub fn abandon(old: &'static Attachment) {
+    if runtime::attachment().is_some_and(|present| core::ptr::eq(present, old)) {
+        service::forget_parent(old);
+        pool::forget();
+        sets::forget_parent();
+        runtime::stop();
+    }
+    locks::give_up(old);
+    old.abandon();
+    empty_own();
+}
+
+/// In a fork child that has entered the ledger: whoever was at it is not there. The child leaves by
+/// itself, and is not carried again: it has no time to join, and nobody else may allocate memory now.
+pub fn forked(attachment: &'static Attachment) {
+    let changing = CHANGING.swap(0, Ordering::SeqCst) != 0;
+    let asks = UNDER_WAY.swap(0, Ordering::SeqCst) != 0 || changing;
+    if asks && !attachment.is_still_own() {
+        let _blocked = sys::block_signals();
+        service::pause();
+        leave(attachment, Reason::OtherUser, &mut |_| {});
+        parted();
+    }
 }
 
 /// Leaves everything as one user, and joins as another.
@@ -122,9 +186,10 @@ fn change(old: &'static Attachment, reach: Reach) {
     let may_join = few && is_for_good(reach) && !locks::may_lock_later_maps();
     service::pause();
     let name = old.ledger.process(old.me()).name();
-    let plain = leave(old, Reason::OtherUser);
+    let mut plain = Vec::new();
+    leave(old, Reason::OtherUser, &mut |fd| plain.push(fd));
     let joined = may_join && join(settings);
-    fds::release_changes(false);
+    parted();
     if joined {
         plain.iter().for_each(|&fd| keep_plain(fd));
     } else {
@@ -135,9 +200,15 @@ fn change(old: &'static Attachment, reach: Reach) {
 /// For good, before the process confines itself: everything is on TCP by now, as far as it can be.
 pub fn leave_for_good(old: &'static Attachment) {
     CHANGES.store(MOST_CHANGES, Ordering::Relaxed);
-    let _ = leave(old, Reason::HandedOver);
+    leave(old, Reason::HandedOver, &mut |_| {});
     // Nobody who is late starts the thread again.
     service::pause();
+    parted();
+}
+
+/// After [`leave`]: changes of the table go on, and forks.
+fn parted() {
+    PARTING.store(core::ptr::null_mut(), Ordering::Release);
     fds::release_changes(false);
 }
 
@@ -152,19 +223,19 @@ fn join(settings: Settings) -> bool {
 }
 
 /// Brings all connections back to TCP, and gives up ledger, segment and the descriptors that belong
-/// to them. The service thread is paused. Returns descriptors whose sockets another process may
-/// have: those stay on TCP for good. The caller then lets changes of the table go on.
-fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
+/// to them. The service thread is paused. Tells `plain` the descriptors whose sockets another process
+/// may have: those stay on TCP for good. [`parted`] is due behind it.
+fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int)) {
     old.set_leaving(true);
     uncounted::end_all();
     take_up_heirs();
     let end = sys::monotonic_ns() + PATIENCE;
     come_down(reason, end);
+    PARTING.store(core::ptr::from_ref(old).cast_mut(), Ordering::Release);
     let _ = fds::hold_changes();
     let single = is_single_threaded();
-    let mut plain = Vec::new();
     for index in service::own_slots() {
-        part(old, index, single && reason == Reason::OtherUser, &mut plain);
+        part(old, index, single && reason == Reason::OtherUser, plain);
     }
     membership::retire(old);
     sets::forget_slots();
@@ -173,7 +244,6 @@ fn leave(old: &'static Attachment, reason: Reason) -> Vec<c_int> {
     locks::give_up(old);
     old.renounce(reason);
     empty_own();
-    plain
 }
 
 /// What is left of the shim's own descriptors: FIFOs by which threads sleep just now. Each closes its
@@ -229,7 +299,7 @@ fn come_down(reason: Reason, end: u64) {
 
 /// Takes the process off one slot. `alone`: the process has one thread, none of whose calls can be
 /// in the kernel with the socket, and it may carry connections again.
-fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut Vec<c_int>) {
+fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut dyn FnMut(c_int)) {
     let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) else { return };
     let slot = endpoint.slot();
     let shared = is_shared(endpoint);
@@ -245,7 +315,7 @@ fn part(old: &'static Attachment, index: u32, alone: bool, plain: &mut Vec<c_int
         if stuck && shared {
             replace_by_none(fd);
         } else if shared {
-            plain.push(fd);
+            plain(fd);
         }
     }
     if again {

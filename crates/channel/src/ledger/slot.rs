@@ -212,8 +212,10 @@ pub mod flag {
     pub const PROVED: u32 = 1 << 17;
     /// While settling: this end's share is shown.
     pub const BEGUN: u32 = 1 << 18;
+    /// While settling: this end's tag is shown, and the other end has shown no right one yet.
+    pub const ON_TRIAL: u32 = 1 << 20;
     /// All of the above that stand for a channel which is left.
-    pub const OF_PROOF: u32 = PROVED | BEGUN;
+    pub const OF_PROOF: u32 = PROVED | BEGUN | ON_TRIAL;
     /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
     pub const KERNEL_FULL: u32 = 1 << 19;
 }
@@ -447,6 +449,8 @@ pub struct Slot {
     exchange: [AtomicU64; 8],
     /// To how many others a tag was shown who have shown no right one since.
     pub refused: AtomicU32,
+    /// While settling: the other end's nonce, as it was read when this end's share was made.
+    pub heard: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);

@@ -16,7 +16,11 @@ impl Endpoint<'_> {
     /// Called under the send lock, while no call is in the kernel.
     pub(super) fn prove(self) -> bool {
         let slot = self.slot();
-        let prover = self.attachment.joined().prover();
+        let joined = self.attachment.joined();
+        if joined.segment.is_own() && slot.has(flag::PROVED) {
+            return true;
+        }
+        let prover = joined.prover();
         if prover == Prover::Nobody {
             slot.set(flag::PROVED, true);
             return true;
@@ -42,8 +46,10 @@ impl Endpoint<'_> {
     fn go_on(self, prover: Prover<'_>) -> Result<bool, Unproven> {
         let (slot, channel) = (self.slot(), self.channel());
         let (side, other) = (slot.side(), 1 - slot.side());
-        // The own nonce as it was drawn, whatever stands in the channel now.
-        let (own, theirs) = (slot.nonce.load(Relaxed), channel.nonce(other).load(Relaxed));
+        // The own nonce as it was drawn, and the other's as it was read once, whatever stands in the
+        // channel now.
+        let theirs = if slot.has(flag::BEGUN) { &slot.heard } else { channel.nonce(other) };
+        let (own, theirs) = (slot.nonce.load(Relaxed), theirs.load(Relaxed));
         let claim = Claim {
             side,
             connected: slot.has(flag::CONNECTED),
@@ -65,6 +71,7 @@ impl Endpoint<'_> {
             let shared = slot.has(flag::SPAWNED | flag::SEVERAL);
             let begun = exchange::begin(prover.secret(self.fd(), shared, &claim)?, &claim);
             slot.keep_exchange(&begun);
+            slot.heard.store(theirs, Relaxed);
             slot.set(flag::BEGUN, true);
             channel.set_share(side, &begun.share);
         }
@@ -73,6 +80,7 @@ impl Endpoint<'_> {
             // From the tag the other side learns whether it has guessed right: a try is spent,
             // whatever it does next.
             slot.refused.fetch_add(1, Relaxed);
+            slot.set(flag::ON_TRIAL, true);
             let tags = exchange::finish(&slot.take_exchange(), &share, &claim).ok_or(Unproven::Never)?;
             slot.expected.store(tags.other, Relaxed);
             channel.proof(side).store(tags.own, Release);
@@ -80,8 +88,9 @@ impl Endpoint<'_> {
         match channel.proof(other).load(Acquire) {
             0 => Ok(false),
             tag if tag == slot.expected.load(Relaxed) => {
-                if !slot.has(flag::PROVED) {
-                    // It was the other end: this try was no stranger's.
+                if slot.has(flag::ON_TRIAL) {
+                    // It was the other end: this try was no stranger's. Also where it is trusted.
+                    slot.set(flag::ON_TRIAL, false);
                     let _ = slot.refused.fetch_update(Relaxed, Relaxed, |count| count.checked_sub(1));
                 }
                 Ok(true)
@@ -113,6 +122,7 @@ mod tests {
     use super::*;
     use crate::attach::tests::attached;
     use crate::layout::{GATE_TAKEN, Record};
+    use crate::proof::exchange::Begun;
     use crate::settle::tests::active_end;
     use std::sync::atomic::Ordering::SeqCst;
 
@@ -133,5 +143,69 @@ mod tests {
         // Once both count the same, it is the other end's word.
         end.slot().set(flag::COUNTED, true);
         assert!(!end.on_tcp());
+    }
+
+    /// The claim of a side of the channel of [`active_end`].
+    fn claim(end: Endpoint<'_>, side: u8) -> Claim {
+        Claim { side, connected: false, nonces: [0, 1], tuple: end.slot().tuple() }
+    }
+
+    /// Both sides show their shares, with one secret: as far as [`Endpoint::go_on`] needs a socket.
+    /// Returns (this side's, the other's).
+    fn both_begin(end: Endpoint<'_>) -> [Begun; 2] {
+        let (slot, channel) = (end.slot(), end.channel());
+        slot.set(flag::OF_PROOF, false);
+        slot.expected.store(0, Relaxed);
+        channel.proof(1).store(0, Relaxed);
+        let begun = [0, 1].map(|side| exchange::begin(7, &claim(end, side)));
+        slot.keep_exchange(&begun[0]);
+        slot.heard.store(1, Relaxed);
+        slot.set(flag::BEGUN, true);
+        channel.set_share(0, &begun[0].share);
+        channel.set_share(1, &begun[1].share);
+        begun
+    }
+
+    /// Whoever detaches and attaches a connection whose other end is trusted has spent no try.
+    #[test]
+    fn a_right_tag_gives_its_try_back_also_where_the_other_end_is_trusted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        for trusted in [true, true, true, false, false, false] {
+            let [own, others] = both_begin(end);
+            end.slot().set(flag::PROVED, trusted);
+            assert_eq!(end.go_on(Prover::Nothing), Ok(false), "a tag is shown, and none is seen");
+            assert_eq!(end.slot().refused.load(Relaxed), 1);
+            let tags = exchange::finish(&others, &own.share, &claim(end, 1)).expect("a share");
+            end.channel().proof(1).store(tags.own, Relaxed);
+            for _ in 0..3 {
+                assert_eq!(end.go_on(Prover::Nothing), Ok(true));
+                end.slot().set(flag::PROVED, true);
+                assert_eq!(end.slot().refused.load(Relaxed), 0, "given back, and once");
+            }
+        }
+        // A tag that is wrong costs its try.
+        for spent in 1..=TRIES {
+            let _ = both_begin(end);
+            assert_eq!(end.go_on(Prover::Nothing), Ok(false));
+            end.channel().proof(1).store(4711, Relaxed);
+            assert_eq!(end.go_on(Prover::Nothing), Err(Unproven::Never));
+            assert_eq!(end.slot().refused.load(Relaxed), spent);
+        }
+    }
+
+    /// What a member writes over the other's nonce in the midst of an exchange changes nothing.
+    #[test]
+    fn the_others_nonce_is_read_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        let [own, others] = both_begin(end);
+        end.channel().nonce(1).store(4711, Relaxed);
+        assert_eq!(end.go_on(Prover::Nothing), Ok(false));
+        let tags = exchange::finish(&others, &own.share, &claim(end, 1)).expect("a share");
+        end.channel().proof(1).store(tags.own, Relaxed);
+        assert_eq!(end.go_on(Prover::Nothing), Ok(true));
     }
 }

@@ -112,21 +112,16 @@ pub(super) unsafe extern "C" fn clone(
     }
 }
 
-/// Runs a call that may need a process of one thread.
-fn alone<T>(call: impl FnOnce() -> T) -> T {
-    if bypass_process() { call() } else { ops::process::alone(call) }
-}
-
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: takes a number only.
-    identity::changing(Reach::Thread, || alone(|| unsafe { next::unshare(flags) }))
+    identity::changing_thread(Reach::Thread, || unsafe { next::unshare(flags) })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: takes numbers only.
-    identity::changing(Reach::Thread, || alone(|| unsafe { next::setns(fd, kind) }))
+    identity::changing_thread(Reach::Thread, || unsafe { next::setns(fd, kind) })
 }
 
 /// The process ends here, without the handlers that `exit` runs.

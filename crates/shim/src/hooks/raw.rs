@@ -1,7 +1,7 @@
 //! `syscall(2)`: a system call by its number is sent to the hook of its name, which answers in the same way (-1 and `errno`).
 use super::message::{now, remaining};
 use super::process::forking;
-use super::{bypass, fd, io, make, message, ready, sock, uring};
+use super::{bypass, fd, identity, io, make, message, ready, sock, uring};
 use crate::identity::Reach;
 use crate::{next, own};
 use core::ptr;
@@ -31,9 +31,9 @@ fn pointer<T>(word: c_long) -> *mut T {
 const GET_ACTION: c_int = 2;
 const GET_SIZES: c_int = 3;
 
-/// May this call change who the process is? (By its number a call is the calling thread's alone, but
-/// all threads have one memory.)
-fn changes_identity(number: c_long) -> bool {
+/// May this call change who the calling thread is? (By its number it is that thread's alone, but all
+/// threads have one memory.)
+fn changes_thread(number: c_long) -> bool {
     matches!(
         number,
         libc::SYS_setuid
@@ -44,8 +44,6 @@ fn changes_identity(number: c_long) -> bool {
             | libc::SYS_setresgid
             | libc::SYS_setgroups
             | libc::SYS_capset
-            | libc::SYS_chroot
-            | libc::SYS_pivot_root
     )
 }
 
@@ -149,8 +147,15 @@ unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d:
             libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
             libc::SYS_unshare => super::process::unshare(int(a)).into(),
             libc::SYS_setns => super::process::setns(int(a), int(b)).into(),
-            number if changes_identity(number) => {
-                super::identity::changing(Reach::Thread, || next::syscall(number, a, b, c, d, e, f))
+            number if changes_thread(number) => {
+                identity::changing_thread(Reach::Thread, || next::syscall(number, a, b, c, d, e, f))
+            }
+            // All threads have one root directory.
+            libc::SYS_chroot | libc::SYS_pivot_root => {
+                identity::changing(Reach::Process, || next::syscall(number, a, b, c, d, e, f))
+            }
+            libc::SYS_prctl if identity::changes_rights(int(a), b.unsigned_abs()) => {
+                identity::of_thread(|| next::syscall(number, a, b, c, d, e, f))
             }
             // As seccomp: it takes rights away, and what is mapped stays.
             libc::SYS_landlock_restrict_self => {

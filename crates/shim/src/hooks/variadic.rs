@@ -3,11 +3,11 @@
 //! Stable Rust cannot define a variadic function. These only need a look at the arguments before the C library's function runs, so each
 //! is a few instructions that save every register that may hold an argument, call a Rust function with what was saved, restore
 //! them, and jump to the address that it gave.
-use super::{bypass, exec, keeping_errno, set_errno};
-use crate::next::address;
+use super::{bypass, exec, identity, keeping_errno, set_errno};
+use crate::next::{self, address};
 use crate::ops;
 use core::arch::naked_asm;
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int, c_ulong, c_void};
 
 /// The arguments of a variadic call, all of them words or pointers, as the calling convention leaves them.
 struct Arguments {
@@ -37,6 +37,7 @@ macro_rules! forwarded {
                 // SAFETY: called only from the instructions below, on a call of the function of this name.
                 match unsafe { $before(&Arguments { registers, stack }) } {
                     Next::Library => address::$name().unwrap_or(absent as *mut c_void),
+                    Next::Done => done as *mut c_void,
                     Next::Failed => failed as *mut c_void,
                 }
             }
@@ -135,8 +136,14 @@ extern "C" fn absent() -> c_int {
 enum Next {
     /// The C library's function.
     Library,
+    /// Nothing: the call was made, and returned 0.
+    Done,
     /// Nothing: the call has failed, and `errno` says why.
     Failed,
+}
+
+extern "C" fn done() -> c_int {
+    0
 }
 
 extern "C" fn failed() -> c_int {
@@ -236,9 +243,21 @@ unsafe fn printing(arguments: &Arguments) -> Next {
 /// # Safety
 /// `arguments` are those of a `prctl`.
 unsafe fn controlling(arguments: &Arguments) -> Next {
-    // SAFETY: the first is what it is to do, an int in the low half of its register.
-    if !bypass() && unsafe { arguments.at(0) }.addr() as c_int == libc::PR_SET_SECCOMP {
+    // SAFETY: it has at most five arguments; those that were not passed are whatever the registers
+    // hold, which the kernel does not look at.
+    let [option, a, b, c, d] = [0, 1, 2, 3, 4].map(|index| unsafe { arguments.at(index) }.addr() as c_ulong);
+    // What it is to do is an int in the low half of its register.
+    let option = option as c_int;
+    if bypass() {
+        return Next::Library;
+    }
+    if option == libc::PR_SET_SECCOMP {
         keeping_errno(ops::process::confined);
     }
-    Next::Library
+    if !identity::changes_rights(option, a) {
+        return Next::Library;
+    }
+    // SAFETY: the program's own arguments.
+    let result = identity::of_thread(|| unsafe { next::prctl(option, a, b, c, d) });
+    if result == 0 { Next::Done } else { Next::Failed }
 }

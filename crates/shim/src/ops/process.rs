@@ -1,6 +1,6 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
-use crate::{identity, leader, membership, next, own, pool, report, runtime, service, sets};
+use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
 use ginnel_channel::program::{self, Preload, Unreachable};
 use ginnel_channel::{Attachment, hand_over};
@@ -88,6 +88,7 @@ fn open_descriptors() -> Vec<c_int> {
 
 /// Before `fork` (pthread_atfork prepare).
 pub fn fork_prepare() {
+    identity::wait_for_parting();
     let _ = fds::hold_changes();
     for (fd, entry) in fds::all() {
         if entry.has_no_slot() {
@@ -129,10 +130,12 @@ pub fn fork_child() {
     sets::unlock_all();
     fds::release_changes(true);
     own::begin();
+    identity::abandon_what_was_left();
     let Some(attachment) = runtime::attachment() else { return };
     if !attachment.reenter() {
-        // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun.
-        return runtime::stop();
+        // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun, and
+        // nothing kept, as nobody would give it up if the child became another user.
+        return identity::abandon(attachment);
     }
     report::forget();
     leader::begin();
@@ -140,7 +143,6 @@ pub fn fork_child() {
     fds::forget_parent();
     service::forget_parent(attachment);
     membership::forget_parent();
-    identity::forget_parent();
     pool::forget();
     sets::forget_parent();
     for (fd, entry) in fds::all() {
@@ -157,6 +159,7 @@ pub fn fork_child() {
             fds::set(fd, Entry::Young(young.heir()));
         }
     }
+    identity::forked(attachment);
 }
 
 /// What a program that is about to be executed will have of this library.
@@ -422,6 +425,8 @@ pub fn confined() {
     }
     hand_over_all(Reason::HandedOver);
     report::write();
+    // No handler leaves this in the midst of it.
+    let _blocked = sys::block_signals();
     service::pause();
     // What it has mapped and opened it would keep: it is confined, so others may come to steer it.
     if let Some(attachment) = runtime::attachment() {
@@ -431,7 +436,7 @@ pub fn confined() {
 }
 
 /// Everything that this process carries goes back to TCP, and stays there.
-fn hand_over_all(reason: Reason) {
+pub fn hand_over_all(reason: Reason) {
     for (fd, entry) in fds::all() {
         let endpoint = match entry {
             Entry::Endpoint(_) | Entry::Inherited(_) => runtime::known(fd),
@@ -447,18 +452,4 @@ fn hand_over_all(reason: Reason) {
     }
     // No registration is of a carried connection any more: from here on every change is told at once.
     sets::tell_all();
-}
-
-/// Runs `call` (`unshare`, `setns`) without the shim's own thread: some namespaces can be entered, and some things unshared, only by a process of one thread.
-pub fn alone<T>(call: impl FnOnce() -> T) -> T {
-    let Some(attachment) = runtime::attachment() else { return call() };
-    service::pause();
-    let result = call();
-    let saved = next::errno();
-    if !service::resume(attachment) {
-        // After unshare(CLONE_NEWPID) the kernel starts no thread for the process: nobody would see to its connections while it does something else.
-        hand_over_all(Reason::NoThread);
-    }
-    next::set_errno(saved);
-    result
 }

@@ -126,11 +126,11 @@ fn spawn() -> bool {
     }
 }
 
-/// Ends the thread until [`resume`]: for calls that the kernel allows only in a process of one thread. Its descriptors stay.
-pub fn pause() {
+/// Ends the thread until [`resume`] ([`crate::alone`]). Its descriptors stay. False: it did not run.
+pub fn pause() -> bool {
     PAUSES.fetch_add(1, Ordering::AcqRel);
     if !RUNNING.load(Ordering::Acquire) {
-        return;
+        return false;
     }
     let end = sys::monotonic_ns() + PATIENCE;
     let wait = || {
@@ -146,11 +146,15 @@ pub fn pause() {
     let number = THREAD.load(Ordering::Relaxed) as usize;
     // SAFETY: signal 0 only asks.
     while unsafe { sys::raw(Sysno::tgkill, [sys::pid() as usize, number, 0, 0, 0, 0]) }.is_ok() && wait() {}
+    true
 }
 
-/// After [`pause`]: the thread runs again, if it did. `false` where it did, and cannot.
-pub fn resume(attachment: &'static Attachment) -> bool {
-    PAUSES.fetch_sub(1, Ordering::AcqRel) != 1 || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
+/// After [`pause`]: the thread runs again, if it did and the process carries anything yet. `false`
+/// where it is to, and cannot.
+pub fn resume(attachment: Option<&'static Attachment>) -> bool {
+    let last = PAUSES.fetch_sub(1, Ordering::AcqRel) == 1;
+    let Some(attachment) = attachment else { return true };
+    !last || !PAUSED.swap(false, Ordering::AcqRel) || start(attachment)
 }
 
 /// After [`pause`], where the process gives up everything that it has of ledger and segment: the

@@ -7,6 +7,7 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use ginnel_channel::Slot;
 use ginnel_channel::ledger::Stage;
 use libc::c_int;
 
@@ -97,7 +98,9 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let places = BY_FD.with(|map| map.as_mut().and_then(|map| map.remove(&fd)));
     let Some(places) = places else { return };
     let endpoint = slot.filter(|&slot| fds::count(slot) <= 1).and_then(|slot| runtime::endpoint(fd, slot));
-    let elsewhere = endpoint.filter(|endpoint| endpoint.slot().has_several_holders());
+    // A child that was forked just now may not have said yet that it has it.
+    let several = |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
+    let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
         // What the kernel tells is all that can be known here from now on: no token is to lie there.
         let _ = endpoint.tidy();
