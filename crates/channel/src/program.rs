@@ -12,8 +12,11 @@ use std::fmt;
 pub enum Unreachable {
     /// No dynamic linker is named in it.
     Static,
-    /// Written in Go, which makes its system calls itself.
+    /// Written in Go, which makes its system calls itself: the library reaches most such programs all the
+    /// same, once it is loaded.
     Go,
+    /// Likewise, and no dynamic linker is named in it: what [`LOADER`] loads.
+    StaticGo,
     /// 32-bit where this is 64-bit, say.
     OtherClass,
     /// For another processor.
@@ -54,7 +57,7 @@ impl Unreachable {
         match self {
             Self::OtherClass | Self::OtherMachine => Preload::Gone,
             Self::Musl => Preload::TokenOnly,
-            Self::Static | Self::Go | Self::Setuid | Self::Capabilities => Preload::Token,
+            Self::Static | Self::Go | Self::StaticGo | Self::Setuid | Self::Capabilities => Preload::Token,
             Self::Unknown => Preload::Kept,
         }
     }
@@ -65,6 +68,7 @@ impl fmt::Display for Unreachable {
         f.write_str(match self {
             Self::Static => "is statically linked",
             Self::Go => "is written in Go, which passes the C library by",
+            Self::StaticGo => "is written in Go and statically linked",
             Self::OtherClass => "is a program of another word size than ginnel",
             Self::OtherMachine => "is a program for another processor",
             Self::Musl => "uses another C library (musl)",
@@ -72,6 +76,57 @@ impl fmt::Display for Unreachable {
             Self::Capabilities => "has file capabilities",
             Self::Unknown => "cannot be looked at",
         })
+    }
+}
+
+/// What executes programs in Go without a dynamic linker: it lies beside the library.
+pub const LOADER: &str = "ginnel-go-loader";
+
+/// By which variable it is told which program.
+pub const BY_LOADER: &CStr = c"GINNEL_GO_PROGRAM";
+
+/// The program that this process was started for, if it is the loader.
+#[must_use]
+pub fn loaded() -> Option<std::ffi::OsString> {
+    // SAFETY: takes a number only.
+    let file = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    // SAFETY: the path that the kernel has left at the top of the stack.
+    let is_loader = !file.is_null() && file_name(unsafe { CStr::from_ptr(file) }) == LOADER.as_bytes();
+    std::env::var_os(BY_LOADER.to_str().unwrap_or_default()).filter(|_| is_loader)
+}
+
+/// Can `loader` be executed? It needs glibc's dynamic linker, which a container may lack.
+#[must_use]
+pub fn can_load(loader: &CStr) -> bool {
+    const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
+    let may_be_executed = |path: &CStr| {
+        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, 0, 0, 0];
+        // SAFETY: a terminated path.
+        unsafe { sys::raw(syscalls::Sysno::faccessat, arguments) }.is_ok()
+    };
+    cfg!(target_arch = "x86_64") && may_be_executed(loader) && may_be_executed(LINKER)
+}
+
+/// How a program comes to have the library.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By `LD_PRELOAD`.
+    Preload,
+    /// [`LOADER`] is executed in its place.
+    Loader,
+    /// Not at all.
+    #[default]
+    None,
+}
+
+/// The way for a program of which this was found. `loader`: it can be executed.
+#[must_use]
+pub fn way(why: Option<Unreachable>, loader: bool) -> Way {
+    match why {
+        None => Way::Preload,
+        Some(Unreachable::Go) if cfg!(target_arch = "x86_64") => Way::Preload,
+        Some(Unreachable::StaticGo) if loader => Way::Loader,
+        Some(_) => Way::None,
     }
 }
 
@@ -171,8 +226,11 @@ fn inspect(file: &mut File, linker: bool) -> Kind {
     if !file.holds(0, b"\x7fELF") {
         return Kind::Unreachable(Unreachable::Unknown);
     }
-    // Also where it is static or Go: that is what can be said for sure.
+    // Also where it is static: that is what can be said for sure.
     match elf(file, linker) {
+        Some(go @ (Unreachable::Go | Unreachable::StaticGo)) => {
+            Kind::Unreachable(privileged(file.fd, &status).unwrap_or(go))
+        }
         Some(why) => Kind::Unreachable(why),
         None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
     }
@@ -270,7 +328,7 @@ fn elf(file: &mut File, linker: bool) -> Option<Unreachable> {
         // No kernel takes it.
         return CUT;
     }
-    let mut interpreter = None;
+    let (mut interpreter, mut go) = (None, false);
     for index in 0..count.min(HEADERS_MAX) {
         let header = table.checked_add(index * HEADER)?;
         let (Some(kind), Some(offset), Some(len)) =
@@ -279,15 +337,16 @@ fn elf(file: &mut File, linker: bool) -> Option<Unreachable> {
             return CUT;
         };
         match kind {
-            PT_NOTE if has_go_note(file, offset, len.min(NOTE_MAX)) => return Some(Unreachable::Go),
+            PT_NOTE if !go => go = has_go_note(file, offset, len.min(NOTE_MAX)),
             PT_INTERP if interpreter.is_none() => interpreter = Some((offset, len)),
             _ => {}
         }
     }
     match interpreter {
-        Some((offset, len)) => is_musl(file, offset, len).then_some(Unreachable::Musl),
+        Some((offset, len)) if is_musl(file, offset, len) => Some(Unreachable::Musl),
+        Some(_) => go.then_some(Unreachable::Go),
         None if linker => None,
-        None => Some(Unreachable::Static),
+        None => Some(if go { Unreachable::StaticGo } else { Unreachable::Static }),
     }
 }
 
@@ -453,7 +512,8 @@ mod tests {
             (made(2, own, &[gnu]), Some(Unreachable::Static)),
             (made(2, own, &[glibc, gnu, go]), Some(Unreachable::Go)),
             (made(2, own, &[glibc, (4, &both)]), Some(Unreachable::Go)),
-            (made(2, own, &[go]), Some(Unreachable::Go)),
+            (made(2, own, &[go]), Some(Unreachable::StaticGo)),
+            (made(2, own, &[go, (3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
             (made(2, own, &[&many[..], &[glibc]].concat()), None),
             (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
             (made(2, 250, &[glibc]), Some(Unreachable::OtherMachine)),
@@ -465,6 +525,19 @@ mod tests {
             std::fs::write(&path, &file).expect("write");
             assert_eq!(why(&path), expected);
         }
+    }
+
+    #[test]
+    fn ways() {
+        assert_eq!(way(None, false), Way::Preload);
+        assert_eq!(way(Some(Unreachable::StaticGo), false), Way::None);
+        assert_eq!(way(Some(Unreachable::Static), true), Way::None);
+        assert_eq!(way(Some(Unreachable::Setuid), true), Way::None);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(way(Some(Unreachable::Go), false), Way::Preload);
+            assert_eq!(way(Some(Unreachable::StaticGo), true), Way::Loader);
+        }
+        assert_eq!(loaded(), None, "a test is not the loader");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! for the program's next call.
 mod fds;
 mod gather;
+#[cfg(target_arch = "x86_64")]
+mod go;
 mod hooks;
 mod identity;
 mod leader;

@@ -87,7 +87,7 @@ unsafe fn ppoll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *mut times
 
 /// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are read, as the C library's own does.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+pub(crate) unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
     if bypass() {
         // SAFETY: the program's own arguments.
         return unsafe { next::syscall(number, a, b, c, d, e, f) };

@@ -3,7 +3,7 @@ use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, next, own, pool, report, runtime, service, sets};
 use ginnel_channel::finish;
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
-use ginnel_channel::program::{self, Preload, Unreachable};
+use ginnel_channel::program::{self, Preload, Unreachable, Way};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -162,8 +162,8 @@ pub fn fork_child() {
 /// What a program that is about to be executed will have of this library.
 #[derive(Clone, Copy, Default)]
 pub struct Program {
-    preloaded: bool,
     found: Option<Unreachable>,
+    way: Way,
 }
 
 impl Program {
@@ -178,12 +178,27 @@ impl Program {
         }
         // SAFETY: a terminated string by the caller's promise.
         let finding = if path.is_null() { program::look_at(fd) } else { program::look(unsafe { CStr::from_ptr(path) }) };
-        Self { preloaded: true, found: finding.map(|finding| finding.why) }
+        let found = finding.map(|finding| finding.why);
+        #[cfg(target_arch = "x86_64")]
+        let loader = !path.is_null() && found == Some(Unreachable::StaticGo) && crate::go::loader().is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let loader = false;
+        Self { found, way: program::way(found, loader) }
     }
 
     /// Will the library be there, and see what the program does?
     pub fn keeps_shim(self) -> bool {
-        self.preloaded && self.found.is_none()
+        self.way != Way::None
+    }
+
+    /// Is the loader to be executed in its place?
+    pub fn is_loaded(self) -> bool {
+        self.way == Way::Loader
+    }
+
+    /// The same, as it is where the loader cannot be executed after all.
+    pub fn unloaded(self) -> Self {
+        Self { way: Way::None, ..self }
     }
 
     /// How the library is to be named to it.
@@ -391,6 +406,12 @@ pub fn confined() {
         identity::leave_for_good(attachment);
     }
     CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// This program's calls are not seen: what it has inherited goes back to TCP.
+#[cfg(target_arch = "x86_64")]
+pub fn unseen() {
+    hand_over_all(Reason::HandedOver);
 }
 
 /// Everything that this process carries goes back to TCP, and stays there.
