@@ -5,7 +5,7 @@ use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::home::{check_directory, default_directory};
 use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, Preload, TOKEN, Unreachable};
+use ginnel_channel::program::{self, BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,15 @@ pub fn run(args: &Run) -> i32 {
     let file = find(program);
     let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
-    let environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
+    let loader = loader(finding.as_ref());
+    let way = if is_switched_off(finding.as_ref()) {
+        Way::None
+    } else {
+        program::way(finding.map(|finding| finding.why), loader.is_some())
+    };
+    // The file to execute in the program's place.
+    let in_place = loader.filter(|_| way == Way::Loader);
+    let mut environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
@@ -42,11 +50,14 @@ pub fn run(args: &Run) -> i32 {
     if let Err(why) = if directory.exists() { check_directory(&directory) } else { Ok(()) } {
         eprintln!("ginnel: {why}; connections stay on TCP");
     }
-    if let (Some(finding), Some(name)) = (finding, name) {
+    if let (Some(_), Some(file)) = (&in_place, &file) {
+        environment.push((BY_LOADER.to_string_lossy().into_owned().into(), file.into()));
+    }
+    if let (Some(finding), Some(name)) = (finding.filter(|_| way == Way::None), name) {
         let decided = finding.interpreter().unwrap_or(&name);
         eprintln!("ginnel: {} {}: it stays on TCP", decided.to_string_lossy(), finding.why);
     }
-    let errno = exec::exec(&args.command, environment);
+    let errno = exec::exec(&args.command, in_place.as_deref(), environment);
     let error = std::io::Error::from_raw_os_error(errno);
     let name = program.display();
     if errno != libc::ENOENT {
@@ -60,6 +71,20 @@ pub fn run(args: &Run) -> i32 {
         None => eprintln!("ginnel: {name}: no such program in PATH"),
     }
     MISSING
+}
+
+/// What is executed in the place of a program in Go without a dynamic linker: it lies beside the library.
+fn loader(finding: Option<&Finding>) -> Option<PathBuf> {
+    finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
+    let loader = shim().ok()?.with_file_name(LOADER);
+    let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
+    program::can_load(&name).then_some(loader)
+}
+
+/// Does the user want programs in Go left alone?
+fn is_switched_off(finding: Option<&Finding>) -> bool {
+    finding.is_some_and(|finding| matches!(finding.why, Unreachable::Go | Unreachable::StaticGo))
+        && std::env::var_os("GINNEL_GO").is_some_and(|value| value == "0")
 }
 
 /// The file that the program's name means.

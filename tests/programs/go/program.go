@@ -129,12 +129,14 @@ func echo(words []string) {
 	listener.Close()
 }
 
-// serve: an echo server for another program; ends when standard input does.
+// serve: an echo server for another program, until SIGTERM.
 func serve([]string) {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
 	listener := listen()
-	fmt.Println(listener.Addr())
 	go answer(listener)
-	io.Copy(io.Discard, os.Stdin)
+	fmt.Println(listener.Addr())
+	<-ended
 	// The last connections end first.
 	time.Sleep(200 * time.Millisecond)
 }
@@ -391,6 +393,8 @@ func own(words []string) {
 	must(err)
 	want, err := filepath.EvalSymlinks(words[0])
 	must(err)
+	want, err = filepath.Abs(want)
+	must(err)
 	check(name == want, "os.Executable", name, want)
 	through, err := os.ReadFile("/proc/self/exe")
 	must(err)
@@ -468,6 +472,7 @@ func crash([]string) {
 	rounds(listener.Addr().String(), 200, 1)
 	debug.SetTraceback("all")
 	go func() { select {} }()
+	time.Sleep(50 * time.Millisecond)
 	var nothing *int
 	*nothing = 1
 }

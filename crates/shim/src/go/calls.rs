@@ -171,7 +171,12 @@ unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
         _ => {}
     }
     // SAFETY: the caller's promise.
-    let answer = unsafe { hooks::by_number(number, a, b, c, d, e, f) };
+    let call = || unsafe { hooks::by_number(number, a, b, c, d, e, f) };
+    let answer = if OWN_THREADS.load(Ordering::Relaxed) != 0 && hooks::changes_identity(number) {
+        threads::all_alike(call)
+    } else {
+        call()
+    };
     if answer == -1 { -c_long::from(errno()) } else { answer }
 }
 

@@ -90,29 +90,39 @@ impl Image {
         self.bytes(at, 8).and_then(|bytes| bytes.try_into().ok()).map(usize::from_le_bytes)
     }
 
-    /// Where the section `name` of the program's file `fd` lies in memory.
+    /// Where the section of one of these names lies in memory, as the program's file `fd` says.
     pub fn section(&self, fd: i32, names: &[&[u8]]) -> Option<Range<usize>> {
-        /// No linker makes more sections.
-        const MOST: usize = 4096;
+        const SIZE: usize = size_of::<Elf64_Shdr>();
+        /// Linkers' tables of names are far shorter.
+        const MOST: usize = 64 << 10;
         let header: Elf64_Ehdr = read(fd, 0)?;
-        if usize::from(header.e_shentsize) != size_of::<Elf64_Shdr>() || usize::from(header.e_shnum) > MOST {
+        if usize::from(header.e_shentsize) != SIZE {
             return None;
         }
-        let section = |index: u16| {
-            let at = u64::from(index).checked_mul(size_of::<Elf64_Shdr>() as u64)?;
-            read::<Elf64_Shdr>(fd, header.e_shoff.checked_add(at)?)
+        let sections = bytes(fd, header.e_shoff, usize::from(header.e_shnum).checked_mul(SIZE)?)?;
+        let section = |index: usize| {
+            let part = sections.get(index.checked_mul(SIZE)?..)?.get(..SIZE)?;
+            // SAFETY: as many bytes as the table's entry has, for which all bytes are valid.
+            Some(unsafe { part.as_ptr().cast::<Elf64_Shdr>().read_unaligned() })
         };
-        let strings = section(header.e_shstrndx)?;
-        (0..header.e_shnum).find_map(|index| {
+        let strings = section(header.e_shstrndx.into())?;
+        let strings = bytes(fd, strings.sh_offset, usize::try_from(strings.sh_size).ok()?.min(MOST))?;
+        (0..header.e_shnum.into()).find_map(|index| {
             let found = section(index)?;
-            let mut name = [0u8; 32];
-            let read = sys::pread(fd, &mut name, strings.sh_offset.checked_add(found.sh_name.into())?).ok()?;
-            let name = name.get(..read)?.split(|byte| *byte == 0).next()?;
+            let name = strings.get(found.sh_name as usize..)?.split(|byte| *byte == 0).next()?;
             let start = self.base.wrapping_add(found.sh_addr as usize);
             let span = start..start.checked_add(found.sh_size as usize)?;
             names.contains(&name).then_some(span)
         })
     }
+}
+
+/// So many bytes of the file.
+fn bytes(fd: i32, at: u64, len: usize) -> Option<Vec<u8>> {
+    /// No linker makes a longer table.
+    const MOST: usize = 1 << 20;
+    let mut bytes = vec![0; len.min(MOST)];
+    (sys::pread(fd, &mut bytes, at).ok()? == len).then_some(bytes)
 }
 
 /// The first three words of `bytes`, and what follows.

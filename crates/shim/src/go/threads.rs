@@ -4,6 +4,7 @@
 
 use super::context::Context;
 use super::{known, registers, stub};
+use crate::{hooks, ops};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -62,6 +63,13 @@ pub fn settle_signals() {
             libc::pthread_join(thread, ptr::null_mut());
         }
     }
+}
+
+/// Runs a call that changes who the calling thread is: Go makes it in each of its threads. The library's
+/// own thread is none of Go's, and would stay who it was; it ends before, and the thread that begins
+/// afterwards is who its maker is.
+pub fn all_alike<T>(call: impl FnOnce() -> T) -> T {
+    if hooks::is_elsewhere() { call() } else { ops::process::alone(call) }
 }
 
 /// Makes a thread. Answers as `clone` does in the parent, but for the thread's number, at which Go does

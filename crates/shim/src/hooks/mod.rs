@@ -45,7 +45,7 @@ mod variadic;
 mod vfork;
 
 pub(crate) use exec::execve as execute;
-pub(crate) use raw::syscall as by_number;
+pub(crate) use raw::{changes_identity, syscall as by_number};
 pub(crate) use vfork::{after as after_vfork, before as before_vfork};
 
 use crate::fds::{LENT, NOT_STARTED, strangers};

@@ -180,7 +180,10 @@ impl Program {
         let finding = if path.is_null() { program::look_at(fd) } else { program::look(unsafe { CStr::from_ptr(path) }) };
         let found = finding.map(|finding| finding.why);
         #[cfg(target_arch = "x86_64")]
-        let loader = !path.is_null() && found == Some(Unreachable::StaticGo) && crate::go::loader().is_some();
+        let loader = !path.is_null()
+            && found == Some(Unreachable::StaticGo)
+            && finding.is_some_and(|finding| finding.interpreter().is_none())
+            && crate::go::loader().is_some();
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
         Self { found, way: program::way(found, loader) }
