@@ -18,6 +18,8 @@ const CGO: Kind = ("cgo", &[], true);
 const PIE: Kind = ("pie", &["-buildmode=pie"], false);
 const STATIC: Kind = ("static", &[], false);
 const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false);
+/// With a C library of its own.
+const STATIC_CGO: Kind = ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
 const RACE: Kind = ("race", &["-race"], true);
 
 /// Those that are reached.
@@ -275,6 +277,42 @@ fn a_child_goes_on_with_a_connection() {
     }
 }
 
+/// The program becomes itself, by `execve`.
+#[test]
+fn a_program_replaces_itself() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-replace", &[]);
+        let (server, address) = serve(&stand, &program, "serve");
+        run(&stand, &program, &["replace", &address]);
+        end(server);
+        assert!(stand.report().sum("ring_in") > 0);
+    }
+}
+
+/// Whoever executes what the kernel refuses to execute hears of it, and what is executed by a descriptor
+/// that is closed then is executed.
+#[test]
+fn what_cannot_be_loaded_is_executed_as_ever() {
+    const SCRIPT: &str = "import os, subprocess, sys
+bytes = open(sys.argv[1], 'rb').read()
+fd = os.memfd_create('program')
+os.write(fd, bytes)
+pid = os.posix_spawn(f'/proc/self/fd/{fd}', ['x', 'whoami'], os.environ)
+print('by descriptor', os.waitpid(pid, 0)[1])
+try: subprocess.run([sys.argv[2], 'whoami'])
+except PermissionError: print('refused')
+try: os.posix_spawn(sys.argv[2], ['x', 'whoami'], os.environ)
+except PermissionError: print('refused')";
+    let Some(program) = program(STATIC) else { return };
+    let stand = stand("go-refused", &[]);
+    let copy = stand.dir().join("not-executable");
+    std::fs::copy(&program, &copy).expect("a copy");
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("its mode");
+    let mut python = command(&stand, Path::new("/usr/bin/python3"), &["-c", SCRIPT]);
+    let done = stand.run(python.arg(&program).arg(&copy));
+    assert!(done.stdout.contains("by descriptor 0\n") && done.stdout.ends_with("refused\nrefused\n"), "{done}");
+}
+
 /// What a program in C starts is reached too: by exec, and by a spawn.
 #[test]
 fn a_shell_starts_static_programs() {
@@ -300,10 +338,11 @@ fn what_the_user_switches_off_is_left_alone() {
 }
 
 #[test]
-fn a_race_detectors_program_is_left_alone() {
-    let Some(program) = program(RACE) else { return };
-    for word in ["echo", "exec", "signals"] {
-        nowhere(&program, &[word], &[]);
+fn what_has_c_code_beside_the_runtime_is_left_alone() {
+    for program in [RACE, STATIC_CGO].into_iter().filter_map(program) {
+        for word in ["echo", "exec", "signals"] {
+            nowhere(&program, &[word], &[]);
+        }
     }
 }
 

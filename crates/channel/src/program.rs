@@ -95,16 +95,25 @@ pub fn loaded() -> Option<std::ffi::OsString> {
     std::env::var_os(BY_LOADER.to_str().unwrap_or_default()).filter(|_| is_loader)
 }
 
-/// Can `loader` be executed? It needs glibc's dynamic linker, which a container may lack.
+/// Can `loader` be executed in the place of `program`? It needs glibc's dynamic linker, which a container
+/// may lack; the program must be one that the kernel would execute, for whoever executes it is to hear if
+/// not; and must be there still when the loader looks for it, which descriptors may not be.
 #[must_use]
-pub fn can_load(loader: &CStr) -> bool {
+pub fn can_load(loader: &CStr, program: &CStr) -> bool {
     const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
     let may_be_executed = |path: &CStr| {
-        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, 0, 0, 0];
+        let flags = libc::AT_EACCESS as usize;
+        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, flags, 0, 0];
         // SAFETY: a terminated path.
-        unsafe { sys::raw(syscalls::Sysno::faccessat, arguments) }.is_ok()
+        match unsafe { sys::raw(syscalls::Sysno::faccessat2, arguments) } {
+            // Before Linux 5.8: by the real user.
+            // SAFETY: as above.
+            Err(libc::ENOSYS) => unsafe { sys::raw(syscalls::Sysno::faccessat, arguments) }.is_ok(),
+            result => result.is_ok(),
+        }
     };
-    cfg!(target_arch = "x86_64") && may_be_executed(loader) && may_be_executed(LINKER)
+    let stays = ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
+    cfg!(target_arch = "x86_64") && stays && [loader, LINKER, program].into_iter().all(may_be_executed)
 }
 
 /// How a program comes to have the library.

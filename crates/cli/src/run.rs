@@ -7,7 +7,7 @@ use ginnel_channel::home::{check_directory, default_directory};
 use ginnel_channel::join::is_socket;
 use ginnel_channel::program::{self, BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub fn run(args: &Run) -> i32 {
     let file = find(program);
     let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     let finding = name.as_deref().and_then(program::look).filter(|finding| finding.why != Unreachable::Unknown);
-    let loader = loader(finding.as_ref());
+    let loader = loader(finding.as_ref(), name.as_deref());
     let way = if is_switched_off(finding.as_ref()) {
         Way::None
     } else {
@@ -74,11 +74,11 @@ pub fn run(args: &Run) -> i32 {
 }
 
 /// What is executed in the place of a program in Go without a dynamic linker: it lies beside the library.
-fn loader(finding: Option<&Finding>) -> Option<PathBuf> {
+fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> {
     finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
     let loader = shim().ok()?.with_file_name(LOADER);
     let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
-    program::can_load(&name).then_some(loader)
+    program::can_load(&name, program?).then_some(loader)
 }
 
 /// Does the user want programs in Go left alone?

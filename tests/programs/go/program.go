@@ -51,7 +51,7 @@ func main() {
 		"echo": echo, "serve": serve, "ask": ask, "http": web, "exec": executes, "signals": signals,
 		"collect": collect, "threads": threads, "fault": fault, "deadlines": deadlines, "own": own,
 		"exit": exits, "crash": crash, "profile": profile, "user": user, "redis": redis, "many": many,
-		"whoami": whoami, "inherit": inherit, "inherited": inherited, "attend": attend,
+		"whoami": whoami, "replace": replace, "inherit": inherit, "inherited": inherited, "attend": attend,
 	}
 	run, known := words[os.Args[1]]
 	check(known, "no such word", os.Args[1])
@@ -540,6 +540,25 @@ func inherit(words []string) {
 	out, err := child.CombinedOutput()
 	must(err)
 	check(strings.Contains(string(out), "OK"), "the child said", string(out))
+}
+
+// replace: becomes itself, with a connection that was used.
+func replace(words []string) {
+	connection, err := net.Dial("tcp", words[0])
+	must(err)
+	buffer := make([]byte, 5)
+	for i := 0; i < 100; i++ {
+		_, err = connection.Write([]byte("hello"))
+		must(err)
+		_, err = io.ReadFull(connection, buffer)
+		must(err)
+	}
+	raw, err := connection.(*net.TCPConn).SyscallConn()
+	must(err)
+	raw.Control(func(descriptor uintptr) {
+		must(syscall.Dup3(int(descriptor), 3, 0))
+		must(syscall.Exec(os.Args[0], []string{os.Args[0], "inherited"}, os.Environ()))
+	})
 }
 
 // inherited: that child.

@@ -27,11 +27,11 @@ static NOT_LOADED: AtomicBool = AtomicBool::new(false);
 /// The loader's path: beside this library.
 static LOADER: OnceLock<Option<CString>> = OnceLock::new();
 
-/// The loader, where it can be executed here and now: the root directory may be another since the start.
-/// Takes no memory: asked in children of `vfork` too.
-pub fn loader() -> Option<&'static CStr> {
+/// The loader, where it can be executed in the place of the program at `path`, here and now: the root
+/// directory may be another since the start. Takes no memory: asked in children of `vfork` too.
+pub fn loader(path: &CStr) -> Option<&'static CStr> {
     let loader = LOADER.get()?.as_deref()?;
-    (!NOT_LOADED.load(Ordering::Relaxed) && program::can_load(loader)).then_some(loader)
+    (!NOT_LOADED.load(Ordering::Relaxed) && program::can_load(loader, path)).then_some(loader)
 }
 
 /// By the constructor, first of all: finds the loader. In the loader the process is called by its

@@ -94,7 +94,7 @@ fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
         return Err("it has more rights than its user");
     }
     let found = find::find(image, fd, entry)?;
-    if found.cgo != image.is_dynamic() && found.cgo {
+    if found.cgo && !image.is_dynamic() {
         return Err("it has a C library of its own");
     }
     let first = if found.cgo { None } else { Some(own_threads(&found, image)?) };

@@ -50,9 +50,11 @@ unsafe fn by_loader<T>(
     start: impl FnOnce(*const c_char, *const *const c_char) -> Option<T>,
 ) -> Option<T> {
     let found = program.filter(|program| program.is_loaded())?;
-    let started = crate::go::loader().and_then(|loader| {
-        // SAFETY: the caller's promise: `path` is a string, since the program was found by it.
-        unsafe { environment::for_loader(found, CStr::from_ptr(path), envp, |envp| start(loader.as_ptr(), envp)) }
+    // SAFETY: the caller's promise: `path` is a string, since the program was found by it.
+    let path = unsafe { CStr::from_ptr(path) };
+    let started = crate::go::loader(path).and_then(|loader| {
+        // SAFETY: the caller's promise.
+        unsafe { environment::for_loader(found, path, envp, |envp| start(loader.as_ptr(), envp)) }
     });
     *program = Some(found.unloaded());
     started.flatten()

@@ -183,7 +183,8 @@ impl Program {
         let loader = !path.is_null()
             && found == Some(Unreachable::StaticGo)
             && finding.is_some_and(|finding| finding.interpreter().is_none())
-            && crate::go::loader().is_some();
+            // SAFETY: a terminated string by the caller's promise.
+            && crate::go::loader(unsafe { CStr::from_ptr(path) }).is_some();
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
         Self { found, way: program::way(found, loader) }
