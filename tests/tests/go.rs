@@ -396,7 +396,18 @@ fn a_debugger_may_attach() {
         let (server, address) = serve(&stand, &program, "serve");
         let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "4000"]));
         let mut gdb = Command::new("timeout");
-        gdb.args(["-s", "KILL", "60", "gdb", "-nx", "-batch", "-p", &server.id().to_string(), "-ex", "thread apply all backtrace 3"]);
+        gdb.args([
+            "-s",
+            "KILL",
+            "60",
+            "gdb",
+            "-nx",
+            "-batch",
+            "-p",
+            &server.id().to_string(),
+            "-ex",
+            "thread apply all backtrace 3",
+        ]);
         let seen = gdb.output().expect("gdb runs");
         if String::from_utf8_lossy(&seen.stderr).contains("Operation not permitted") {
             return skip("gdb and Go", "nobody may attach here");

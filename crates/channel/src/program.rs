@@ -237,9 +237,7 @@ fn inspect(file: &mut File, linker: bool) -> Kind {
     }
     // Also where it is static: that is what can be said for sure.
     match elf(file, linker) {
-        Some(go @ (Unreachable::Go | Unreachable::StaticGo)) => {
-            Kind::Unreachable(privileged(file.fd, &status).unwrap_or(go))
-        }
+        Some(go @ (Unreachable::Go | Unreachable::StaticGo)) => Kind::Unreachable(privileged(file.fd, &status).unwrap_or(go)),
         Some(why) => Kind::Unreachable(why),
         None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
     }

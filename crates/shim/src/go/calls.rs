@@ -124,15 +124,7 @@ pub fn choose(own_threads: bool) {
 ///
 /// # Safety
 /// As for the system call of this number.
-pub unsafe extern "C" fn carry(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
+pub unsafe extern "C" fn carry(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
     let saved = errno();
     // SAFETY: the caller's promise.
     let answer = unsafe { route(number, [a, b, c, d, e, f]) };
@@ -157,11 +149,7 @@ unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
         // SAFETY: the program's own arguments.
         libc::SYS_rt_sigaction => return unsafe { signals::set(a, b, c, d) },
         // The handlers that would write it do not run.
-        libc::SYS_exit_group => {
-            if !hooks::is_elsewhere() {
-                report::write();
-            }
-        }
+        libc::SYS_exit_group if !hooks::is_elsewhere() => report::write(),
         number if exe::is_asked_by(number) || number == libc::SYS_execve => {
             // SAFETY: the program's own arguments.
             if let Some(answer) = unsafe { exe::answer(number, [a, b, c, d, e]) } {
@@ -172,11 +160,8 @@ unsafe fn route(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     }
     // SAFETY: the caller's promise.
     let call = || unsafe { hooks::by_number(number, a, b, c, d, e, f) };
-    let answer = if OWN_THREADS.load(Ordering::Relaxed) != 0 && hooks::changes_identity(number) {
-        threads::all_alike(call)
-    } else {
-        call()
-    };
+    let answer =
+        if OWN_THREADS.load(Ordering::Relaxed) != 0 && hooks::changes_identity(number) { threads::all_alike(call) } else { call() };
     if answer == -1 { -c_long::from(errno()) } else { answer }
 }
 

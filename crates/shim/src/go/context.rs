@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::{PAGE, sys};
 use syscalls::Sysno;
 
-/// One thread's. The fields are read by [`super::stub`].
+/// One thread's. The fields are read by [`super::gate`].
 #[repr(C, align(16))]
 #[derive(Debug)]
 pub struct Context {
@@ -49,7 +49,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// Makes the key. False where there is none.
 pub fn watch_threads() -> bool {
     extern "C" fn ended(context: *mut c_void) {
-        super::stub::forget_context();
+        super::gate::forget_context();
         // SAFETY: the value of the key is this thread's context, which nothing leads to any more. This
         // runs on the thread's own stack.
         unsafe { sys::unmap((context as usize - AT) as *mut u8, SIZE) };
@@ -90,6 +90,5 @@ pub fn of_first_thread() -> Option<*mut Context> {
 
 impl Context {
     /// Nothing.
-    pub const NONE: Self =
-        Self { me: ptr::null_mut(), inside: 0, top: 0, own_fs: 0, go_fs: 0, start: 0, map: 0, unused: 0 };
+    pub const NONE: Self = Self { me: ptr::null_mut(), inside: 0, top: 0, own_fs: 0, go_fs: 0, start: 0, map: 0, unused: 0 };
 }

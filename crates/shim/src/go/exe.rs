@@ -29,11 +29,7 @@ pub fn is_asked_by(number: c_long) -> bool {
 fn place(number: c_long) -> Option<usize> {
     match number {
         libc::SYS_readlink | libc::SYS_open | libc::SYS_stat | libc::SYS_access | libc::SYS_execve => Some(0),
-        libc::SYS_readlinkat
-        | libc::SYS_openat
-        | libc::SYS_newfstatat
-        | libc::SYS_faccessat
-        | libc::SYS_faccessat2 => Some(1),
+        libc::SYS_readlinkat | libc::SYS_openat | libc::SYS_newfstatat | libc::SYS_faccessat | libc::SYS_faccessat2 => Some(1),
         _ => None,
     }
 }

@@ -45,8 +45,7 @@ struct Table<'a> {
 
 /// Names whose presence says that the program is left alone: the race detector and the sanitizers
 /// keep C code beside the runtime that must see each call; plugins bring code of their own.
-const FOREIGN: [&[u8]; 5] =
-    [b"runtime.racefuncenter", b"runtime.msancall", b"runtime.asancall", b"plugin.Open", b"plugin.open"];
+const FOREIGN: [&[u8]; 5] = [b"runtime.racefuncenter", b"runtime.msancall", b"runtime.asancall", b"plugin.Open", b"plugin.open"];
 
 /// Is in programs whose threads are the C library's (runtime/cgo, asm_amd64.s).
 const CGO: &[u8] = b"crosscall2";
@@ -169,9 +168,10 @@ impl<'a> Table<'a> {
             }
             // Wrappers for Go's two calling conventions have their function's name, and other code.
             let named = wanted.iter().filter(|(_, number)| *number == name);
-            if let Some((body, _)) = named.into_iter().find(|(body, _)| {
-                end.checked_sub(at).and_then(|len| image.bytes(at, len)).is_some_and(|code| body.is(code))
-            }) {
+            if let Some((body, _)) = named
+                .into_iter()
+                .find(|(body, _)| end.checked_sub(at).and_then(|len| image.bytes(at, len)).is_some_and(|code| body.is(code)))
+            {
                 sites.push(Site { body, at, len: end - at });
             }
             if sites.len() == kinds.len() && start.is_none() {

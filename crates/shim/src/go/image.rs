@@ -41,8 +41,7 @@ impl Image {
     /// Does it say that Go's linker made it? Costs nothing where it does not.
     pub fn has_go_note(&self) -> bool {
         self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE).any(|header| {
-            let Some(mut notes) = self.bytes(self.base.wrapping_add(header.p_vaddr as usize), header.p_filesz as usize)
-            else {
+            let Some(mut notes) = self.bytes(self.base.wrapping_add(header.p_vaddr as usize), header.p_filesz as usize) else {
                 return false;
             };
             while let Some(([name, value, kind], rest)) = words(notes) {

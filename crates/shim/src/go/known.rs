@@ -119,13 +119,7 @@ pub static BODIES: [Body; 13] = [
                488b442408 415c 0f05 4154 483d01f0ffff 7612 48c7442418ffffffff 48f7d8 4889442420 c3 \
                4889442418 48c744242000000000 c3",
     },
-    Body {
-        kind: Kind::Exit,
-        names: &[b"runtime.exit"],
-        own_threads: false,
-        result: 0,
-        code: "8b7c2408 b8e7000000 0f05 c3",
-    },
+    Body { kind: Kind::Exit, names: &[b"runtime.exit"], own_threads: false, result: 0, code: "8b7c2408 b8e7000000 0f05 c3" },
     Body {
         kind: Kind::EpollControl,
         names: &[b"runtime.epollctl"],

@@ -13,7 +13,7 @@
 //! | file | what |
 //! |---|---|
 //! | `image`, `find`, `known` | is it Go; where its functions are; their code in each release |
-//! | `patch`, `stub`, `context`, `registers` | replacing them, by what, and what a thread needs for that |
+//! | `patch`, `stub`, `gate`, `context`, `registers` | replacing them, by what, and what a thread needs for that |
 //! | `calls`, `exe` | a call that has come through |
 //! | `threads`, `signals` | threads of Go's own, and their handlers |
 //! | `load` | programs without a dynamic linker |
@@ -26,6 +26,7 @@ mod calls;
 mod context;
 mod exe;
 mod find;
+mod gate;
 mod image;
 mod known;
 mod load;

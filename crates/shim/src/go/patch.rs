@@ -119,6 +119,7 @@ impl Copied {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test may fail by a panic")]
 mod tests {
     use super::*;
 
@@ -155,10 +156,7 @@ mod tests {
     #[test]
     fn a_short_function_changes_nothing() {
         let code = page_of(0x90);
-        let mut jumps = [
-            Jump { from: code.addr() + 64, room: 32, to: 1 },
-            Jump { from: code.addr() + 128, room: LEN - 1, to: 1 },
-        ];
+        let mut jumps = [Jump { from: code.addr() + 64, room: 32, to: 1 }, Jump { from: code.addr() + 128, room: LEN - 1, to: 1 }];
         // SAFETY: nobody executes the page.
         assert!(unsafe { patch(&mut jumps) }.is_err());
         assert!(bytes(code, 3 * PAGE as usize).iter().all(|byte| *byte == 0x90));

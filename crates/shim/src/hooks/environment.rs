@@ -5,10 +5,10 @@
 use super::{aside, vfork};
 use crate::ops::process::{self, Program};
 use core::cell::Cell;
+use core::ffi::CStr;
 use core::ptr;
 use ginnel_channel::program::{Preload, TOKEN};
 use ginnel_region::sys;
-use core::ffi::CStr;
 use libc::c_char;
 
 /// The program's environment as it stands.

@@ -96,13 +96,7 @@ unsafe fn by_loader<T>(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn becomes_loader(
-    _: &mut Option<Program>,
-    _: *const c_char,
-    _: *const *const c_char,
-    _: *const *const c_char,
-) {
-}
+unsafe fn becomes_loader(_: &mut Option<Program>, _: *const c_char, _: *const *const c_char, _: *const *const c_char) {}
 
 /// Before an exec of the program at `path` that the C library does itself.
 ///
@@ -239,11 +233,9 @@ pub(super) unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const 
     let own = environment::own();
     // SAFETY: the program's own arguments, and environment.
     unsafe {
-        executes(
-            in_path_or_loaded(file, argv, own),
-            own,
-            |envp| if envp == own { next::execvp(file, argv) } else { next::execvpe(file, argv, envp) },
-        )
+        executes(in_path_or_loaded(file, argv, own), own, |envp| {
+            if envp == own { next::execvp(file, argv) } else { next::execvpe(file, argv, envp) }
+        })
     }
 }
 

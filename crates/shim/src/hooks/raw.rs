@@ -109,7 +109,15 @@ unsafe fn aside(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
 
 /// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are read, as the C library's own does.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+pub(crate) unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
     if bypass() {
         // SAFETY: the program's own arguments.
         return unsafe { aside(number, [a, b, c, d, e, f]) };
