@@ -27,7 +27,7 @@ unsafe fn executes(
     envp: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
-    let Some(program) = program else { return exec(envp) };
+    let Some(program) = program.map(Program::itself) else { return exec(envp) };
     executing(program);
     // SAFETY: the caller's promise.
     let result = unsafe { environment::for_program(program, envp, exec) };
@@ -56,7 +56,7 @@ unsafe fn by_loader<T>(
         // SAFETY: the caller's promise.
         unsafe { environment::for_loader(found, path, envp, |envp| start(loader.as_ptr(), envp)) }
     });
-    *program = Some(found.unloaded());
+    *program = Some(found.itself());
     started.flatten()
 }
 
@@ -105,7 +105,7 @@ unsafe fn becomes_loader(_: &mut Option<Program>, _: *const c_char, _: *const *c
 pub(super) unsafe fn begins(path: *const c_char, envp: *const *const c_char) {
     // SAFETY: the caller's promise.
     if let Some(program) = unsafe { at_path(path, envp) } {
-        executing(program);
+        executing(program.itself());
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) unsafe fn begins(path: *const c_char, envp: *const *const c_char) {
 pub(super) unsafe fn begins_in_path(file: *const c_char, envp: *const *const c_char) {
     // SAFETY: the caller's promise.
     if let Some(program) = unsafe { in_path(file, envp) } {
-        executing(program);
+        executing(program.itself());
     }
 }
 
@@ -310,7 +310,7 @@ fn decimal(fd: c_int, room: &mut [u8; 10]) -> &[u8] {
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
 unsafe fn spawns<T>(program: Option<Program>, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
-    let Some(program) = program else { return spawn(envp) };
+    let Some(program) = program.map(Program::itself) else { return spawn(envp) };
     spawning(program);
     // SAFETY: the caller's promise.
     unsafe { environment::for_program(program, envp.cast(), |envp| spawn(envp.cast())) }

@@ -200,9 +200,9 @@ impl Program {
         self.way == Way::Loader
     }
 
-    /// The same, as it is where the loader cannot be executed after all.
-    pub fn unloaded(self) -> Self {
-        Self { way: Way::None, ..self }
+    /// The same where the program is executed itself, though the loader could have been in its place.
+    pub fn itself(self) -> Self {
+        Self { way: if self.is_loaded() { Way::None } else { self.way }, ..self }
     }
 
     /// How the library is to be named to it.
