@@ -5,70 +5,11 @@
 //! Needs a Go toolchain (1.19 or later) in `PATH`, in `/usr/local/go`, or named by `GINNEL_TEST_GO`.
 #![cfg(target_arch = "x86_64")]
 
+use ginnel_tests::go::{KINDS, RACE, STATIC, STATIC_CGO, STRIPPED, program};
 use ginnel_tests::{Done, Running, Stand, build, is_root, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-
-/// How the program is built: name, flags, cgo.
-type Kind = (&'static str, &'static [&'static str], bool);
-
-const CGO: Kind = ("cgo", &[], true);
-const PIE: Kind = ("pie", &["-buildmode=pie"], false);
-const STATIC: Kind = ("static", &[], false);
-const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false);
-/// With a C library of its own.
-const STATIC_CGO: Kind = ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
-const RACE: Kind = ("race", &["-race"], true);
-
-/// Those that are reached.
-const KINDS: [Kind; 3] = [CGO, PIE, STATIC];
-
-/// The toolchain.
-fn go() -> Option<PathBuf> {
-    let named = std::env::var_os("GINNEL_TEST_GO").map(PathBuf::from);
-    let path = std::env::var_os("PATH")?;
-    let in_path = std::env::split_paths(&path).map(|folder| folder.join("go"));
-    named.into_iter().chain(in_path).chain([PathBuf::from("/usr/local/go/bin/go")]).find(|file| file.is_file())
-}
-
-/// The program, built; `None`, with a word, where that cannot be.
-fn program(kind: Kind) -> Option<PathBuf> {
-    static BUILT: OnceLock<Mutex<Vec<(&'static str, Option<PathBuf>)>>> = OnceLock::new();
-    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, path)) = built.iter().find(|(name, _)| *name == kind.0) {
-        return path.clone();
-    }
-    let path = compile(kind);
-    built.push((kind.0, path.clone()));
-    path
-}
-
-fn compile((name, flags, cgo): Kind) -> Option<PathBuf> {
-    let Some(go) = go() else {
-        skip(name, "there is no Go toolchain");
-        return None;
-    };
-    let folder = build::release_dir().join("go-programs");
-    std::fs::create_dir_all(&folder).expect("a folder for programs");
-    // Programs are told apart by it in reports: the kernel keeps 15 letters of a name.
-    let output = folder.join(format!("go-{name}"));
-    let mut command = Command::new(go);
-    command.arg("build").args(flags).arg("-o").arg(&output).arg("program.go");
-    command.current_dir(build::tests_dir().join("programs/go")).env("CGO_ENABLED", if cgo { "1" } else { "0" });
-    command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOPROXY", "off");
-    if std::env::var_os("HOME").is_none() {
-        command.env("GOCACHE", folder.join("cache"));
-    }
-    let done = command.output().expect("go runs");
-    if !done.status.success() {
-        assert!(cgo, "{}", String::from_utf8_lossy(&done.stderr));
-        skip(name, "this toolchain cannot build with cgo, or has no race detector");
-        return None;
-    }
-    Some(output)
-}
 
 fn stand(name: &str, settings: &[(&str, &str)]) -> Stand {
     Stand::shimmed(name, settings).limit(Duration::from_secs(110))
