@@ -364,7 +364,7 @@ func deadlines([]string) {
 	connection, err := net.Dial("tcp", listener.Addr().String())
 	must(err)
 	buffer := make([]byte, 10)
-	for i := 0; i < 60; i++ {
+	for i := 0; i < 2000; i++ {
 		_, err = connection.Write([]byte("0123456789"))
 		must(err)
 		_, err = io.ReadFull(connection, buffer)
