@@ -41,7 +41,7 @@ case $group in
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
-                  sockperf=sockperf python3=python3 curl=curl) ;;
+                  golang-go=go sockperf=sockperf python3=python3 curl=curl) ;;
 esac
 
 installed() {  # package=probe

@@ -26,11 +26,11 @@ build() {
     PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/bin/python CARGO_TARGET_DIR=$target \
         "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" "$@"
 }
-build -p ginnel-shim -p ginnel-cli -p ginnel-host
+build -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host
 build -p ginnel-bench --bin ginnel-bench
 
 mkdir -p "$target/portable"
-for file in ginnel ginnel-bench ginneld libginnel_shim.so; do
+for file in ginnel ginnel-bench ginneld libginnel_shim.so ginnel-go-loader; do
     built=$target/$machine-unknown-linux-gnu/release/$file
     needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
     if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then

@@ -21,6 +21,7 @@ pub mod crash;
 mod crowd;
 pub mod daemon;
 pub mod differential;
+pub mod go;
 pub mod image;
 pub mod json;
 pub mod limit;

@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod detach;
 mod differential;
+mod go;
 mod hostile;
 mod leaks;
 mod memory;

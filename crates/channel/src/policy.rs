@@ -107,6 +107,13 @@ impl Policy {
         rules.find(|rule| rule.holds(tuple)).is_some_and(|rule| rule.verdict == Verdict::Deny)
     }
 
+    /// Does it keep every connection on TCP, whatever its addresses?
+    #[must_use]
+    pub fn denies_everything(&self) -> bool {
+        let first = self.rules.iter().find(|rule| rule.verdict != Verdict::Trust);
+        first.is_some_and(|rule| rule.verdict == Verdict::Deny && rule.conditions.is_empty())
+    }
+
     /// Need this connection's ends not prove that they hold it? Allocates nothing, either.
     #[must_use]
     pub fn trusts(&self, tuple: &Tuple) -> bool {
@@ -193,7 +200,10 @@ impl Condition {
 #[must_use]
 pub fn program_names() -> Vec<String> {
     let mut names = Vec::new();
-    if let Ok(file) = std::env::current_exe() {
+    if let Some(file) = crate::program::loaded() {
+        let whole = std::fs::canonicalize(&file).unwrap_or_else(|_| file.into());
+        names.push(whole.to_string_lossy().into_owned());
+    } else if let Ok(file) = std::env::current_exe() {
         // The kernel says so of a file that was replaced while its program runs.
         names.push(file.to_string_lossy().trim_end_matches(" (deleted)").to_owned());
     }

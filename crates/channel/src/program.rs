@@ -16,8 +16,11 @@ use std::fmt;
 pub enum Unreachable {
     /// No dynamic linker is named in it.
     Static,
-    /// Written in Go, which makes its system calls itself.
+    /// Written in Go, which makes its system calls itself: the library reaches most such programs all the
+    /// same, once it is loaded.
     Go,
+    /// Likewise, and no dynamic linker is named in it: what [`LOADER`] loads.
+    StaticGo,
     /// 32-bit where this is 64-bit, say.
     OtherClass,
     /// For another processor.
@@ -64,7 +67,7 @@ impl Unreachable {
         match self {
             Self::OtherClass | Self::OtherMachine | Self::OlderGlibc | Self::NoSuchFile => Preload::Gone,
             Self::Musl | Self::OtherLibrary => Preload::TokenOnly,
-            Self::Static | Self::Go | Self::Setuid | Self::Capabilities => Preload::Token,
+            Self::Static | Self::Go | Self::StaticGo | Self::Setuid | Self::Capabilities => Preload::Token,
             Self::Unknown => Preload::Kept,
         }
     }
@@ -75,6 +78,7 @@ impl fmt::Display for Unreachable {
         f.write_str(match self {
             Self::Static => "is statically linked",
             Self::Go => "is written in Go, which passes the C library by",
+            Self::StaticGo => "is written in Go and statically linked",
             Self::OtherClass => "is a program of another word size than ginnel",
             Self::OtherMachine => "is a program for another processor",
             Self::Musl => "uses another C library (musl)",
@@ -85,6 +89,66 @@ impl fmt::Display for Unreachable {
             Self::Capabilities => "has file capabilities",
             Self::Unknown => "cannot be looked at",
         })
+    }
+}
+
+/// What executes programs in Go without a dynamic linker: it lies beside the library.
+pub const LOADER: &str = "ginnel-go-loader";
+
+/// By which variable it is told which program.
+pub const BY_LOADER: &CStr = c"GINNEL_GO_PROGRAM";
+
+/// The program that this process was started for, if it is the loader.
+#[must_use]
+pub fn loaded() -> Option<std::ffi::OsString> {
+    // SAFETY: takes a number only.
+    let file = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    // SAFETY: the path that the kernel has left at the top of the stack.
+    let is_loader = !file.is_null() && file_name(unsafe { CStr::from_ptr(file) }) == LOADER.as_bytes();
+    std::env::var_os(BY_LOADER.to_str().unwrap_or_default()).filter(|_| is_loader)
+}
+
+/// Can `loader` be executed in the place of `program`? It needs glibc's dynamic linker, which a container
+/// may lack; the program must be one that the kernel would execute, for whoever executes it is to hear if
+/// not; and must be there still when the loader looks for it, which descriptors may not be.
+#[must_use]
+pub fn can_load(loader: &CStr, program: &CStr) -> bool {
+    const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
+    let may_be_executed = |path: &CStr| {
+        let flags = libc::AT_EACCESS as usize;
+        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, flags, 0, 0];
+        // SAFETY: a terminated path.
+        match unsafe { sys::raw(syscalls::Sysno::faccessat2, arguments) } {
+            // Before Linux 5.8: by the real user.
+            // SAFETY: as above.
+            Err(libc::ENOSYS) => unsafe { sys::raw(syscalls::Sysno::faccessat, arguments) }.is_ok(),
+            result => result.is_ok(),
+        }
+    };
+    let stays = ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
+    cfg!(target_arch = "x86_64") && stays && [loader, LINKER, program].into_iter().all(may_be_executed)
+}
+
+/// How a program comes to have the library.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By `LD_PRELOAD`.
+    Preload,
+    /// [`LOADER`] is executed in its place.
+    Loader,
+    /// Not at all.
+    #[default]
+    None,
+}
+
+/// The way for a program of which this was found. `loader`: it can be executed.
+#[must_use]
+pub fn way(why: Option<Unreachable>, loader: bool) -> Way {
+    match why {
+        None => Way::Preload,
+        Some(Unreachable::Go) if cfg!(target_arch = "x86_64") => Way::Preload,
+        Some(Unreachable::StaticGo) if loader => Way::Loader,
+        Some(_) => Way::None,
     }
 }
 
@@ -192,8 +256,9 @@ fn inspect(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Ki
     if !file.holds(0, b"\x7fELF") {
         return Kind::Unreachable(Unreachable::Unknown);
     }
-    // Also where it is static or Go: that is what can be said for sure.
+    // Also where it is static: that is what can be said for sure.
     match elf(file, linker, library) {
+        Some(go @ (Unreachable::Go | Unreachable::StaticGo)) => Kind::Unreachable(privileged(file.fd, &status).unwrap_or(go)),
         Some(why) => Kind::Unreachable(why),
         None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
     }
@@ -253,7 +318,7 @@ fn elf(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option
         // No kernel takes it.
         return CUT;
     }
-    let mut interpreter = None;
+    let (mut interpreter, mut go) = (None, false);
     for index in 0..count.min(HEADERS_MAX) {
         let header = table.checked_add(index * HEADER)?;
         let (Some(kind), Some(offset), Some(len)) =
@@ -262,7 +327,7 @@ fn elf(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option
             return CUT;
         };
         match kind {
-            PT_NOTE if has_go_note(file, offset, len.min(NOTE_MAX)) => return Some(Unreachable::Go),
+            PT_NOTE if !go => go = has_go_note(file, offset, len.min(NOTE_MAX)),
             PT_INTERP if interpreter.is_none() => interpreter = Some((offset, len)),
             _ => {}
         }
@@ -272,7 +337,10 @@ fn elf(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option
         Some((offset, len)) => Some(interpreter_name(file, offset, len, &mut name)),
         None => linker,
     };
-    linker.map_or(Some(Unreachable::Static), |linker| c_library::of_linker(linker, library))
+    match linker {
+        Some(linker) => c_library::of_linker(linker, library).or(go.then_some(Unreachable::Go)),
+        None => Some(if go { Unreachable::StaticGo } else { Unreachable::Static }),
+    }
 }
 
 /// The dynamic linker that is named there.
@@ -440,7 +508,8 @@ mod tests {
             (made(2, own, &[gnu]), Some(Unreachable::Static)),
             (made(2, own, &[glibc, gnu, go]), Some(Unreachable::Go)),
             (made(2, own, &[glibc, (4, &both)]), Some(Unreachable::Go)),
-            (made(2, own, &[go]), Some(Unreachable::Go)),
+            (made(2, own, &[go]), Some(Unreachable::StaticGo)),
+            (made(2, own, &[go, (3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
             (made(2, own, &[&many[..], &[glibc]].concat()), None),
             (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
             (made(2, 250, &[glibc]), Some(Unreachable::OtherMachine)),
@@ -452,6 +521,19 @@ mod tests {
             std::fs::write(&path, &file).expect("write");
             assert_eq!(why(&path), expected);
         }
+    }
+
+    #[test]
+    fn ways() {
+        assert_eq!(way(None, false), Way::Preload);
+        assert_eq!(way(Some(Unreachable::StaticGo), false), Way::None);
+        assert_eq!(way(Some(Unreachable::Static), true), Way::None);
+        assert_eq!(way(Some(Unreachable::Setuid), true), Way::None);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(way(Some(Unreachable::Go), false), Way::Preload);
+            assert_eq!(way(Some(Unreachable::StaticGo), true), Way::Loader);
+        }
+        assert_eq!(loaded(), None, "a test is not the loader");
     }
 
     #[test]

@@ -42,6 +42,7 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 8]
   GINNEL_RING      first size of a ring, bytes [default: 32768]
   GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
+  GINNEL_GO        1: programs in Go are reached too (new)
   GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it

@@ -13,6 +13,6 @@ pub fn bench(args: &Bench) -> Result<()> {
     }
     let mut command = vec![program.clone().into_os_string()];
     command.extend(args.arguments.iter().cloned());
-    let errno = exec::exec(&command, std::env::vars_os().collect());
+    let errno = exec::exec(&command, None, std::env::vars_os().collect());
     bail!("starting {}: {}", program.display(), Error::from_raw_os_error(errno))
 }

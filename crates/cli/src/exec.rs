@@ -7,8 +7,9 @@ use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// Becomes `command` (looked up in PATH), with `environment`. Returns only with the `errno`.
-pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32 {
+/// Becomes `command` (looked up in PATH, or the file `in_place`), with `environment`. Returns only with the
+/// `errno`.
+pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsString, OsString)>) -> i32 {
     let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
     let arguments: Vec<CString> = command.iter().map(|argument| text(argument.as_bytes().to_vec())).collect();
     let environment: Vec<CString> = environment
@@ -21,10 +22,12 @@ pub fn exec(command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32
         })
         .collect();
     let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    let in_place = in_place.map(|file| text(file.as_os_str().as_bytes().to_vec()));
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
+    let file = in_place.as_ref().map_or(arguments[0], |file| file.as_ptr());
     // SAFETY: both lists end with a null pointer, the first has a string before it (clap requires a program); the strings live until
     // after the call, which returns only where it failed.
-    unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
+    unsafe { libc::execvpe(file, arguments.as_ptr(), environment.as_ptr()) };
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 

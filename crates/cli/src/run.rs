@@ -5,9 +5,9 @@ use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::home::{check_directory, default_directory};
 use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, Finding, Preload, TOKEN, Unreachable};
+use ginnel_channel::program::{self, BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +28,17 @@ pub fn run(args: &Run) -> i32 {
         return OWN;
     };
     let file = find(program);
+    let name = file.as_deref().and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
     let finding = file.as_deref().and_then(look).filter(|finding| finding.why != Unreachable::Unknown);
-    let environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
+    let loader = loader(finding.as_ref(), name.as_deref());
+    let way = if is_switched_off(finding.as_ref()) {
+        Way::None
+    } else {
+        program::way(finding.map(|finding| finding.why), loader.is_some())
+    };
+    // The file to execute in the program's place.
+    let in_place = loader.filter(|_| way == Way::Loader);
+    let mut environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
@@ -41,10 +50,13 @@ pub fn run(args: &Run) -> i32 {
     if let Err(why) = if directory.exists() { check_directory(&directory) } else { Ok(()) } {
         eprintln!("ginnel: {why}; connections stay on TCP");
     }
-    if let (Some(finding), Some(file)) = (finding, &file) {
+    if let (Some(_), Some(file)) = (&in_place, &file) {
+        environment.push((BY_LOADER.to_string_lossy().into_owned().into(), file.into()));
+    }
+    if let (Some(finding), Some(file)) = (finding.filter(|_| way == Way::None), &file) {
         eprintln!("ginnel: {}: it stays on TCP", says(finding, file));
     }
-    let errno = exec::exec(&args.command, environment);
+    let errno = exec::exec(&args.command, in_place.as_deref(), environment);
     let error = std::io::Error::from_raw_os_error(errno);
     let name = program.display();
     if errno != libc::ENOENT {
@@ -72,6 +84,20 @@ pub fn says(finding: Finding, file: &Path) -> String {
     let file = file.to_string_lossy();
     let decided = finding.interpreter().map_or(file, |interpreter| interpreter.to_string_lossy());
     format!("{decided} {}", finding.why)
+}
+
+/// What is executed in the place of a program in Go without a dynamic linker: it lies beside the library.
+fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> {
+    finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
+    let loader = shim().ok()?.with_file_name(LOADER);
+    let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
+    program::can_load(&name, program?).then_some(loader)
+}
+
+/// Is it in Go, and has the user not asked for such programs?
+fn is_switched_off(finding: Option<&Finding>) -> bool {
+    finding.is_some_and(|finding| matches!(finding.why, Unreachable::Go | Unreachable::StaticGo))
+        && std::env::var_os("GINNEL_GO").is_none_or(|value| value != "1")
 }
 
 /// The file that the program's name means.

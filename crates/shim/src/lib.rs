@@ -6,6 +6,8 @@
 mod alone;
 mod fds;
 mod gather;
+#[cfg(target_arch = "x86_64")]
+mod go;
 mod hooks;
 mod identity;
 mod leader;

@@ -2,7 +2,7 @@
 
 use crate::fds::{self, Entry, Young};
 use crate::own;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use ginnel_channel::Endpoint;
 use ginnel_channel::attach::{Settings, Standing};
 use ginnel_channel::ledger::{Reason, Stage, flag};
@@ -146,9 +146,26 @@ pub fn classify(fd: c_int) -> Entry {
     known
 }
 
-fn is_tcp(fd: c_int) -> bool {
+/// A socket of multipath TCP was seen.
+static MULTIPATH: AtomicBool = AtomicBool::new(false);
+
+/// May `listener` be one of multipath TCP, as Go's are since 1.24? Where the client knows nothing of that,
+/// a socket that it accepts is one of TCP, and no other (`mptcp_accept`, net/mptcp/protocol.c).
+pub fn is_multipath(listener: c_int) -> bool {
+    let mut protocol = 0i32;
+    MULTIPATH.load(Ordering::Relaxed)
+        && kernel::getsockopt(listener, libc::SOL_SOCKET, libc::SO_PROTOCOL, &mut protocol).is_ok()
+        && protocol == libc::IPPROTO_MPTCP
+}
+
+/// Is it a TCP socket? Asks the kernel.
+pub fn is_tcp(fd: c_int) -> bool {
     let (mut protocol, mut kind) = (0i32, 0i32);
-    kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &mut protocol).is_ok()
+    let known = kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, &mut protocol).is_ok();
+    if protocol == libc::IPPROTO_MPTCP {
+        MULTIPATH.store(true, Ordering::Relaxed);
+    }
+    known
         && protocol == libc::IPPROTO_TCP
         && kernel::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, &mut kind).is_ok()
         && kind == libc::SOCK_STREAM

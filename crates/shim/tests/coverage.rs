@@ -192,7 +192,9 @@ fn about_something_else(name: &str) -> bool {
 #[test]
 fn the_library_exports_what_the_page_says() {
     let page = page();
-    let exported: BTreeSet<_> = exports(&shim()).into_keys().collect();
+    // What `ginnel-go-loader` calls stands before no function of the C library.
+    let is_hook = |name: &String| !name.starts_with("ginnel_go_");
+    let exported: BTreeSet<_> = exports(&shim()).into_keys().filter(is_hook).collect();
     let promised: BTreeSet<_> =
         page.iter().filter(|(_, decision)| exported_by_decision(decision)).map(|(name, _)| name.clone()).collect();
     assert_eq!(promised.difference(&exported).collect::<Vec<_>>(), [""; 0], "on the page as hooked, and not in the library");

@@ -73,6 +73,6 @@ pub const ALL: [(&str, &str, Prepare); 7] = [
         "netty-testsuite from Maven Central over its NIO and blocking transports, and the tests of its native epoll transport",
         netty::prepare,
     ),
-    ("Go net", "the standard library's net; it makes its own system calls and stays on TCP", go::prepare),
+    ("Go net", "the standard library's net, with cgo; it makes its own system calls", go::prepare),
     (SERVERS, "real servers with their own clients, under load, results checked (tests/servers)", servers::prepare),
 ];

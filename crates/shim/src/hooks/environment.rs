@@ -5,6 +5,7 @@
 use super::{aside, vfork};
 use crate::ops::process::{self, Program};
 use core::cell::Cell;
+use core::ffi::CStr;
 use core::ptr;
 use ginnel_channel::program::{Preload, TOKEN};
 use ginnel_region::sys;
@@ -33,12 +34,34 @@ pub(super) unsafe fn for_program<T>(
     envp: *const *const c_char,
     start: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    let preload = program.preload();
-    if preload == Preload::Kept {
+    if program.preload() == Preload::Kept {
         return start(envp);
     }
     // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
-    let Some(copy) = (unsafe { renamed(envp, preload) }) else { return start(envp) };
+    match unsafe { renamed(envp, program.preload(), &[]) } {
+        Some(copy) => with_copy(copy, start),
+        None => start(envp),
+    }
+}
+
+/// Gives `start` the environment with which the loader is to load `program` at `path`; not where there is
+/// no memory for it.
+///
+/// # Safety
+/// As for [`for_program`].
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn for_loader<T>(
+    program: Program,
+    path: &CStr,
+    envp: *const *const c_char,
+    start: impl FnOnce(*const *const c_char) -> T,
+) -> Option<T> {
+    let word = [crate::go::BY_LOADER.to_bytes(), b"=", path.to_bytes(), b"\0"];
+    // SAFETY: the caller's promise.
+    unsafe { renamed(envp, program.preload(), &word) }.map(|copy| with_copy(copy, start))
+}
+
+fn with_copy<T>(copy: Copied, start: impl FnOnce(*const *const c_char) -> T) -> T {
     let left = aside() && vfork::in_child();
     if left {
         drop_copy();
@@ -68,11 +91,12 @@ pub(super) fn drop_copy() {
     }
 }
 
-/// A copy of the array in which LD_PRELOAD names this library as `preload` says; its other strings are the caller's.
+/// A copy of the array in which LD_PRELOAD names this library as `preload` says; its other strings are the caller's,
+/// but for one more, whose parts are `word`, where that has any.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
-unsafe fn renamed(envp: *const *const c_char, preload: Preload) -> Option<Copied> {
+unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) -> Option<Copied> {
     const NAME: &[u8] = b"LD_PRELOAD=";
     // SAFETY: the caller's promise.
     let (index, list) = unsafe { process::preload(envp) }?;
@@ -81,9 +105,10 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload) -> Option<Copied
     while !unsafe { envp.add(count).read() }.is_null() {
         count += 1;
     }
-    let pointers = (count + 1) * size_of::<*const c_char>();
+    let pointers = (count + 1 + usize::from(!word.is_empty())) * size_of::<*const c_char>();
     let names = || process::names(list);
     let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + name.len() + 1).sum::<usize>() + 1;
+    let len = len + word.iter().map(|part| part.len()).sum::<usize>();
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();
     // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
@@ -113,10 +138,23 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload) -> Option<Copied
             }
             put(name);
         }
+        put(b"\0");
+        let end = used;
+        for part in word {
+            if let Some(place) = room.get_mut(used..used + part.len()) {
+                place.copy_from_slice(part);
+                used += part.len();
+            }
+        }
         if any {
             array.add(index).write(text.cast());
         } else {
             ptr::copy(array.add(index + 1), array.add(index), count - index);
+            count -= 1;
+        }
+        if !word.is_empty() {
+            array.add(count).write(text.add(end).cast());
+            array.add(count + 1).write(ptr::null());
         }
     }
     Some(Copied { at, len })

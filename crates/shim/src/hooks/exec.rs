@@ -27,7 +27,7 @@ unsafe fn executes(
     envp: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
-    let Some(program) = program else { return exec(envp) };
+    let Some(program) = program.map(Program::itself) else { return exec(envp) };
     executing(program);
     // SAFETY: the caller's promise.
     let result = unsafe { environment::for_program(program, envp, exec) };
@@ -37,6 +37,67 @@ unsafe fn executes(
     result
 }
 
+/// Has the loader executed in the place of the program at `path`, where that is the way for it. `start`
+/// executes the file that it is given, with that environment; `None`: the program is to be executed itself.
+///
+/// # Safety
+/// As for `execve(2)`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_loader<T>(
+    program: &mut Option<Program>,
+    path: *const c_char,
+    envp: *const *const c_char,
+    start: impl FnOnce(*const c_char, *const *const c_char) -> Option<T>,
+) -> Option<T> {
+    let found = program.filter(|program| program.is_loaded())?;
+    // SAFETY: the caller's promise: `path` is a string, since the program was found by it.
+    let path = unsafe { CStr::from_ptr(path) };
+    let started = crate::go::loader(path).and_then(|loader| {
+        // SAFETY: the caller's promise.
+        unsafe { environment::for_loader(found, path, envp, |envp| start(loader.as_ptr(), envp)) }
+    });
+    *program = Some(found.itself());
+    started.flatten()
+}
+
+/// [`by_loader`], to become the program: returns where that failed, or is not the way.
+///
+/// # Safety
+/// As for `execve(2)`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn becomes_loader(
+    program: &mut Option<Program>,
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+) {
+    let Some(found) = program.filter(|program| program.is_loaded()) else { return };
+    executing(found);
+    // SAFETY: the caller's promise.
+    let _: Option<()> = unsafe {
+        by_loader(program, path, envp, |loader, envp| {
+            next::execve(loader, argv, envp);
+            None
+        })
+    };
+    if !bypass_process() {
+        keeping_errno(ops::process::not_executed);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn by_loader<T>(
+    _: &mut Option<Program>,
+    _: *const c_char,
+    _: *const *const c_char,
+    _: impl FnOnce(*const c_char, *const *const c_char) -> Option<T>,
+) -> Option<T> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn becomes_loader(_: &mut Option<Program>, _: *const c_char, _: *const *const c_char, _: *const *const c_char) {}
+
 /// Before an exec of the program at `path` that the C library does itself.
 ///
 /// # Safety
@@ -44,7 +105,7 @@ unsafe fn executes(
 pub(super) unsafe fn begins(path: *const c_char, envp: *const *const c_char) {
     // SAFETY: the caller's promise.
     if let Some(program) = unsafe { at_path(path, envp) } {
-        executing(program);
+        executing(program.itself());
     }
 }
 
@@ -55,7 +116,7 @@ pub(super) unsafe fn begins(path: *const c_char, envp: *const *const c_char) {
 pub(super) unsafe fn begins_in_path(file: *const c_char, envp: *const *const c_char) {
     // SAFETY: the caller's promise.
     if let Some(program) = unsafe { in_path(file, envp) } {
-        executing(program);
+        executing(program.itself());
     }
 }
 
@@ -76,6 +137,24 @@ unsafe fn in_path(file: *const c_char, envp: *const *const c_char) -> Option<Pro
     let mut program = None;
     // SAFETY: the caller's promise.
     keeping_errno(|| unsafe { with_program(file, |path| program = at_path(path, envp)) });
+    program
+}
+
+/// [`in_path`] for an exec, where the loader has not been executed in its place.
+///
+/// # Safety
+/// As for `execvpe(3)`.
+unsafe fn in_path_or_loaded(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> Option<Program> {
+    let mut program = None;
+    let run = |path| {
+        // SAFETY: the caller's promise, and a path that was found.
+        unsafe {
+            program = at_path(path, envp);
+            becomes_loader(&mut program, path, argv, envp);
+        }
+    };
+    // SAFETY: the caller's promise.
+    keeping_errno(|| unsafe { with_program(file, run) });
     program
 }
 
@@ -129,9 +208,13 @@ fn is_program(path: *const c_char) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(at_path(path, envp), envp, |envp| next::execve(path, argv, envp)) }
+    unsafe {
+        let mut program = at_path(path, envp);
+        becomes_loader(&mut program, path, argv, envp);
+        executes(program, envp, |envp| next::execve(path, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -139,7 +222,9 @@ pub(super) unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c
     let own = environment::own();
     // SAFETY: the program's own arguments, and environment.
     unsafe {
-        executes(at_path(path, own), own, |envp| if envp == own { next::execv(path, argv) } else { next::execve(path, argv, envp) })
+        let mut program = at_path(path, own);
+        becomes_loader(&mut program, path, argv, own);
+        executes(program, own, |envp| if envp == own { next::execv(path, argv) } else { next::execve(path, argv, envp) })
     }
 }
 
@@ -148,18 +233,16 @@ pub(super) unsafe extern "C" fn execvp(file: *const c_char, argv: *const *const 
     let own = environment::own();
     // SAFETY: the program's own arguments, and environment.
     unsafe {
-        executes(
-            in_path(file, own),
-            own,
-            |envp| if envp == own { next::execvp(file, argv) } else { next::execvpe(file, argv, envp) },
-        )
+        executes(in_path_or_loaded(file, argv, own), own, |envp| {
+            if envp == own { next::execvp(file, argv) } else { next::execvpe(file, argv, envp) }
+        })
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { executes(in_path(file, envp), envp, |envp| next::execvpe(file, argv, envp)) }
+    unsafe { executes(in_path_or_loaded(file, argv, envp), envp, |envp| next::execvpe(file, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -227,10 +310,28 @@ fn decimal(fd: c_int, room: &mut [u8; 10]) -> &[u8] {
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
 unsafe fn spawns<T>(program: Option<Program>, envp: *const *mut c_char, spawn: impl FnOnce(*const *mut c_char) -> T) -> T {
-    let Some(program) = program else { return spawn(envp) };
+    let Some(program) = program.map(Program::itself) else { return spawn(envp) };
     spawning(program);
     // SAFETY: the caller's promise.
     unsafe { environment::for_program(program, envp.cast(), |envp| spawn(envp.cast())) }
+}
+
+/// Has the loader spawned in a program's place, where that is the way for it. False: the program is to be
+/// spawned itself.
+///
+/// # Safety
+/// As for `posix_spawn(3)`.
+unsafe fn spawns_loader(
+    program: &mut Option<Program>,
+    path: *const c_char,
+    envp: *const *mut c_char,
+    spawn: impl FnOnce(*const c_char, *const *mut c_char) -> c_int,
+) -> bool {
+    let Some(found) = program.filter(|program| program.is_loaded()) else { return false };
+    spawning(found);
+    let start = |loader, envp: *const *const c_char| (spawn(loader, envp.cast()) == 0).then_some(());
+    // SAFETY: the caller's promise.
+    unsafe { by_loader(program, path, envp.cast(), start) }.is_some()
 }
 
 fn spawning(program: Program) {
@@ -249,7 +350,14 @@ unsafe extern "C" fn posix_spawn(
     envp: *const *mut c_char,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { spawns(at_path(path, envp.cast()), envp, |envp| next::posix_spawn(pid, path, actions, attributes, argv, envp)) }
+    unsafe {
+        let mut program = at_path(path, envp.cast());
+        let spawn = |path, envp: *const *mut c_char| next::posix_spawn(pid, path, actions, attributes, argv, envp);
+        if spawns_loader(&mut program, path, envp, spawn) {
+            return 0;
+        }
+        spawns(program, envp, |envp| spawn(path, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -262,7 +370,18 @@ unsafe extern "C" fn posix_spawnp(
     envp: *const *mut c_char,
 ) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { spawns(in_path(file, envp.cast()), envp, |envp| next::posix_spawnp(pid, file, actions, attributes, argv, envp)) }
+    unsafe {
+        let mut program = in_path(file, envp.cast());
+        let mut spawned = false;
+        let spawn = |path, envp: *const *mut c_char| next::posix_spawn(pid, path, actions, attributes, argv, envp);
+        if program.is_some_and(Program::is_loaded) {
+            with_program(file, |path| spawned = spawns_loader(&mut program, path, envp, spawn));
+        }
+        if spawned {
+            return 0;
+        }
+        spawns(program, envp, |envp| next::posix_spawnp(pid, file, actions, attributes, argv, envp))
+    }
 }
 
 /// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says: nearly always as standard input or

@@ -44,6 +44,10 @@ mod uring;
 mod variadic;
 mod vfork;
 
+pub(crate) use exec::execve as execute;
+pub(crate) use raw::syscall as by_number;
+pub(crate) use vfork::{after as after_vfork, before as before_vfork};
+
 use crate::fds::{LENT, NOT_STARTED, strangers};
 use crate::next::{errno, set_errno};
 use crate::ops::{self, Outcome};
@@ -67,6 +71,11 @@ fn bypass() -> bool {
 /// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.
 fn bypass_process() -> bool {
     bypass() || !own::is_ours()
+}
+
+/// Is this process none of the library's business?
+pub(crate) fn is_elsewhere() -> bool {
+    bypass_process()
 }
 
 /// Is this call made by a child that uses this memory with a table of descriptors of its own?
@@ -119,8 +128,12 @@ extern "C" fn constructor() {
     let saved = errno();
     crate::next::resolve_all();
     direct::resolve();
+    #[cfg(target_arch = "x86_64")]
+    crate::go::begin_loaded();
     ops::process::started();
     process::watch_forks();
     strangers().fetch_and(!NOT_STARTED, Ordering::Relaxed);
+    #[cfg(target_arch = "x86_64")]
+    crate::go::start();
     set_errno(saved);
 }

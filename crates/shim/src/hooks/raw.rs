@@ -83,12 +83,42 @@ unsafe fn ppoll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *mut times
     result
 }
 
+/// A call that is made before the library was set up, or by a child of `vfork`. What such a child keeps for
+/// its next program, and which that is, concerns its parent: the hooks of these calls see to that.
+///
+/// # Safety
+/// As for the system call.
+#[cold]
+unsafe fn aside(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match number {
+            libc::SYS_dup => fd::dup(int(a)).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => fd::dup2(int(a), int(b)).into(),
+            libc::SYS_dup3 => fd::dup3(int(a), int(b), int(c)).into(),
+            libc::SYS_fcntl => fd::fcntl(int(a), int(b), pointer(c)).into(),
+            libc::SYS_execve => super::exec::execve(pointer(a), pointer(b), pointer(c)).into(),
+            libc::SYS_execveat => super::exec::execveat(int(a), pointer(b), pointer(c), pointer(d), int(e)).into(),
+            _ => next::syscall(number, a, b, c, d, e, f),
+        }
+    }
+}
+
 /// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are read, as the C library's own does.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+pub(crate) unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
     if bypass() {
         // SAFETY: the program's own arguments.
-        return unsafe { next::syscall(number, a, b, c, d, e, f) };
+        return unsafe { aside(number, [a, b, c, d, e, f]) };
     }
     // SAFETY: the program's own arguments; each hook takes those of the system call of its name.
     unsafe {

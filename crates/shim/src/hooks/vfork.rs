@@ -35,7 +35,7 @@ pub(super) fn forget_others() {
 }
 
 /// Before the system call.
-extern "C" fn before() {
+pub(crate) extern "C" fn before() {
     let (depth, parent) = DEPTH.get();
     // SAFETY: takes and touches nothing.
     let parent = if depth == 0 { unsafe { libc::getpid() } } else { parent };
@@ -47,7 +47,7 @@ extern "C" fn before() {
 }
 
 /// After it, in the parent: `result` as the kernel gave it.
-extern "C" fn after(result: c_long) -> c_int {
+pub(crate) extern "C" fn after(result: c_long) -> c_int {
     let (depth, parent) = DEPTH.get();
     strangers().fetch_sub(1, Ordering::Relaxed);
     DEPTH.set((depth.saturating_sub(1), parent));

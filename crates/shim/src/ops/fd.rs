@@ -29,6 +29,8 @@ impl Kind {
         let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
         match domain {
             libc::AF_INET | libc::AF_INET6 if stream && matches!(protocol, 0 | libc::IPPROTO_TCP) => Self::Tcp,
+            // What it accepts may be TCP: it is looked at when it is used.
+            libc::AF_INET | libc::AF_INET6 if stream && protocol == libc::IPPROTO_MPTCP => Self::Socket,
             libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX | libc::AF_NETLINK => Self::Other,
             _ => Self::Socket,
         }

@@ -2,7 +2,7 @@
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
 use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
-use ginnel_channel::program::{self, Preload, Unreachable};
+use ginnel_channel::program::{self, Preload, Unreachable, Way};
 use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
 use libc::{c_char, c_int};
@@ -165,8 +165,8 @@ pub fn fork_child() {
 /// What a program that is about to be executed will have of this library.
 #[derive(Clone, Copy, Default)]
 pub struct Program {
-    preloaded: bool,
     found: Option<Unreachable>,
+    way: Way,
 }
 
 impl Program {
@@ -185,12 +185,29 @@ impl Program {
         // SAFETY: a terminated string by the caller's promise.
         let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
         let finding = path.map_or_else(|| program::look_at(fd, library), |path| program::look(path, library));
-        Self { preloaded: true, found: finding.map(|finding| finding.why) }
+        let found = finding.map(|finding| finding.why);
+        #[cfg(target_arch = "x86_64")]
+        let loader = found == Some(Unreachable::StaticGo)
+            && finding.is_some_and(|finding| finding.interpreter().is_none())
+            && path.is_some_and(|path| crate::go::loader(path).is_some());
+        #[cfg(not(target_arch = "x86_64"))]
+        let loader = false;
+        Self { found, way: program::way(found, loader) }
     }
 
     /// Will the library be there, and see what the program does?
     pub fn keeps_shim(self) -> bool {
-        self.preloaded && self.found.is_none()
+        self.way != Way::None
+    }
+
+    /// Is the loader to be executed in its place?
+    pub fn is_loaded(self) -> bool {
+        self.way == Way::Loader
+    }
+
+    /// The same where the program is executed itself, though the loader could have been in its place.
+    pub fn itself(self) -> Self {
+        Self { way: if self.is_loaded() { Way::None } else { self.way }, ..self }
     }
 
     /// Says why it does not have it, to whoever asked (`GINNEL_VERBOSE`).
@@ -433,6 +450,12 @@ pub fn confined() {
         identity::leave_for_good(attachment);
     }
     CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// This program's calls are not seen: what it has inherited goes back to TCP.
+#[cfg(target_arch = "x86_64")]
+pub fn unseen() {
+    hand_over_all(Reason::HandedOver);
 }
 
 /// Everything that this process carries goes back to TCP, and stays there.

@@ -21,6 +21,11 @@ pub fn accepted(listener: c_int, fd: c_int) {
             if entry != Entry::Listener {
                 inherited_listener(listener, entry);
             }
+            let is_other = runtime::is_multipath(listener) && !runtime::is_tcp(fd);
+            fds::set(fd, if is_other { Entry::Plain } else { Entry::Young(Young::accepted()) });
+        }
+        Entry::Plain if runtime::is_multipath(listener) && runtime::is_tcp(fd) => {
+            inherited_listener(listener, Entry::Plain);
             fds::set(fd, Entry::Young(Young::accepted()));
         }
         Entry::Plain => fds::set(fd, Entry::Plain),

@@ -1,0 +1,77 @@
+//! The test program in Go, `programs/go/program.go`, built in each way that matters.
+
+use crate::{build, skip};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// How the program is built: name, flags, cgo.
+pub type Kind = (&'static str, &'static [&'static str], bool);
+
+/// With the C library's threads.
+pub const CGO: Kind = ("cgo", &[], true);
+/// With a dynamic linker, and Go's own threads.
+pub const PIE: Kind = ("pie", &["-buildmode=pie"], false);
+/// Without a dynamic linker.
+pub const STATIC: Kind = ("static", &[], false);
+/// Likewise, without symbols.
+pub const STRIPPED: Kind = ("stripped", &["-ldflags=-s -w", "-trimpath"], false);
+/// With a C library of its own.
+pub const STATIC_CGO: Kind = ("static-cgo", &["-ldflags=-linkmode external -extldflags -static"], true);
+/// With the race detector.
+pub const RACE: Kind = ("race", &["-race"], true);
+
+/// Those that are reached.
+pub const KINDS: [Kind; 3] = [CGO, PIE, STATIC];
+
+/// The toolchain.
+fn go() -> Option<PathBuf> {
+    let named = std::env::var_os("GINNEL_TEST_GO").map(PathBuf::from);
+    let path = std::env::var_os("PATH")?;
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join("go"));
+    named.into_iter().chain(in_path).chain([PathBuf::from("/usr/local/go/bin/go")]).find(|file| file.is_file())
+}
+
+/// What was built, or could not be, by the kind's name.
+type Built = Vec<(&'static str, Option<PathBuf>)>;
+
+/// The program, built; `None`, with a word, where that cannot be.
+///
+/// # Panics
+/// Where a toolchain that is there does not build it.
+#[must_use]
+pub fn program(kind: Kind) -> Option<PathBuf> {
+    static BUILT: Mutex<Built> = Mutex::new(Vec::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, path)) = built.iter().find(|(name, _)| *name == kind.0) {
+        return path.clone();
+    }
+    let path = compile(kind);
+    built.push((kind.0, path.clone()));
+    path
+}
+
+fn compile((name, flags, cgo): Kind) -> Option<PathBuf> {
+    let Some(go) = go() else {
+        skip(name, "there is no Go toolchain");
+        return None;
+    };
+    let folder = build::release_dir().join("go-programs");
+    std::fs::create_dir_all(&folder).expect("a folder for programs");
+    // Programs are told apart by it in reports: the kernel keeps 15 letters of a name.
+    let output = folder.join(format!("go-{name}"));
+    let mut command = Command::new(go);
+    command.arg("build").args(flags).arg("-o").arg(&output).arg("program.go");
+    command.current_dir(build::tests_dir().join("programs/go")).env("CGO_ENABLED", if cgo { "1" } else { "0" });
+    command.env("GOFLAGS", "").env("GOTOOLCHAIN", "local").env("GOPROXY", "off");
+    if std::env::var_os("HOME").is_none() {
+        command.env("GOCACHE", folder.join("cache"));
+    }
+    let done = command.output().expect("go runs");
+    if !done.status.success() {
+        assert!(cgo, "{}", String::from_utf8_lossy(&done.stderr));
+        skip(name, "this toolchain cannot build with cgo, or has no race detector");
+        return None;
+    }
+    Some(output)
+}

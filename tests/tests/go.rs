@@ -1,0 +1,396 @@
+//! Programs in Go, which make their system calls themselves: dynamic ones with cgo, position-independent
+//! ones without, and static ones, which `ginnel run` and the hooks of `exec` have loaded. Each behaviour
+//! is one word of `programs/go/program.go`, which knows nothing of Ginnel.
+//!
+//! Needs a Go toolchain (1.19 or later) in `PATH`, in `/usr/local/go`, or named by `GINNEL_TEST_GO`.
+#![cfg(target_arch = "x86_64")]
+
+use ginnel_tests::go::{KINDS, RACE, STATIC, STATIC_CGO, STRIPPED, program};
+use ginnel_tests::{Done, Running, Stand, build, is_root, skip};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+fn stand(name: &str, settings: &[(&str, &str)]) -> Stand {
+    let all: Vec<(&str, &str)> = [("GINNEL_GO", "1")].into_iter().chain(settings.iter().copied()).collect();
+    Stand::shimmed(name, &all).limit(Duration::from_secs(110))
+}
+
+/// `ginnel run PROGRAM WORDS`.
+fn command(stand: &Stand, program: &Path, words: &[&str]) -> Command {
+    let mut command = stand.command(build::ginnel());
+    command.arg("run").arg(program).args(words);
+    command
+}
+
+fn run(stand: &Stand, program: &Path, words: &[&str]) -> Done {
+    let done = stand.run(&mut command(stand, program, words));
+    assert!(done.success() && done.stdout.ends_with("OK\n"), "{} {words:?}: {done}", program.display());
+    done
+}
+
+/// Runs a word in all kinds of program; at least so many of a hundred bytes have come out of rings.
+fn everywhere(words: &[&str], share: u64) {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go", &[]);
+        run(&stand, &program, words);
+        let report = stand.report();
+        let (ring, tcp) = (report.sum("ring_in"), report.sum("tcp_in"));
+        let enough = ring * (100 - share) >= tcp * share && (share == 0 || ring > 0);
+        assert!(enough, "{} {words:?}: {ring} bytes out of rings, {tcp} over TCP", program.display());
+    }
+}
+
+/// Runs a word; nothing is carried, and the program works.
+fn nowhere(program: &Path, words: &[&str], settings: &[(&str, &str)]) {
+    let stand = stand("go-alone", settings);
+    run(&stand, program, words);
+    assert_eq!(stand.report().sum("ring_in"), 0, "{} {settings:?}", program.display());
+}
+
+#[test]
+fn connections_are_carried() {
+    everywhere(&["echo", "16", "500"], 80);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn many_connections_come_and_go() {
+    everywhere(&["many"], 30);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn http_bodies_are_whole() {
+    everywhere(&["http"], 50);
+}
+
+#[test]
+fn programs_are_executed_beside_traffic() {
+    everywhere(&["exec"], 70);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn signals_are_told_beside_traffic() {
+    everywhere(&["signals"], 60);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn the_collector_works_beside_traffic() {
+    everywhere(&["collect"], 60);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn threads_end_with_their_goroutines() {
+    everywhere(&["threads"], 5);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn faults_are_panics() {
+    everywhere(&["fault"], 40);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn reads_have_deadlines_and_end_with_a_close() {
+    everywhere(&["deadlines"], 40);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn profiles_are_taken_beside_traffic() {
+    everywhere(&["profile"], 50);
+}
+
+/// Every thread, the library's own too, is the new user.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn root_is_given_up_in_all_threads() {
+    if !is_root() {
+        return skip("giving up root in Go", "it needs root");
+    }
+    everywhere(&["user"], 0);
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_stripped_program_is_reached() {
+    let Some(program) = program(STRIPPED) else { return };
+    let stand = stand("go-stripped", &[]);
+    run(&stand, &program, &["echo"]);
+    let report = stand.report();
+    assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"));
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_program_knows_its_own_file() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let path = program.to_string_lossy().into_owned();
+        run(&stand("go-own", &[]), &program, &["own", &path]);
+    }
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_crash_tells_all_goroutines() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-crash", &[]);
+        let done = stand.run(&mut command(&stand, &program, &["crash"]));
+        assert_eq!(done.status.code(), Some(2), "{done}");
+        for part in ["nil pointer dereference", "goroutine 1 [running]", "main.crash(", "main.answer(", "[select (no cases)]"] {
+            assert!(done.stderr.contains(part), "{part}: {done}");
+        }
+        assert!(!done.stderr.contains("fatal error"), "{done}");
+    }
+}
+
+/// A server, and where it listens.
+fn serve(stand: &Stand, program: &Path, word: &str) -> (Running, String) {
+    let mut server = stand.start(&mut command(stand, program, &[word]));
+    server.wait_for("127.0.0.1:");
+    server.wait_for("\n");
+    let address = server.output().lines().next().expect("an address").to_owned();
+    (server, address)
+}
+
+fn end(server: Running) {
+    server.signal(libc::SIGTERM);
+    let done = server.finish();
+    assert!(done.success(), "{done}");
+}
+
+/// Each kind as server of the next.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn programs_of_all_kinds_meet() {
+    let programs = KINDS.into_iter().filter_map(program).collect::<Vec<_>>();
+    for (index, program) in programs.iter().enumerate() {
+        let client = &programs[(index + 1) % programs.len()];
+        let stand = stand("go-pairs", &[]);
+        let (server, address) = serve(&stand, program, "serve");
+        run(&stand, client, &["ask", &address, "8", "500"]);
+        end(server);
+        let report = stand.report();
+        assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"), "{}", program.display());
+    }
+}
+
+/// What a program writes just before it ends is read, whatever carried it.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn the_last_words_are_heard() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-exit", &[]);
+        let (server, address) = serve(&stand, &program, "attend");
+        let done = stand.run(&mut command(&stand, &program, &["exit", &address]));
+        assert_eq!(done.status.code(), Some(7), "{done}");
+        let done = server.finish();
+        assert!(done.stdout.contains("the last words / EOF"), "{done}");
+        assert!(stand.report().sum("ring_in") > 0);
+    }
+}
+
+#[test]
+fn a_client_speaks_with_redis() {
+    let server_file = Path::new("/usr/bin/redis-server");
+    if !server_file.exists() {
+        return skip("Go and redis", "redis-server is not installed");
+    }
+    for (program, port) in KINDS.into_iter().filter_map(program).zip(["16391", "16392", "16393"]) {
+        let stand = stand("go-redis", &[]);
+        let mut start = command(&stand, server_file, &["--port", port, "--save", "", "--bind", "127.0.0.1"]);
+        let mut server = stand.start(&mut start);
+        server.wait_for("Ready to accept");
+        run(&stand, &program, &["redis", &format!("127.0.0.1:{port}")]);
+        server.signal(libc::SIGTERM);
+        let _ = server.finish();
+        let report = stand.report();
+        assert!(report.sum("ring_in") > report.sum("tcp_in"), "{}", program.display());
+    }
+}
+
+/// A connection that was carried goes on in a child: in Go, in C with the library, in C out of its reach.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_child_goes_on_with_a_connection() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let mut children: Vec<Vec<String>> = vec![Vec::new()];
+        let other = |kind| self::program(kind).map(|path: PathBuf| vec![path.display().to_string(), "inherited".to_owned()]);
+        children.extend(KINDS.into_iter().filter_map(other));
+        children.extend(self::program(RACE).map(|path| vec![path.display().to_string(), "inherited".to_owned()]));
+        for child in children {
+            let stand = stand("go-inherit", &[]);
+            let (server, address) = serve(&stand, &program, "serve");
+            let mut words = vec!["inherit", address.as_str()];
+            words.extend(child.iter().map(String::as_str));
+            run(&stand, &program, &words);
+            end(server);
+        }
+    }
+}
+
+/// The program becomes itself, by `execve`.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_program_replaces_itself() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-replace", &[]);
+        let (server, address) = serve(&stand, &program, "serve");
+        run(&stand, &program, &["replace", &address]);
+        end(server);
+        assert!(stand.report().sum("ring_in") > 0);
+    }
+}
+
+/// Whoever executes what the kernel refuses to execute hears of it, and what is executed by a descriptor
+/// that is closed then is executed.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn what_cannot_be_loaded_is_executed_as_ever() {
+    const SCRIPT: &str = "import os, subprocess, sys
+bytes = open(sys.argv[1], 'rb').read()
+fd = os.memfd_create('program')
+os.write(fd, bytes)
+pid = os.posix_spawn(f'/proc/self/fd/{fd}', ['x', 'whoami'], os.environ)
+print('by descriptor', os.waitpid(pid, 0)[1])
+try: subprocess.run([sys.argv[2], 'whoami'])
+except PermissionError: print('refused')
+try: os.posix_spawn(sys.argv[2], ['x', 'whoami'], os.environ)
+except PermissionError: print('refused')";
+    let Some(program) = program(STATIC) else { return };
+    let stand = stand("go-refused", &[]);
+    let copy = stand.dir().join("not-executable");
+    std::fs::copy(&program, &copy).expect("a copy");
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("its mode");
+    let mut python = command(&stand, Path::new("/usr/bin/python3"), &["-c", SCRIPT]);
+    let done = stand.run(python.arg(&program).arg(&copy));
+    assert!(done.stdout.contains("by descriptor 0\n") && done.stdout.ends_with("refused\nrefused\n"), "{done}");
+}
+
+/// What a program in C starts is reached too: by exec, and by a spawn.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_shell_starts_static_programs() {
+    let Some(program) = program(STATIC) else { return };
+    let stand = stand("go-shell", &[]);
+    let path = program.to_string_lossy();
+    let (name, folder) = (program.file_name().expect("a name"), program.parent().expect("a folder"));
+    let line = format!("{path} own {path} && PATH={}:$PATH && {} echo 4 200", folder.display(), name.display());
+    let done = stand.run(command(&stand, Path::new("/bin/sh"), &["-c", &line]).current_dir("/"));
+    assert!(done.success() && done.stdout == "OK\nOK\n", "{done}");
+    let report = stand.report();
+    assert!(report.sum("ring_in") > 2 * report.sum("tcp_in"), "{done}");
+}
+
+#[test]
+fn what_the_user_switches_off_is_left_alone() {
+    for program in KINDS.into_iter().filter_map(program) {
+        let name = program.file_name().expect("a name").to_string_lossy().into_owned();
+        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_GO", "0")]);
+        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_POLICY", &format!("deny program {name}"))]);
+        nowhere(&program, &["echo", "4", "200"], &[("GINNEL_OFF", "1")]);
+    }
+}
+
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn what_has_c_code_beside_the_runtime_is_left_alone() {
+    for program in [RACE, STATIC_CGO].into_iter().filter_map(program) {
+        for word in ["echo", "exec", "signals"] {
+            nowhere(&program, &[word], &[]);
+        }
+    }
+}
+
+/// A function that does the same by other instructions is not one that is known.
+#[test]
+fn other_code_is_left_alone() {
+    // mov $0, %rbx; and xor %ebx, %ebx, with five bytes that do nothing.
+    let (known, other): (&[u8], &[u8]) = (b"\x48\xc7\xc3\0\0\0\0\xc3\x48\x89\xd3", b"\x31\xdb\x0f\x1f\x44\0\0\xc3\x48\x89\xd3");
+    for program in KINDS.into_iter().filter_map(program) {
+        let mut bytes = std::fs::read(&program).expect("a program");
+        let places = bytes.windows(known.len()).enumerate().filter(|(_, part)| *part == known);
+        let places = places.map(|(at, _)| at).collect::<Vec<_>>();
+        assert!(!places.is_empty(), "{}", program.display());
+        for at in places {
+            bytes[at..at + other.len()].copy_from_slice(other);
+        }
+        let changed = program.with_file_name(format!("{}-o", program.file_name().expect("a name").to_string_lossy()));
+        build::executable(&changed, &bytes);
+        nowhere(&changed, &["echo", "4", "200"], &[]);
+        nowhere(&changed, &["exec"], &[]);
+    }
+}
+
+/// Where no new code may be executed (PR_SET_MDWE, Linux 6.3) nothing is changed.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn where_new_code_is_forbidden_it_is_left_alone() {
+    const FORBID: &str = "import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): print('cannot'); sys.exit()
+os.execv(sys.argv[1], sys.argv[1:])";
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-forbidden", &[]);
+        let mut forbids = stand.command("/usr/bin/python3");
+        forbids.args(["-c", FORBID]).arg(build::ginnel()).arg("run").arg(&program).args(["echo", "4", "200"]);
+        let done = stand.run(&mut forbids);
+        if done.stdout == "cannot\n" {
+            return skip("PR_SET_MDWE", "this kernel does not know it");
+        }
+        assert!(done.success() && done.stdout == "OK\n", "{done}");
+        assert_eq!(stand.report().sum("ring_in"), 0, "{}", program.display());
+    }
+}
+
+/// A debugger comes and goes under a server at work.
+#[test]
+#[ignore = "test-all: Go is asked for by name"]
+fn a_debugger_may_attach() {
+    if !Path::new("/usr/bin/gdb").exists() {
+        return skip("gdb and Go", "gdb is not installed");
+    }
+    for program in KINDS.into_iter().filter_map(program) {
+        let stand = stand("go-gdb", &[]);
+        let (server, address) = serve(&stand, &program, "serve");
+        let client = stand.start(&mut command(&stand, &program, &["ask", &address, "4", "4000"]));
+        let mut gdb = Command::new("timeout");
+        gdb.args([
+            "-s",
+            "KILL",
+            "60",
+            "gdb",
+            "-nx",
+            "-batch",
+            "-p",
+            &server.id().to_string(),
+            "-ex",
+            "thread apply all backtrace 3",
+        ]);
+        let seen = gdb.output().expect("gdb runs");
+        if String::from_utf8_lossy(&seen.stderr).contains("Operation not permitted") {
+            return skip("gdb and Go", "nobody may attach here");
+        }
+        let done = client.finish();
+        assert!(done.success() && done.stdout.ends_with("OK\n"), "{done}");
+        end(server);
+    }
+}
+
+/// A static program in C stays on TCP, and `ginnel run` says so; of Go's it does not.
+#[test]
+fn what_stays_on_tcp_is_said() {
+    let stand = stand("go-said", &[]);
+    let done = stand.run(&mut command(&stand, &build::static_program("echo_raw"), &[]));
+    assert!(done.stderr.contains("is statically linked: it stays on TCP"), "{done}");
+    for program in KINDS.into_iter().filter_map(program) {
+        let done = run(&stand, &program, &["whoami"]);
+        assert_eq!(done.stderr, "", "{}", program.display());
+        let off = stand.run(command(&stand, &program, &["whoami"]).env("GINNEL_GO", "0"));
+        assert!(off.success() && off.stderr.contains("written in Go"), "{off}");
+    }
+}
