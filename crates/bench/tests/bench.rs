@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bench() -> Command {
+    ginnel_tests::permit::of_this_test();
     // Beside what was built for release: its `ginnel` starts the programs.
     let mut command = Command::new(ginnel_tests::build::ginnel());
     command.arg("bench").env_remove("GINNEL_SEGMENT").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
