@@ -217,6 +217,12 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
                 ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
                 continue;
             }
+            // Where others take the processors, sockperf may find too little to sum up.
+            let disturbed = sample["foreign_percent"].parse::<f64>().is_ok_and(|percent| percent > 20.0);
+            if disturbed && sample["error"].contains("no summary") {
+                ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
+                continue;
+            }
             assert!(sample["value"].parse::<f64>().is_ok_and(|value| value > 0.0), "{sample:?}");
             let by_ginnel = sample["transport"] == "ginnel";
             assert!(by_ginnel || !is_carried(sample), "{sample:?}");
