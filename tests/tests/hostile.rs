@@ -114,6 +114,7 @@ type Value = (&'static str, fn(u64) -> u64);
 
 /// One value in every word, of a connection each, before the calls and while they sleep.
 fn sweep(mode: &str, settings: &[(&str, &str)], values: &[Value]) {
+    let _permit = ginnel_tests::permit::cpu(1);
     let words = words();
     for (name, value) in values {
         for late in [false, true] {
@@ -194,6 +195,7 @@ mod by_hand {
 
 /// Garbage over all of a segment while programs work in it. Prints its seed.
 fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
+    let _permit = ginnel_tests::permit::cpu(1);
     let stand = Stand::shimmed(&format!("hostile-{name}"), settings).limit(Duration::from_secs(u64::from(seconds) + 60));
     let spoiler = Spoiler::small(&stand);
     let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
@@ -224,6 +226,7 @@ fn random(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
 
 /// The same over the ledger, by somebody who has it mapped: nobody but processes of the same user, and before they left it those that gave the user up.
 fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64) {
+    let _permit = ginnel_tests::permit::cpu(1);
     let mut all = vec![("GINNEL_SIZE", "67108864")];
     all.extend_from_slice(settings);
     let stand = Stand::shimmed(&format!("ledger-{name}"), &all).limit(Duration::from_secs(u64::from(seconds) + 80));
@@ -276,6 +279,7 @@ fn random_garbage_under_random_switches() {
 /// Unmodified nginx and wrk meanwhile. nginx serves on, and none of its processes has ended; wrk ends as it should, errors or not.
 #[test]
 fn nginx_lives_through_random_garbage() {
+    let _permit = ginnel_tests::permit::cpu(1);
     const SECONDS: u32 = 6;
     let seed = ginnel_tests::seed();
     let stand = Stand::shimmed("hostile-nginx", &[]).limit(Duration::from_secs(90));

@@ -7,6 +7,7 @@ use std::time::Duration;
 #[test]
 #[ignore = "test-all: a minute of both processors"]
 fn a_hundred_thousand_connections() {
+    let _permit = ginnel_tests::permit::cpu(2);
     for settings in [&[][..], &[("GINNEL_TOKENS", "1")]] {
         let stand = Stand::shimmed("leaks", settings).limit(Duration::from_secs(300));
         let connections = |count: u64| {

@@ -3,7 +3,7 @@
 //! Ginnel. Where the client trusts the address the same program succeeds, so it can.
 
 use ginnel_tests::daemon::Daemon;
-use ginnel_tests::{Stand, build, is_root, json, skip};
+use ginnel_tests::{Stand, build, is_root, json, permit, skip};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -36,6 +36,8 @@ def ask(c, number):
             got += c.recv(19 - len(got))
         except BlockingIOError:
             time.sleep(0.001)
+        except ConnectionResetError:
+            break
     return got
 for connection in range(int(sys.argv[2])):
     c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -116,6 +118,7 @@ fn a_stranger_in_a_file_of_all_gets_nothing_and_sees_no_count() {
     if !possible("a stranger in a file of all") {
         return;
     }
+    let _permit = permit::cpu(2);
     let place = Stand::plain("possession");
     let (client, stranger) = attacked(&place, &file_of_all(&place), "", ["3", "1200"]);
     assert_in_vain(&client, &stranger);
@@ -131,6 +134,7 @@ fn a_stranger_in_a_segment_of_ginneld_gets_nothing_and_sees_no_count() {
     if !ginnel_channel::proof::can_prove_by_itself() {
         return skip("a stranger in a segment of ginneld", "needs CAP_NET_ADMIN");
     }
+    let _permit = permit::cpu(2);
     let daemon = Daemon::start("[segment.t.host]\nusers = [0, 65534]\n");
     let (place, socket) = (Stand::plain("possession"), daemon.socket());
     for directory in socket.ancestors().skip(1).take(3) {
@@ -199,10 +203,16 @@ fn the_same_stranger_succeeds_where_the_address_is_trusted() {
     if !possible("a stranger and a trusted address") {
         return;
     }
-    let place = Stand::plain("possession");
-    let (client, stranger) = attacked(&place, &file_of_all(&place), "trust address 127.0.0.0/8", ["3", "1200"]);
-    for gain in ["met", "counts", "agreed", "stolen", "forged"] {
-        assert!(last(&stranger, gain) > 0, "{gain}: {stranger}\n{client}");
-    }
-    assert!(!client.ends_with(" 0 forged\n"), "{client}{stranger}");
+    let _permit = permit::cpu(2);
+    // The stranger must be there when the client is, which is the scheduler's business: once of a
+    // few times shows that he can.
+    let mut said = String::new();
+    let succeeds = (0..5).any(|_| {
+        let place = Stand::plain("possession");
+        let (client, stranger) = attacked(&place, &file_of_all(&place), "trust address 127.0.0.0/8", ["3", "1200"]);
+        said = format!("{stranger}\n{client}");
+        let gains = ["met", "counts", "agreed", "stolen", "forged"].iter().all(|gain| last(&stranger, gain) > 0);
+        gains && !client.ends_with(" 0 forged\n")
+    });
+    assert!(succeeds, "{said}");
 }

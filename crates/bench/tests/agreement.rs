@@ -16,7 +16,7 @@ use std::time::Duration;
 /// As many rounds make a comparison.
 const ROUNDS: usize = 5;
 /// So often is a round tried.
-const TRIES: usize = 20;
+const TRIES: usize = 10;
 /// What others may take meanwhile, in percent of a processor: the report marks a sample above it.
 const FOREIGN: f64 = 20.0;
 /// Noise of medians of so few rounds.

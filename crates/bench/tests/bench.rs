@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bench() -> Command {
+    ginnel_tests::permit::of_this_test();
     // Beside what was built for release: its `ginnel` starts the programs.
     let mut command = Command::new(ginnel_tests::build::ginnel());
     command.arg("bench").env_remove("GINNEL_SEGMENT").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -213,6 +214,12 @@ fn real_programs_are_measured_plainly_and_with_ginnel() {
         let mut all_carried = true;
         for sample in of_it {
             if sample["error"].contains("is not installed: it comes with the Debian package ") {
+                ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
+                continue;
+            }
+            // Where others take the processors, sockperf may find too little to sum up.
+            let disturbed = sample["foreign_percent"].parse::<f64>().is_ok_and(|percent| percent > 20.0);
+            if disturbed && sample["error"].contains("no summary") {
                 ginnel_tests::skip(&format!("{program} under ginnel bench"), &sample["error"]);
                 continue;
             }

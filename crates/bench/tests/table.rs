@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 #[test]
 #[ignore = "test-all: measures"]
 fn the_figures_are_measured() {
+    let _permit = ginnel_tests::permit::machine();
     let table = ginnel_tests::build::ginnel().with_file_name("ginnel-bench-table");
     let only = ["ginnel/both", "pairs-1", "connect :", "stream-64 :", "blocking : limit"].map(|figure| ["--only", figure]);
     let out = Command::new("timeout")

@@ -1,4 +1,4 @@
-//! Exhaustive check of the publish/park handshake: `RUSTFLAGS="--cfg loom" cargo test -p ginnel-ring --test loom --release`.
+//! Exhaustive check of the publish/park handshake: `make loom`.
 #![cfg(loom)]
 
 use ginnel_ring::park::{self, Want};
