@@ -8,7 +8,8 @@
 //! | [`layout`] | where every shared word of a channel lies |
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`join`] | a segment of `ginneld` for a process of the host |
-//! | [`attach`] | a process's hold on ledger and segment |
+//! | [`attach`], `joined` | a process's hold on ledger and segment |
+//! | `settings` | settings, from the environment |
 //! | [`home`] | the directory of a user's ledger and segments, and whether it is that user's alone |
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
@@ -49,6 +50,7 @@ pub mod growth;
 pub mod hand_over;
 pub mod home;
 pub mod join;
+mod joined;
 pub mod kernel;
 pub mod layout;
 pub mod leave;
@@ -66,6 +68,7 @@ pub mod rendezvous;
 mod renounce;
 mod rings;
 pub mod rx;
+mod settings;
 pub mod settle;
 pub mod tx;
 pub mod uncounted;

@@ -13,6 +13,7 @@
 //!
 //! Which it is, [`Joined::way`] says. Where none is to be had, the ends wake each other over TCP.
 
+pub(crate) mod directory;
 mod doorbell;
 mod fifo;
 pub(crate) mod page;
@@ -24,8 +25,9 @@ pub(crate) use page::owner_word;
 pub use page::{BITS, owner};
 
 use crate::Attachment;
-use crate::attach::{Joined, Standing, find_wake_directory, wake_directory};
+use crate::attach::{Joined, Standing};
 use crate::place::Place;
+use directory::{find_wake_directory, wake_directory};
 use ginnel_region::{Error, Head, Owner, Segment, Use, device, sys};
 use ginnel_ring::park::Want;
 use page::Call;
