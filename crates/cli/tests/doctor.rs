@@ -224,8 +224,8 @@ fn sixty_four_megabytes() {
     let (config, _listeners) = daemon(&place, 2);
     let (small, report) = (place.path("small"), place.path("report"));
     fs::create_dir(&small).expect("made");
-    let (program, ginnel) = (ginnel_tests::build::program("half_close"), env!("CARGO_BIN_EXE_ginnel"));
-    let run = format!("GINNEL_AFTER=0 GINNEL_REPORT={} {ginnel} run -- {}", text(&report), text(&program));
+    let (program, ginnel) = (ginnel_tests::build::program("half_close"), ginnel_tests::build::ginnel());
+    let run = format!("GINNEL_AFTER=0 GINNEL_REPORT={} {} run -- {}", text(&report), text(&ginnel), text(&program));
     let mount = "mount -t tmpfs -o size=64m,mode=700 tmpfs \\\"$GINNEL_DIR\\\"";
     // What comes behind it begins with a word of its own.
     let wrapper = format!("exec unshare --mount sh -c \"{mount} && {run} >/dev/null && shift && exec \\\"\\$@\\\"\" sh");
