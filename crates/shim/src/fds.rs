@@ -177,12 +177,8 @@ pub fn change_young(fd: i32, change: impl Fn(Young) -> Young) -> bool {
 /// From now on another process may have what `fd` stands for, if that is a socket without a slot.
 pub fn share(fd: i32) {
     match get(fd) {
-        Entry::Tcp => {
-            // Another thread may just have used it for the first time.
-            if !replace(fd, Entry::Tcp, Entry::Shared) {
-                share(fd);
-            }
-        }
+        // Not so: another thread may just have used it for the first time.
+        Entry::Tcp if !replace(fd, Entry::Tcp, Entry::Shared) => share(fd),
         Entry::Young(_) => drop(change_young(fd, Young::heir)),
         _ => {}
     }

@@ -58,10 +58,11 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     }
     let mut ours: Vec<Range<usize>> = given_up().collect();
     ours.extend(runtime::attachment().into_iter().flat_map(maps_of));
+    // It is there also where nothing is carried.
+    ours.extend(Some(fds::memory()).filter(|table| table.start != 0));
     if ours.is_empty() || flags & libc::MCL_CURRENT == 0 || flags & !known != 0 {
         return Outcome::Libc;
     }
-    ours.push(fds::memory());
     let text = sys::read_file(c"/proc/thread-self/maps");
     let text = String::from_utf8_lossy(&text);
     let maps: Vec<Range<usize>> = text
