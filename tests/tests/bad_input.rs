@@ -357,3 +357,12 @@ fn files_removed_under_running_programs() {
         });
     }
 }
+
+/// `mlockall` locks the program's memory, and none of the library's, also where nothing is carried.
+#[test]
+fn a_program_that_is_not_carried_locks_its_own_memory() {
+    let stand = Stand::shimmed("locks-uncarried", &[]);
+    let done = stand.run(stand.command(build::program("locks_memory")).env("GINNEL_DIR", "/dev/null"));
+    assert!(done.success() && done.stdout.starts_with("locked"), "{done}");
+    assert_eq!(stand.report().ring_bytes(), 0);
+}
