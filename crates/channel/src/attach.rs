@@ -11,11 +11,9 @@ use crate::joined::{open, open_again};
 use crate::ledger::{Ledger, ProcessFlags, Reason};
 use crate::place::{self, Known};
 pub use crate::settings::{DEFAULT_SEGMENT, Settings};
-use crate::waiter::directory::LOCK_FILE;
-pub use crate::waiter::directory::{sockets, wake_directory};
+pub use crate::waiter::directory::{member_is_shown, sockets, wake_directory};
 use crate::{home, renounce};
 use ginnel_region::{Error, sys};
-use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -326,11 +324,7 @@ impl Attachment {
         if let Some(bells) = &joined.bells {
             return bells.shows(member);
         }
-        let Ok(name) = CString::new(format!("m{member}")) else { return true };
-        let Ok(fd) = sys::openat(joined.wake_dir(), &name, LOCK_FILE, 0) else { return true };
-        let lives = sys::flock(fd, libc::LOCK_EX | libc::LOCK_NB).is_err();
-        sys::close(fd);
-        lives
+        member_is_shown(joined.wake_dir(), member).unwrap_or(true)
     }
 
     /// Testing: is it time for a random switch? Which (0 … 7), if so.

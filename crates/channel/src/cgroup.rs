@@ -235,7 +235,7 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Calls `each` with every line of a file; one of more than a page is passed over.
 fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) {
-    let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) else { return };
+    let Ok(fd) = sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) else { return };
     let (mut buffer, mut held, mut passing) = ([0; 4096], 0, false);
     while let Some(room) = buffer.get_mut(held..)
         && let Ok(got @ 1..) = sys::read(fd, room)

@@ -220,7 +220,7 @@ fn named(path: &CStr, library: Option<&CStr>) -> Kind {
         return Kind::Unreachable(Unreachable::Musl);
     }
     // Not to wait for the other end of a FIFO, which nobody executes.
-    match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
+    match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
         Ok(fd) => {
             let kind = inspect(&mut File::new(fd), Some(path).filter(|path| is_linker(path)), library);
             sys::close(fd);

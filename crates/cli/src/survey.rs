@@ -4,17 +4,18 @@ use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
 use crate::served;
-use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, sockets, wake_directory};
+use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, member_is_shown, sockets, wake_directory};
 use ginnel_channel::layout::{Channel, Direction};
 use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
 use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
 use ginnel_region::device::{self, Source};
-use ginnel_region::{Error, Segment as Region, sys};
+use ginnel_region::sys::{self, Fd};
+use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -398,17 +399,11 @@ fn members_of_others(region: &Region, wakes: &Path) -> Vec<Member> {
     if region.source() != Source::File {
         return Vec::new();
     }
-    let lives = |member: u16| match open_lock(&wakes.join(format!("m{member}"))) {
-        Ok(file) => sys::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB).is_err(),
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-    };
-    entered(region).map(|member| Member { member, own: false, alive: lives(member) }).collect()
-}
-
-/// Opens a member's lock file. Another user's directory may have anything under that name.
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
-    File::options().read(true).custom_flags(flags).open(path)
+    let path = CString::new(wakes.as_os_str().as_bytes()).map_err(|_| libc::EINVAL);
+    let dir = path.and_then(|path| sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY, 0)).map(Fd);
+    let shown = |member| dir.as_ref().map_err(|errno| *errno).and_then(|dir| member_is_shown(dir.0, member));
+    let describe = |member| Member { member, own: false, alive: shown(member).unwrap_or_else(|errno| errno != libc::ENOENT) };
+    entered(region).map(describe).collect()
 }
 
 /// The numbers that ever were a member's.

@@ -113,7 +113,7 @@ enum Table {
 }
 
 fn newest(path: &CStr, table: Table) -> Newest {
-    match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0) {
+    match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
         Ok(fd) => {
             let minor = Versions::of(fd, table).and_then(|mut versions| versions.newest());
             sys::close(fd);

@@ -1,7 +1,7 @@
 //! `SEGMENT.wake`: the directory of a segment's FIFOs, and of the lock files that show which members live.
 
 use crate::join;
-use ginnel_region::sys;
+use ginnel_region::sys::{self, Fd};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,6 +37,16 @@ pub(crate) fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
     -1
 }
 
+/// Does a process show that `member` lives, by a lock on its file in the directory `dir`?
+///
+/// # Errors
+/// The `errno` of opening the file; ENOENT where the member never had one.
+pub fn member_is_shown(dir: i32, member: u16) -> sys::Result<bool> {
+    let name = CString::new(format!("m{member}")).map_err(|_| libc::EINVAL)?;
+    let file = Fd(sys::openat(dir, &name, LOCK_FILE, 0)?);
+    Ok(sys::flock(file.0, libc::LOCK_EX | libc::LOCK_NB).is_err())
+}
+
 /// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
 #[must_use]
 pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
@@ -61,7 +71,7 @@ pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
 }
 
 /// How a member's lock file is opened: anything may stand under its name where several users share the directory.
-pub(crate) const LOCK_FILE: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW;
+const LOCK_FILE: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW;
 
 /// Makes the directory of FIFOs where it is missing. Gives it with the permissions that files in it are to have.
 ///
