@@ -101,6 +101,28 @@ fn who_may_not_read_numbers_is_carried_where_the_address_is_trusted() {
     assert!(run_as_nobody(&daemon, "half_close", "trust address 127.0.0.1; trust address ::1") > 0);
 }
 
+/// The same programs beside `ginnel-prover`: it proves for them, and nobody is trusted.
+#[test]
+fn who_may_not_read_numbers_is_carried_beside_the_prover() {
+    if !is_root() || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return skip("another user beside the prover", "needs root, and a kernel with BPF and its type information");
+    }
+    let daemon = Daemon::start("[segment.t.host]\nusers = [65534]\n");
+    for directory in daemon.socket().ancestors().skip(1).take(3) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let prover = daemon.prover();
+    assert!(run_as_nobody(&daemon, "half_close", "") > 0, "{}", prover.log());
+    // A socket that a child has, too, is not put under repair; it can be asked about.
+    assert!(run_as_nobody(&daemon, "preforked_server", "") > 0, "{}", prover.log());
+    // One that stands still costs a moment, one that is gone nothing.
+    let stopped = Command::new("kill").args(["-STOP", &prover.pid().to_string()]).status().expect("kill");
+    assert!(stopped.success());
+    assert_eq!(run_as_nobody(&daemon, "half_close", ""), 0);
+    drop(prover);
+    assert_eq!(run_as_nobody(&daemon, "half_close", ""), 0);
+}
+
 /// Runs on TCP, and one line has these words in it.
 fn stays_on_tcp(segment: &Path, words: &str) {
     let stand = stand(segment, &[("GINNEL_VERBOSE", "1")]);
