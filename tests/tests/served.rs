@@ -196,3 +196,37 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
     let removed = ginnel("segment remove /run/ginnel/t/host.sock --force");
     assert!(removed.contains("is not removed from here") && daemon.socket().exists(), "{removed}");
 }
+
+/// Addresses that the host's configuration trusts are rules of the programs that join that segment, and
+/// of no others.
+#[test]
+fn what_the_configuration_trusts_is_a_rule_of_the_programs() {
+    if !is_root() {
+        return skip("what_the_configuration_trusts_is_a_rule_of_the_programs", "an /etc of its own needs root");
+    }
+    let daemon = Daemon::start("[segment.t.host]\ntrust = [\"10.0.0.7\", \"fd00::/64\"]\n");
+    let (etc, config) = (daemon.place.dir().join("etc"), daemon.place.dir().join("ginneld.toml"));
+    fs::create_dir_all(etc.join("ginnel")).expect("a directory");
+    for file in ["passwd", "group", "ld.so.cache"] {
+        fs::copy(Path::new("/etc").join(file), etc.join(file)).expect("copied");
+    }
+    fs::copy(config, etc.join("ginnel/ginneld.toml")).expect("copied");
+    let rules = |segment: &str| {
+        let ginnel = build::ginnel();
+        let script = format!(
+            "mount --bind {} /etc && exec {} run --segment {segment} -- sh -c 'echo \"$GINNEL_POLICY\"'",
+            etc.display(),
+            ginnel.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]).env("GINNEL_DIR", daemon.place.dir().join("ginnel"));
+        let output = command.env_remove("GINNEL_POLICY").output().expect("unshare");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let served = rules("t");
+    for rule in ["trust address 10.0.0.7", "trust address fd00::/64"] {
+        assert!(served.lines().any(|line| line == rule), "{served}");
+    }
+    assert!(!rules("other").contains("trust"));
+}
