@@ -9,6 +9,7 @@
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
+#   make docs          this project's documentation as a site, in target/site
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
@@ -17,7 +18,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -80,6 +81,10 @@ bench-guests: deps-test
 portable:
 	CARGO="$(CARGO)" scripts/portable.sh $(PORTABLE_GLIBC)
 
+# The first time it builds mdBook, which takes some minutes.
+docs:
+	CARGO="$(CARGO)" scripts/build-docs.sh
+
 # About an hour and a half; what was fetched and built stays in the target folder.
 conformance: deps-conformance
 	$(CARGO) build --release --workspace
@@ -88,6 +93,7 @@ conformance: deps-conformance
 # By the profile of the tests, which has compiled most of what clippy needs.
 lint:
 	scripts/check-tests.sh
+	scripts/check-docs.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile testing -- -D warnings
 
