@@ -1,13 +1,16 @@
 //! Prints every slot of the ledger and its channel's words, for the developer: `GINNEL_DIR=… cargo run -p ginnel-channel --example dump`.
-use ginnel_channel::attach::Settings;
 use ginnel_channel::layout::Channel;
 use ginnel_channel::ledger::Ledger;
+use ginnel_channel::processes::Processes;
+use ginnel_channel::settings::Settings;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn main() {
     let settings = Settings::from_environment();
-    let Ok(ledger) = Ledger::open(&settings.directory.join(ginnel_channel::attach::LEDGER), false) else { return };
-    let Ok(segment) = ginnel_region::Segment::open(&settings.segment) else { return };
+    let directory = &settings.node.directory;
+    let Ok(ledger) = Ledger::open(directory, false) else { return };
+    let Ok(processes) = Processes::open(directory, false) else { return };
+    let Ok(segment) = ginnel_region::Segment::open(&settings.node.segment) else { return };
     for slot in ledger.slots() {
         let t = slot.tuple();
         let (tx, rx) = (&slot.tx, &slot.rx);
@@ -26,7 +29,7 @@ fn main() {
                 .iter()
                 .map(|h| h.load(Relaxed))
                 .filter(|h| *h != 0)
-                .map(|h| ledger.process(h - 1).pid.load(Relaxed))
+                .map(|h| processes.process(h - 1).pid.load(Relaxed))
                 .collect::<Vec<_>>(),
             slot.channel.load(Relaxed)
         );

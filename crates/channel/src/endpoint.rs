@@ -19,7 +19,7 @@ impl<'a> Endpoint<'a> {
     /// This process's entry.
     #[inline]
     pub fn me(self) -> u32 {
-        self.attachment.me()
+        self.attachment.node.me()
     }
 
     /// Slot `index` of the attachment's ledger, of which `fd` is a descriptor.
@@ -53,7 +53,7 @@ impl<'a> Endpoint<'a> {
     /// What stands in a lock that this process holds.
     #[inline]
     pub fn ticket(self) -> u32 {
-        self.attachment.ticket()
+        self.attachment.node.ticket()
     }
 
     /// The socket's channel; a page that says nothing where there is none.
@@ -67,7 +67,7 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
         match slot.channel.load(Relaxed) {
             0 => Channel::nowhere(),
-            page => Channel::at(&self.attachment.joined().segment, page),
+            page => Channel::at(&self.attachment.node.joined().segment, page),
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::kernel;
 use crate::layout::NO_EOF;
 use crate::ledger::{Stage, flag};
 use crate::rendezvous::{Entry, state};
-use crate::waiter;
 use ginnel_region::sys;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -103,7 +102,7 @@ impl Endpoint<'_> {
         match slot.stage() {
             Stage::Active => self.finish_active(),
             Stage::Published => {
-                let entry = Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+                let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
                 let _ = entry.step(state::PUBLISHED, state::FREE);
             }
             _ => {}
@@ -125,7 +124,7 @@ impl Endpoint<'_> {
         };
         free(&|| slot.tx.lock.try_lock(ticket).is_some())
             && free(&|| slot.rx.lock.try_lock(ticket).is_some())
-            && free(&|| self.attachment.joined().peers.is_free())
+            && free(&|| self.attachment.node.joined().peers.is_free())
     }
 
     fn finish_active(self) {
@@ -170,7 +169,7 @@ impl Endpoint<'_> {
         // The other half of what a sleeper does, who arms and then looks: see the shim's `Limit`.
         fence(SeqCst);
         if let Want::Waiter { page, bit } = Want::of(self.slot().rx.sleeper.load(Relaxed)) {
-            let _ = waiter::ring(self.attachment, page, bit, false);
+            let _ = self.attachment.node.ring(page, bit);
         }
     }
 

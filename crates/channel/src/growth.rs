@@ -113,16 +113,18 @@ impl Endpoint<'_> {
 
     /// Makes a ring beyond [`ORDINARY`], where that may be. True if it did.
     fn grow_beyond(self, direction: Direction<'_>, larger: u64) -> bool {
-        let (slot, ledger) = (self.slot(), &self.attachment.ledger);
+        let (slot, ledger, processes) = (self.slot(), &self.attachment.ledger, &self.attachment.node.processes);
         let tx = &slot.tx;
         let tail = tx.tail.load(Relaxed);
         tx.thought.store(tail, Relaxed);
         if !self.has_moved(direction) {
             return false;
         }
-        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.joined().segment.len());
-        let permitted = larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(slot);
-        let grew = permitted && ledger.large_bytes(ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
+        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.node.joined().segment.len());
+        let permitted =
+            larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(processes, slot);
+        let grew =
+            permitted && ledger.large_bytes(processes, ORDINARY) + larger <= segment / PART_OF_ALL && self.grow(direction, larger);
         if !grew {
             tx.thought.store(tail.wrapping_add(IN_VAIN), Relaxed);
             if permitted {
@@ -139,17 +141,17 @@ impl Endpoint<'_> {
 
     /// Makes a ring of `larger` bytes, as the reader has moved into the present one. True if there was room.
     fn grow(self, direction: Direction<'_>, larger: u64) -> bool {
-        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
+        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
         let tx = &slot.tx;
         let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
-        if self.attachment.budget.refuses_growth(larger) {
+        if self.attachment.node.budget.refuses_growth(larger) {
             tx.full.store(0, Relaxed);
             return false;
         }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
-        let owner = Owner { member: self.attachment.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
-        let permitted = |bytes| self.attachment.may_take(bytes, Purpose::Growth);
+        let owner = Owner { member: self.attachment.node.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let permitted = |bytes| self.attachment.node.may_take(bytes, Purpose::Growth);
         let Ok(extent) = segment.claim_if(pages, owner, permitted) else {
             tx.full.store(0, Relaxed);
             return false;
@@ -172,7 +174,7 @@ impl Endpoint<'_> {
             let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
             // The first two rings were claimed as one; pages of the other direction are not touched.
             let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.attachment.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
+            self.attachment.node.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
         }
     }
 }

@@ -15,7 +15,7 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
     match slot.stage() {
         Stage::Candidate => slot.set_stage(Stage::Plain),
         Stage::Published => {
-            let entry = Entry::at(&endpoint.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let entry = Entry::at(&endpoint.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
             // An offer that came at the same moment is not taken up: its maker waits for an echo in vain, on TCP.
             if !entry.step(state::PUBLISHED, state::FREE) {
                 slot.entry.store(0, Relaxed);

@@ -1,8 +1,8 @@
-//! The directory of a user's ledger and segments: which it is, and whether it is that user's alone.
+//! The directory of a user's tables and segments: which it is, and whether it is that user's alone.
 //!
-//! The ledger is trusted, so nobody else may be able to write it, or to put another in its place.
-//! Directory and ledger belong to the effective user and give no rights to anybody else, whatever
-//! `GINNEL_DIR` says; links are not followed. Root is no exception: the ledger of another user is
+//! A table ([`crate::table`]) is trusted, so nobody else may be able to write it, or to put another in its
+//! place. Directory and tables belong to the effective user and give no rights to anybody else, whatever
+//! `GINNEL_DIR` says; links are not followed. Root is no exception: a table of another user's is
 //! that user's to write, and a process of root's must not believe it.
 
 use ginnel_region::{Error, sys};
@@ -60,16 +60,16 @@ pub fn check_directory(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Is an open ledger a file of the effective user's, whom nobody else can write or read it for?
+/// Is an open table a file of the effective user's that nobody else can write or read?
 ///
 /// # Errors
 /// [`Error::System`] with EPERM where it is not.
-pub(crate) fn check_ledger(stat: &libc::stat) -> Result<(), Error> {
+pub(crate) fn check_table(stat: &libc::stat) -> Result<(), Error> {
     let file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
     if file && stat.st_uid == sys::effective_ids().0 && stat.st_mode & 0o077 == 0 {
         return Ok(());
     }
-    Err(Error::System { doing: "use a ledger that is not this user's alone (mode 600)", errno: libc::EPERM })
+    Err(Error::System { doing: "use a table that is not this user's alone (mode 600)", errno: libc::EPERM })
 }
 
 fn c_path(directory: &Path) -> Result<CString, String> {
@@ -83,7 +83,7 @@ fn failed(directory: &Path, doing: &'static str, errno: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Ledger;
+    use crate::processes::{PROCESS_TABLE, Processes};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -109,18 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_that_others_may_write_is_refused() {
+    fn a_table_that_others_may_write_is_refused() {
         let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("sockets");
-        Ledger::open_or_create(&path).expect("made");
+        let path = place.path().join(PROCESS_TABLE);
+        Processes::open_or_create(place.path()).expect("made");
         for mode in [0o660, 0o606, 0o644] {
             chmod(&path, mode);
-            assert!(matches!(Ledger::open_or_create(&path), Err(Error::System { errno: libc::EPERM, .. })));
+            assert!(matches!(Processes::open_or_create(place.path()), Err(Error::System { errno: libc::EPERM, .. })));
         }
         chmod(&path, 0o600);
-        Ledger::open_or_create(&path).expect("as it was");
-        let link = place.path().join("link");
-        symlink(&path, &link).expect("made");
-        assert!(matches!(Ledger::open_or_create(&link), Err(Error::System { errno: libc::ELOOP, .. })));
+        Processes::open_or_create(place.path()).expect("as it was");
+        let link = tempfile::tempdir().expect("a directory");
+        symlink(&path, link.path().join(PROCESS_TABLE)).expect("made");
+        assert!(matches!(Processes::open_or_create(link.path()), Err(Error::System { errno: libc::ELOOP, .. })));
     }
 }

@@ -1,10 +1,9 @@
 //! What a process has of the segment that it is joined to.
 
 use crate::join;
-use crate::ledger::Ledger;
+use crate::node_settings::NodeSettings;
 use crate::place::{self, Place};
-use crate::proof::Prover;
-use crate::settings::Settings;
+use crate::processes::{Library, Processes};
 use crate::waiter::directory::{SOCKET, lock_member, open_wake_directory, wake_directory};
 use crate::waiter::relay::Bells;
 use crate::waiter::{Cache, open_device};
@@ -21,13 +20,13 @@ pub struct Joined {
     pub segment: Segment,
     /// Which peer this kernel is, where other kernels have the segment too.
     pub place: Option<Place>,
-    /// As which member the ledger's processes appear in the segment.
+    /// As which member the processes with the same table and library appear in the segment.
     pub member: u16,
     /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment too.
     pub fifos: bool,
     /// How often the process has joined one: what was made under another number belongs to a segment that was left.
     pub number: u32,
-    /// See [`crate::ledger::Process::joined`].
+    /// See [`crate::processes::Process::joined`].
     pub(crate) key: u64,
     pub(crate) wake_dir: AtomicI32,
     /// Permissions of what this process makes in the directory of FIFOs.
@@ -41,7 +40,7 @@ pub struct Joined {
     pub(crate) peers: Cache,
 }
 
-pub(crate) fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
+pub(crate) fn open(settings: &NodeSettings) -> Result<(Segment, Option<Bells>), Error> {
     if join::is_socket(&settings.segment) {
         return join::open(&settings.segment).map(|(segment, admission)| (segment, Some(Bells::new(admission))));
     }
@@ -49,7 +48,7 @@ pub(crate) fn open(settings: &Settings) -> Result<(Segment, Option<Bells>), Erro
 }
 
 /// The same, after the process left it: it is not made anew.
-pub(crate) fn open_again(settings: &Settings) -> Result<(Segment, Option<Bells>), Error> {
+pub(crate) fn open_again(settings: &NodeSettings) -> Result<(Segment, Option<Bells>), Error> {
     if join::is_socket(&settings.segment) {
         return open(settings);
     }
@@ -60,26 +59,29 @@ pub(crate) fn open_again(settings: &Settings) -> Result<(Segment, Option<Bells>)
     Segment::open(&settings.segment).or_else(found).map(|segment| (segment, None))
 }
 
-/// Tells a ledger from those of other users and containers.
-fn ledger_mark(directory: &Path) -> u64 {
+/// Tells a process table from those of other users and containers.
+fn table_mark(directory: &Path) -> u64 {
     directory.metadata().map_or(0, |meta| meta.ino() ^ meta.dev() << 40)
 }
 
 impl Joined {
     pub(crate) fn new(
         (segment, bells): (Segment, Option<Bells>),
-        ledger: &Ledger,
+        processes: &Processes,
+        library: Library,
         ticket: u32,
-        settings: &Settings,
+        settings: &NodeSettings,
         on_descriptor: fn(i32, bool),
         number: u32,
     ) -> Result<Self, Error> {
         let place = Place::of(&segment);
         // Another life of this kernel in the same segment is another member.
         let key = segment.id() ^ place.map_or(0, |place| place.life());
-        let mark = ledger_mark(&settings.directory);
+        let mark = table_mark(&settings.directory) ^ u64::from(library.number());
         let holds = |member| place::is_ours(&segment, place, member, mark);
-        let Some(member) = ledger.member_of(key, ticket, holds, || place::choose_member(&segment, place, mark)) else {
+        let Some(member) =
+            processes.member_of(key ^ u64::from(library.number()), ticket, holds, || place::choose_member(&segment, place, mark))
+        else {
             segment.close();
             return Err(Error::Full);
         };
@@ -131,23 +133,9 @@ impl Joined {
         self.device.load(Ordering::Relaxed)
     }
 
-    /// Who proves that this process holds a connection. Whether the segment is this user's alone is
-    /// asked anew: others may have been given rights to its file since it was opened.
-    #[must_use]
-    pub fn prover(&self) -> Prover<'_> {
-        let is_own = self.segment.is_own() && !is_open_to_others(self.segment.path());
-        Prover::of(is_own, self.segment.source(), self.device(), self.segment.path())
-    }
-
     /// Page of the service thread's waiter, 0 where there is none.
     #[must_use]
     pub fn service_page(&self) -> u32 {
         self.service_page.load(Ordering::Relaxed)
     }
-}
-
-/// Has anybody but its owner rights to this file by now? False where it is not there any more.
-fn is_open_to_others(path: &Path) -> bool {
-    let path = CString::new(path.as_os_str().as_bytes());
-    path.is_ok_and(|path| sys::stat(&path).is_ok_and(|stat| stat.st_mode & 0o077 != 0))
 }

@@ -45,7 +45,7 @@ impl Endpoint<'_> {
     pub fn show_service(self) -> bool {
         let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return false };
         if matches!(self.slot().stage(), Stage::Settling | Stage::Active) {
-            self.channel().service(self.slot().side()).store(u64::from(self.attachment.joined().service_page()), Relaxed);
+            self.channel().service(self.slot().side()).store(u64::from(self.attachment.node.joined().service_page()), Relaxed);
         }
         true
     }
@@ -53,7 +53,7 @@ impl Endpoint<'_> {
     /// Has it been said, if there is anything to say?
     #[must_use]
     pub fn shows_service(self) -> bool {
-        self.attachment.joined().service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
+        self.attachment.node.joined().service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
     }
 
     /// Before the program's `connect` to no address: the kernel resets the connection, and the other end is to know that it is meant. The socket lives on, perhaps under other
@@ -106,7 +106,7 @@ impl Endpoint<'_> {
     fn withdraw(self, reason: Reason) -> bool {
         let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return false };
-        let entry = Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match slot.stage() {
             // Whoever offers a channel at this moment finds the entry gone, and begins anew.
             Stage::Published => match entry.state() {
@@ -202,7 +202,7 @@ impl Endpoint<'_> {
 pub fn lose(endpoint: Endpoint<'_>, reason: Reason) {
     let slot = endpoint.slot();
     let _tx = endpoint.send_lock();
-    let _rx = slot.rx.lock.lock(&endpoint.attachment.ledger, endpoint.ticket());
+    let _rx = slot.rx.lock.lock(&endpoint.attachment.node.processes, endpoint.ticket());
     match slot.stage() {
         Stage::Active => endpoint.break_off(reason),
         Stage::Published | Stage::Offered | Stage::Settling => {

@@ -8,9 +8,12 @@
 //! | [`layout`] | where every shared word of a channel lies |
 //! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
 //! | [`join`] | a segment of `ginneld` for a process of the host |
-//! | [`attach`], `joined` | a process's hold on ledger and segment |
-//! | `settings` | settings, from the environment |
-//! | [`home`] | the directory of a user's ledger and segments, and whether it is that user's alone |
+//! | [`node`], [`joined`] | one process's presence in one segment |
+//! | [`processes`], [`table`] | who else of this user is there: the process table |
+//! | [`attach`] | a node, and the ledger of its sockets |
+//! | [`settings`], [`node_settings`] | settings, from the environment |
+//! | `rights` | what a process may open as it is now |
+//! | [`home`] | the directory of a user's tables and segments, and whether it is that user's alone |
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`place`] | which peer this kernel is, where a segment is shared with others |
 //! | [`rendezvous`] | the table in which two endpoints meet |
@@ -50,26 +53,31 @@ pub mod growth;
 pub mod hand_over;
 pub mod home;
 pub mod join;
-mod joined;
+pub mod joined;
 pub mod kernel;
 pub mod layout;
 pub mod leave;
 pub mod ledger;
 pub mod lifetime;
+pub mod node;
+pub mod node_settings;
 pub mod order;
 pub mod path;
 pub mod place;
 pub mod policy;
+pub mod processes;
 pub mod program;
 pub mod proof;
 pub mod quick;
 pub mod reclaim;
 pub mod rendezvous;
 mod renounce;
+mod rights;
 mod rings;
 pub mod rx;
-mod settings;
+pub mod settings;
 pub mod settle;
+pub mod table;
 pub mod tx;
 pub mod uncounted;
 pub mod waiter;
@@ -77,3 +85,4 @@ pub mod waiter;
 pub use attach::Attachment;
 pub use endpoint::Endpoint;
 pub use ledger::{Reason, Slot, Stage};
+pub use node::Node;

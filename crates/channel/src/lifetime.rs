@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 /// After the kernel's close of the last descriptor: the slot and this side of the channel are free. `cookie`: the socket's, as whose the slot was [ended](Slot::end).
 pub fn forget(attachment: &Attachment, slot: &Slot, cookie: u64) {
-    if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.ticket()) {
+    if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.node.ticket()) {
         return;
     }
     if slot.channel.load(Relaxed) != 0 || slot.left.load(Relaxed) != 0 {
@@ -62,7 +62,7 @@ pub fn age_left(attachment: &Attachment, slot: &Slot) {
 pub fn release_left(attachment: &Attachment, slot: &Slot) {
     let left = slot.left.swap(0, AcqRel);
     let (page, side) = (left & !(SEEN | SIDE), u8::from(left & SIDE != 0));
-    if slot.segment.load(Relaxed) == attachment.joined().segment.id() {
+    if slot.segment.load(Relaxed) == attachment.node.joined().segment.id() {
         release_side(attachment, slot, page, side);
     }
     if left != 0 && slot.channel.load(Relaxed) == 0 {
@@ -73,9 +73,9 @@ pub fn release_left(attachment: &Attachment, slot: &Slot) {
 /// The head of a page that is still the slot's channel. Who left a segment and came back may find others' pages under the same numbers.
 fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> Option<Head> {
     // Before the look at the signature: a page that changes hands has another head then.
-    let head = attachment.joined().segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
-    let channel = Channel::at(&attachment.joined().segment, page);
-    let owner = u64::from(attachment.joined().member) << 32 | u64::from(attachment.ledger.index(slot));
+    let head = attachment.node.joined().segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
+    let channel = Channel::at(&attachment.node.joined().segment, page);
+    let owner = u64::from(attachment.node.joined().member) << 32 | u64::from(attachment.ledger.index(slot));
     let generation = slot.generation.load(Relaxed);
     (generation != 0 && channel.owner(side).load(Relaxed) == owner && channel.generation(side).load(Relaxed) == generation)
         .then_some(head)
@@ -84,7 +84,7 @@ fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> Option<H
 /// Marks one side of a channel, the slot's, as released; frees the channel if both are.
 fn release_side(attachment: &Attachment, slot: &Slot, page: u32, side: u8) {
     let Some(head) = signed(attachment, slot, page, side) else { return };
-    let segment = &attachment.joined().segment;
+    let segment = &attachment.node.joined().segment;
     let channel = Channel::at(segment, page);
     let bit = 1 << side;
     let before = channel.released().fetch_or(bit, SeqCst);
@@ -105,15 +105,15 @@ pub(crate) const DIED: u64 = 0x10000;
 /// Marks a side that died as released, of a channel that was seen as `head`. The head as it is then, for [`crate::reclaim`] to free the channel if both are; `None` where it is no longer what was seen.
 pub(crate) fn release_dead_side(attachment: &Attachment, head: Head, side: u8) -> Option<Head> {
     // Taken meanwhile: the page cannot become another's between the look and the mark.
-    let head = attachment.joined().segment.take(head)?;
-    Channel::at(&attachment.joined().segment, head.page()).released().fetch_or(DIED | 1 << side, SeqCst);
-    attachment.joined().segment.settle(head)
+    let head = attachment.node.joined().segment.take(head)?;
+    Channel::at(&attachment.node.joined().segment, head.page()).released().fetch_or(DIED | 1 << side, SeqCst);
+    attachment.node.joined().segment.settle(head)
 }
 
 /// Frees a channel's pages, whose head this process has taken. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died
 /// the head stays, for [`crate::reclaim`] to look for others.
 fn free_channel(attachment: &Attachment, channel: Channel<'_>, head: Head) {
-    let segment = &attachment.joined().segment;
+    let segment = &attachment.node.joined().segment;
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);

@@ -1,8 +1,8 @@
 //! Which peer this kernel is, where a segment is shared with other kernels; and the member table, in which a segment's members say so.
 //!
-//! The first word of a member's entry (64 bytes): 0 free; 1 a ledger of the one kernel that has the segment; else a ledger of one of several kernels:
+//! The first word of a member's entry (64 bytes): 0 free; 1 processes of the one kernel that has the segment; else processes of one of several kernels:
 //! bits 0–7 are 2, bits 8–15 the peer's id, bits 16–31 the low bits of its generation in the table of peers ([`ginnel_region::Presence`]), bits 32–63
-//! name one boot of that kernel. The second word tells the ledgers of one kernel apart. The host's entries have generation 0: each of its processes joins by itself.
+//! name one boot of that kernel. The second word tells the members of one kernel apart: by process table, and by library. The host's entries have generation 0: each of its processes joins by itself.
 //!
 //! A member of another kernel lives as long as the daemon says that its peer is attached in that generation; one of an earlier boot of this
 //! kernel is dead. All of it is a hint, as everything that a peer can write: whoever is taken for dead by mistake loses connections, and nothing else suffers.
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of one entry of a segment's member table.
 pub(crate) const MEMBER_BYTES: u64 = 64;
-/// A ledger of the one kernel that has the segment.
+/// Processes of the one kernel that has the segment.
 const ALONE: u64 = 1;
-/// Low byte of the entry of a ledger of one of several kernels.
+/// Low byte of the entry of processes of one of several kernels.
 const AMONG: u64 = 2;
 
 /// This kernel, among those that share a segment.
@@ -75,7 +75,7 @@ fn count(segment: &Segment) -> u16 {
     u16::try_from(segment.members().1 / MEMBER_BYTES).unwrap_or(u16::MAX)
 }
 
-/// Which peer a member belongs to, by its entry's first word; `None`: a ledger of the one kernel that has the segment, or nobody's.
+/// Which peer a member belongs to, by its entry's first word; `None`: processes of the one kernel that has the segment, or nobody's.
 pub(crate) fn peer_of(word: u64) -> Option<u16> {
     (word & 0xff == AMONG).then_some((word >> 8 & 0xff) as u16)
 }
@@ -85,22 +85,22 @@ pub(crate) fn life_of(word: u64) -> Option<(u16, u16)> {
     peer_of(word).map(|peer| (peer, (word >> 16 & 0xffff) as u16))
 }
 
-/// The second word of a member's entry: tells the ledgers of one kernel apart.
+/// The second word of a member's entry: tells the members of one kernel apart.
 fn mark(segment: &Segment, member: u16) -> &AtomicU64 {
     segment.word(segment.members().0 + u64::from(member) * MEMBER_BYTES + 8)
 }
 
-/// Takes a free entry of the member table for the ledger with this mark.
-pub(crate) fn choose_member(segment: &Segment, place: Option<Place>, ledger: u64) -> Option<u16> {
+/// Takes a free entry of the member table for the processes with this mark.
+pub(crate) fn choose_member(segment: &Segment, place: Option<Place>, mark_of: u64) -> Option<u16> {
     let own = place.map_or(ALONE, |place| place.word);
     let free = |&member: &u16| word(segment, member).compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    (0..count(segment)).find(free).inspect(|&member| mark(segment, member).store(ledger, Ordering::Relaxed))
+    (0..count(segment)).find(free).inspect(|&member| mark(segment, member).store(mark_of, Ordering::Relaxed))
 }
 
-/// Is an entry still this ledger's? The other kernels give the host's back while none of its processes is there, and another may have taken it.
-pub(crate) fn is_ours(segment: &Segment, place: Option<Place>, member: u16, ledger: u64) -> bool {
+/// Is an entry still of the processes with this mark? The other kernels give the host's back while none of its processes is there, and another may have taken it.
+pub(crate) fn is_ours(segment: &Segment, place: Option<Place>, member: u16, mark_of: u64) -> bool {
     let same = |place: Place| {
-        (word(segment, member).load(Ordering::Relaxed), mark(segment, member).load(Ordering::Relaxed)) == (place.word, ledger)
+        (word(segment, member).load(Ordering::Relaxed), mark(segment, member).load(Ordering::Relaxed)) == (place.word, mark_of)
     };
     place.is_none_or(same)
 }

@@ -33,13 +33,16 @@
 pub mod exchange;
 pub mod repair;
 
+use crate::joined::Joined;
 use crate::kernel;
 use crate::ledger::Tuple;
 use crate::waiter::open_device;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Source, device};
 use siphasher::sip::SipHasher24;
+use std::ffi::CString;
 use std::hash::Hasher;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The second half of the hash's key: which use of the numbers this is.
@@ -90,6 +93,16 @@ pub enum Prover<'a> {
 }
 
 impl<'a> Prover<'a> {
+    /// Who proves that this process holds a connection in the segment that it is joined to. Whether that
+    /// is this user's alone is asked anew: others may have been given rights to its file since it was
+    /// opened.
+    #[must_use]
+    pub fn in_segment(joined: &'a Joined) -> Self {
+        let segment = &joined.segment;
+        let is_own = segment.is_own() && !is_open_to_others(segment.path());
+        Self::of(is_own, segment.source(), joined.device(), segment.path())
+    }
+
     /// Who reads them in a segment that came so; `device`: an open file of the driver's, -1 none;
     /// `path`: what the segment was opened by.
     #[must_use]
@@ -123,6 +136,12 @@ impl<'a> Prover<'a> {
             Self::Process => by_itself(),
         }
     }
+}
+
+/// Has anybody but its owner rights to this file by now? False where it is not there any more.
+fn is_open_to_others(path: &Path) -> bool {
+    let path = CString::new(path.as_os_str().as_bytes());
+    path.is_ok_and(|path| sys::stat(&path).is_ok_and(|stat| stat.st_mode & 0o077 != 0))
 }
 
 fn by_driver(device: i32, path: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {

@@ -3,7 +3,8 @@
 
 use crate::endpoint::Endpoint;
 use crate::layout::{Direction, GATE_HOLD};
-use crate::ledger::{Held, Slot, Stage, attention, flag};
+use crate::ledger::{Slot, Stage, attention, flag};
+use crate::processes::Held;
 use crate::{growth, kernel};
 use ginnel_ring::park::{self, Want};
 use ginnel_ring::span::Span;

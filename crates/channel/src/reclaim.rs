@@ -1,10 +1,11 @@
 //! Memory of the dead: slots, channels, waiters and rendezvous entries whose owners are gone.
 
-use crate::attach::Attachment;
+use crate::attach::{Attachment, LIBRARY};
 use crate::layout::Channel;
-use crate::ledger::{Life, Slot, Stage, TAKEN};
+use crate::ledger::{Slot, Stage, TAKEN};
 use crate::lifetime;
 use crate::place;
+use crate::processes::Life;
 use crate::rendezvous::{self, Entry, state};
 use crate::waiter;
 use ginnel_region::{Head, Use, sys};
@@ -15,7 +16,7 @@ const GRACE: u64 = 1000;
 
 /// [`reclaim`], unless some process did so within the last second. Processes that come and go leave no thread that would do it.
 pub fn reclaim_now_and_then(attachment: &Attachment) {
-    if attachment.ledger.time_to_reclaim(GRACE) {
+    if attachment.node.processes.time_to_reclaim(LIBRARY, GRACE) {
         reclaim(attachment);
     }
 }
@@ -38,29 +39,33 @@ pub enum Reach {
 pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut freed = 0;
     // Those of which nothing can come any more: what they hold by now is all there is. Their numbers are free only after a look everywhere.
-    let gone = if reach == Reach::All { place::gone(&attachment.joined().segment, attachment.joined().place) } else { Vec::new() };
+    let gone = if reach == Reach::All {
+        place::gone(&attachment.node.joined().segment, attachment.node.joined().place)
+    } else {
+        Vec::new()
+    };
     let mut processes = Processes::default();
     for slot in attachment.ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
         if cookie < TAKEN
             && dead(attachment, &mut processes, slot)
-            && slot.seize_dead(&attachment.ledger, cookie, attachment.ticket())
+            && slot.seize_dead(&attachment.node.processes, cookie, attachment.node.ticket())
         {
             bury(attachment, slot);
             freed += 1;
         }
     }
-    for (slot, word) in attachment.ledger.abandoned() {
-        if slot.seize(word, attachment.ticket()) {
+    for (slot, word) in attachment.ledger.abandoned(&attachment.node.processes) {
+        if slot.seize(word, attachment.node.ticket()) {
             bury(attachment, slot);
             freed += 1;
         }
     }
     let mut lives = Members::default();
-    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.joined().segment));
+    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.node.joined().segment));
     for entry in entries.into_iter().flatten() {
         let (member, index, generation) = entry.owner();
-        let gone = if member == attachment.joined().member {
+        let gone = if member == attachment.node.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
             !lives.of(attachment, member)
@@ -74,22 +79,27 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
         if head.owner().kind == Use::Channel {
             ended.extend(take_ended(attachment, &mut lives, head));
         } else if is_nobodys(attachment, &mut lives, &mut processes, head)
-            && let Some(head) = attachment.joined().segment.take(head)
+            && let Some(head) = attachment.node.joined().segment.take(head)
         {
-            waiter::discard(attachment.joined(), head);
+            waiter::discard(attachment.node.joined(), head);
         }
     };
     match reach {
-        Reach::All => attachment.joined().segment.owned().for_each(|(page, _)| match attachment.joined().segment.head(page) {
-            Some(head) => look(head),
-            None => attachment.joined().segment.release_orphan(page),
-        }),
-        Reach::Used => attachment.joined().segment.heads_within_reach().for_each(look),
+        Reach::All => {
+            attachment.node.joined().segment.owned().for_each(|(page, _)| match attachment.node.joined().segment.head(page) {
+                Some(head) => look(head),
+                None => attachment.node.joined().segment.release_orphan(page),
+            })
+        }
+        Reach::Used => attachment.node.joined().segment.heads_within_reach().for_each(look),
     }
     freed += ended.len();
-    attachment.joined().segment.release_groups(&ended);
+    attachment.node.joined().segment.release_groups(&ended);
+    if reach == Reach::All {
+        attachment.node.processes.free_ended(LIBRARY, &attachment.ledger);
+    }
     for member in gone {
-        place::free_member(&attachment.joined().segment, member);
+        place::free_member(&attachment.node.joined().segment, member);
     }
     freed
 }
@@ -103,7 +113,7 @@ impl Members {
         if let Some((_, lives)) = self.0.iter().find(|(known, _)| *known == member) {
             return *lives;
         }
-        let lives = attachment.member_lives(member);
+        let lives = attachment.node.member_lives(member);
         self.0.push((member, lives));
         lives
     }
@@ -118,12 +128,12 @@ struct Processes {
 
 impl Processes {
     fn live(&mut self, attachment: &Attachment, process: u32) -> bool {
-        let life = attachment.ledger.process(process).life();
+        let life = attachment.node.processes.process(process).life();
         let known = self.found.iter().flatten().find(|(known, of, _)| (*known, *of) == (process, life));
         if let Some((_, _, lives)) = known {
             return *lives;
         }
-        let lives = attachment.ledger.alive(process);
+        let lives = attachment.node.processes.alive(process);
         if let Some(place) = self.found.get_mut(self.next) {
             *place = Some((process, life, lives));
             self.next = (self.next + 1) % self.found.len();
@@ -157,13 +167,13 @@ fn dead(attachment: &Attachment, processes: &mut Processes, slot: &Slot) -> bool
 
 fn bury(attachment: &Attachment, slot: &Slot) {
     if slot.stage() == Stage::Published {
-        let entry = Entry::at(&attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = Entry::at(&attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // The number may be of another segment.
-        if entry.owner() == (attachment.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
+        if entry.owner() == (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
             let _ = entry.step(state::PUBLISHED, state::FREE);
         }
     }
-    if slot.segment.load(Relaxed) == attachment.joined().segment.id() {
+    if slot.segment.load(Relaxed) == attachment.node.joined().segment.id() {
         lifetime::bury(attachment, slot);
     } else {
         attachment.ledger.free(slot);
@@ -173,27 +183,27 @@ fn bury(attachment: &Attachment, slot: &Slot) {
 /// Is a waiter one of the dead?
 fn is_nobodys(attachment: &Attachment, lives: &mut Members, processes: &mut Processes, head: Head) -> bool {
     let maker = head.owner().member;
-    let ours = maker == attachment.joined().member;
+    let ours = maker == attachment.node.joined().member;
     if head.is_busy() {
         return (ours || !lives.of(attachment, maker)) && is_left(attachment, head);
     }
     if !ours {
         return !lives.of(attachment, maker);
     }
-    let process = waiter::owner_word(&attachment.joined().segment, head.page());
+    let process = waiter::owner_word(&attachment.node.joined().segment, head.page());
     !processes.live(attachment, process.unwrap_or(u32::MAX))
 }
 
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
 fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Option<Head> {
-    let segment = &attachment.joined().segment;
+    let segment = &attachment.node.joined().segment;
     let channel = Channel::at(segment, head.page());
     let released = || channel.released().load(SeqCst);
     let maker = head.owner().member;
     let mut head = head;
     if head.is_busy() {
         // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a death there.
-        let may = head.was_made() || maker == attachment.joined().member || !lives.of(attachment, maker);
+        let may = head.was_made() || maker == attachment.node.joined().member || !lives.of(attachment, maker);
         if !may || !is_left(attachment, head) {
             return None;
         }
@@ -215,7 +225,7 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
         let (generation, owner) =
             Some(signature(side)).filter(|(generation, _)| *generation != 0).unwrap_or_else(|| signature(1 - side));
         let (member, index) = ((owner >> 32) as u16, owner as u32);
-        let gone = if member == attachment.joined().member {
+        let gone = if member == attachment.node.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
             !lives.of(attachment, member)
@@ -234,5 +244,5 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
 
 /// Has somebody been making or freeing a page for so long that it must be thought dead?
 fn is_left(attachment: &Attachment, head: Head) -> bool {
-    attachment.ledger.is_long_so(attachment.ticket(), attachment.joined().segment.id(), head)
+    attachment.node.processes.is_long_so(attachment.node.ticket(), attachment.node.joined().segment.id(), head)
 }

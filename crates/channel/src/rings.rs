@@ -19,7 +19,7 @@ impl Endpoint<'_> {
     /// [`Corrupt`] where that is not inside the segment.
     #[inline(always)]
     pub(crate) fn ring(self, start: u64, offset: u64, size: u64) -> Result<Span, Corrupt> {
-        let base = self.attachment.joined().segment.ring(offset, size)?;
+        let base = self.attachment.node.joined().segment.ring(offset, size)?;
         // SAFETY: `ring` found all of it inside the segment's map, which stays (zeroes take its
         // place after a leave), and the size a power of two.
         Ok(unsafe { Span::new(base, size, start) })
@@ -58,7 +58,7 @@ mod tests {
     fn a_ring_is_inside_the_segment_or_none() {
         let directory = tempfile::tempdir().expect("a directory");
         let attachment = attached(directory.path());
-        let (end, segment) = (active_end(&attachment), &attachment.joined().segment);
+        let (end, segment) = (active_end(&attachment), &attachment.node.joined().segment);
         for offset in EDGES {
             for size in EDGES {
                 let inside = size.is_power_of_two() && offset.checked_add(size).is_some_and(|to| to <= segment.len());
@@ -75,7 +75,7 @@ mod tests {
         let end = active_end(&attachment);
         let (tx, rx) = (&end.slot().tx, &end.slot().rx);
         let target = Box::new([7u8; 64]);
-        let base = attachment.joined().segment.base() as u64;
+        let base = attachment.node.joined().segment.base() as u64;
         let away = (target.as_ptr() as u64).wrapping_sub(base);
         let text = [9u8; 32];
         let piece = [iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() }];

@@ -3,12 +3,12 @@
 
 mod prove;
 
-use crate::attach::Standing;
 use crate::budget::Purpose;
 use crate::endpoint::Endpoint;
 use crate::kernel::{self, Facts};
 use crate::layout::{Channel, MAGIC, NO_EOF};
 use crate::ledger::{Reason, Stage, Tuple, flag};
+use crate::node::Standing;
 use crate::place::Place;
 use crate::rendezvous::{self, Entry, Found, state};
 use crate::{catchup, lifetime};
@@ -29,13 +29,13 @@ impl<'a> Endpoint<'a> {
     /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
     /// so that both ends can count.
     pub fn progress(self, patient: bool) {
-        if self.attachment.is_away() || !self.all_are_here() {
+        if self.attachment.node.is_away() || !self.all_are_here() {
             return;
         }
         // One thread at a time; the others have better things to do.
         let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
         match self.slot().stage() {
-            _ if self.slot().has(flag::LEAVING) || self.attachment.standing() != Standing::Here => {}
+            _ if self.slot().has(flag::LEAVING) || self.attachment.node.standing() != Standing::Here => {}
             _ if self.slot().has(flag::HOLD) && self.slot().stage() <= Stage::Published => {}
             Stage::Candidate if self.has_uncounted() => {}
             Stage::Candidate => self.publish(),
@@ -56,11 +56,11 @@ impl<'a> Endpoint<'a> {
         if slot.stage() != Stage::Published
             || looks.is_multiple_of(LOOKS)
             || looks < LOOKS
-            || self.attachment.standing() != Standing::Here
+            || self.attachment.node.standing() != Standing::Here
         {
             return false;
         }
-        let entry = || Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = || Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
         let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
         if waits {
@@ -71,9 +71,9 @@ impl<'a> Endpoint<'a> {
 
     /// Do all processes that hold the socket have the same memory mapped? One may not have noticed a detach yet, or an attach.
     fn all_are_here(self) -> bool {
-        let ledger = &self.attachment.ledger;
-        let own = ledger.process(self.me()).joined.load(Relaxed);
-        let other = |holder: u32| ledger.process(holder - 1).joined.load(SeqCst) == own || !ledger.alive(holder - 1);
+        let processes = &self.attachment.node.processes;
+        let own = processes.process(self.me()).joined.load(Relaxed);
+        let other = |holder: u32| processes.process(holder - 1).joined.load(SeqCst) == own || !processes.alive(holder - 1);
         let mut holders = self.slot().holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
         holders.all(|holder| holder == self.me() + 1 || other(holder))
     }
@@ -83,7 +83,7 @@ impl<'a> Endpoint<'a> {
         if slot.has(flag::HOLD) {
             return;
         }
-        let Some(tuple) = tuple_of(self.fd(), self.attachment.joined().place) else { return };
+        let Some(tuple) = tuple_of(self.fd(), self.attachment.node.joined().place) else { return };
         if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
             return slot.make_plain(Reason::SelfConnected);
         }
@@ -95,9 +95,9 @@ impl<'a> Endpoint<'a> {
             slot.nonce.store(sys::random_u64(), Relaxed);
         }
         let attachment = self.attachment;
-        let owner = (attachment.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
+        let owner = (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
         for _ in 0..2 {
-            match rendezvous::meet(&attachment.joined().segment, &tuple, slot.nonce.load(Relaxed), owner) {
+            match rendezvous::meet(&attachment.node.joined().segment, &tuple, slot.nonce.load(Relaxed), owner) {
                 Found::Mate(entry) => {
                     if !self.worth_joining(entry) {
                         entry.free();
@@ -126,8 +126,8 @@ impl<'a> Endpoint<'a> {
     /// Is the publisher of an entry still there? Only this ledger's own can be known to be gone.
     fn worth_joining(self, entry: Entry<'_>) -> bool {
         let (member, index, generation) = entry.owner();
-        if member != self.attachment.joined().member {
-            return self.attachment.member_lives(member);
+        if member != self.attachment.node.joined().member {
+            return self.attachment.node.member_lives(member);
         }
         let publisher = self.attachment.ledger.slot(index);
         publisher.generation.load(Relaxed) == generation
@@ -150,21 +150,21 @@ impl<'a> Endpoint<'a> {
             }
         };
         slot.channel.store(page, Relaxed);
-        slot.segment.store(self.attachment.joined().segment.id(), Relaxed);
+        slot.segment.store(self.attachment.node.joined().segment.id(), Relaxed);
         slot.entry.store(entry.index() + 1, Relaxed);
         slot.set_stage(Stage::Offered);
         entry.set_offer(page, entry.nonce());
     }
 
     fn make_channel(self, theirs: u64) -> Result<u32, Error> {
-        let (segment, member) = (&self.attachment.joined().segment, self.attachment.joined().member);
+        let (segment, member) = (&self.attachment.node.joined().segment, self.attachment.node.joined().member);
         let ring = self.attachment.settings.ring;
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
         let head = segment.claim_head(Owner::new(member, Use::Channel))?;
         segment.clear(head.page());
         let owner = Owner { member, kind: Use::Ring, tag: Some(head.page()) };
         let rings = segment
-            .claim_if(2 * ring_pages, owner, |bytes| self.attachment.may_take(bytes, Purpose::Rings))
+            .claim_if(2 * ring_pages, owner, |bytes| self.attachment.node.may_take(bytes, Purpose::Rings))
             .inspect_err(|_| _ = segment.release_head(head))?;
         segment.still(head)?;
         let channel = Channel::at(segment, head.page());
@@ -185,15 +185,15 @@ impl<'a> Endpoint<'a> {
     /// Writes who this side is.
     fn sign(self, channel: Channel<'_>, side: u8) {
         let index = self.index();
-        channel.owner(side).store(u64::from(self.attachment.joined().member) << 32 | u64::from(index), Relaxed);
+        channel.owner(side).store(u64::from(self.attachment.node.joined().member) << 32 | u64::from(index), Relaxed);
         // Whoever sees it sees the owner too.
         channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
-        channel.service(side).store(u64::from(self.attachment.joined().service_page()), Relaxed);
+        channel.service(side).store(u64::from(self.attachment.node.joined().service_page()), Relaxed);
     }
 
     /// The publisher's part: has somebody offered a channel?
     fn look_for_offer(self) {
-        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
+        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
         let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match entry.state() {
             state::OFFERED if self.has_uncounted() => return,
@@ -245,7 +245,7 @@ impl<'a> Endpoint<'a> {
         let (slot, channel) = (self.slot(), self.channel());
         if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
             // The entry may have been a dead one's, and cleared away by its successor.
-            let entry = Entry::at(&self.attachment.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
             let page = slot.channel.load(Relaxed);
             if entry.state() != state::OFFERED || entry.offer().0 != page {
                 fence(SeqCst);
@@ -277,7 +277,7 @@ impl<'a> Endpoint<'a> {
 
     /// Copies the rings' places into private memory, once, checked.
     fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
-        let (slot, segment) = (self.slot(), &self.attachment.joined().segment);
+        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
         let side = slot.side();
         let ring = |writer: u8| {
             let (_, offset, size) = channel.direction(writer).ring(0);
@@ -485,7 +485,8 @@ pub(crate) mod tests {
 
     /// The end that made a channel, both directions of which TCP carries. No socket is behind its number.
     pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {
-        let (slot, _) = attachment.ledger.find_or_claim(77, attachment.ticket(), |_| {}).expect("room");
+        let (slot, _) =
+            attachment.ledger.find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {}).expect("room");
         let end = Endpoint::new(attachment, attachment.ledger.index(slot), -1);
         slot.channel.store(end.make_channel(1).expect("room"), Relaxed);
         end.adopt_rings(end.channel()).expect("its own");

@@ -7,11 +7,11 @@
 //!
 //! Whoever finds that its call goes uncounted after it has noted the call is safe: who is to end that has every thread know first, and pass a barrier (`membarrier(2)`), before it looks at the notes.
 
-use crate::attach::Standing;
 use crate::endpoint::Endpoint;
 #[cfg(doc)]
 use crate::ledger::Slot;
 use crate::ledger::{Stage, flag};
+use crate::node::Standing;
 use crate::rendezvous::{Entry, state};
 use crate::settle::{self, PATIENT};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -46,8 +46,10 @@ impl Endpoint<'_> {
 
     /// Is it in the rendezvous table, with nobody there, and nothing else to be done?
     fn waits_published(self) -> bool {
-        let entry = Entry::at(&self.attachment.joined().segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
-        self.slot().stage() == Stage::Published && self.attachment.standing() == Standing::Here && entry.state() == state::PUBLISHED
+        let entry = Entry::at(&self.attachment.node.joined().segment, self.slot().entry.load(Relaxed).wrapping_sub(1));
+        self.slot().stage() == Stage::Published
+            && self.attachment.node.standing() == Standing::Here
+            && entry.state() == state::PUBLISHED
     }
 
     /// Does this process not count its calls?
@@ -106,7 +108,7 @@ impl Endpoint<'_> {
         }
         // As in `waits_in_vain`, past which this comes at each eighth.
         let looks = self.slot().attempts.fetch_add(1, Relaxed).wrapping_add(1);
-        let gone = looks.is_multiple_of(settle::LOOKS) && !self.attachment.ledger.is_still(now as u32);
+        let gone = looks.is_multiple_of(settle::LOOKS) && !self.attachment.node.processes.is_still(now as u32);
         !(gone && self.forget_uncounted(now))
     }
 

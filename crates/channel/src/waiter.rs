@@ -13,7 +13,7 @@
 //!
 //! Which it is, [`Joined::way`] says. Where none is to be had, the ends wake each other over TCP.
 
-pub(crate) mod directory;
+pub mod directory;
 mod doorbell;
 mod fifo;
 pub(crate) mod page;
@@ -24,8 +24,8 @@ pub(crate) use fifo::Cache;
 pub(crate) use page::owner_word;
 pub use page::{BITS, owner};
 
-use crate::Attachment;
-use crate::attach::{Joined, Standing};
+use crate::joined::Joined;
+use crate::node::{Node, Standing};
 use crate::place::Place;
 use directory::{find_wake_directory, wake_directory};
 use ginnel_region::{Error, Head, Owner, Segment, Use, device, sys};
@@ -64,30 +64,30 @@ impl Waiter {
     ///
     /// # Errors
     /// Where there are no FIFOs, no pages or no descriptors left: use tokens.
-    pub fn new(attachment: &Attachment) -> Result<Self, Error> {
-        Self::new_in(attachment, attachment.joined())
+    pub fn new(node: &Node) -> Result<Self, Error> {
+        Self::new_in(node, node.joined())
     }
 
     /// Makes a waiter in a segment that this process is joined to, and may have left by now.
     ///
     /// # Errors
     /// As for [`Self::new`].
-    pub fn new_in(attachment: &Attachment, joined: &Joined) -> Result<Self, Error> {
+    pub fn new_in(node: &Node, joined: &Joined) -> Result<Self, Error> {
         let gone = joined.place.is_some() && joined.segment.is_gone();
-        if !joined.fifos || gone || attachment.standing() != Standing::Here {
+        if !joined.fifos || gone || node.standing() != Standing::Here {
             return Err(Error::Full);
         }
         let segment = &joined.segment;
         let head = segment.claim_head(Owner::new(joined.member, Use::Waiter))?;
         segment.clear(head.page());
         match joined.way() {
-            Way::Doorbell(place) => Self::with_doorbell(attachment, segment, head, place),
-            Way::Fifo => Self::with_fifo(attachment, joined, head, None),
-            Way::Relay(bells) => Self::with_fifo(attachment, joined, head, Some(bells)),
+            Way::Doorbell(place) => Self::with_doorbell(node, segment, head, place),
+            Way::Fifo => Self::with_fifo(node, joined, head, None),
+            Way::Relay(bells) => Self::with_fifo(node, joined, head, Some(bells)),
         }
     }
 
-    fn with_fifo(attachment: &Attachment, joined: &Joined, head: Head, relay: Option<&Bells>) -> Result<Self, Error> {
+    fn with_fifo(node: &Node, joined: &Joined, head: Head, relay: Option<&Bells>) -> Result<Self, Error> {
         let (segment, dir, id) = (&joined.segment, joined.wake_dir(), sys::random_u64());
         let name = fifo::name(id);
         let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| fifo::open_own(dir, id, joined.wake_mode));
@@ -103,28 +103,28 @@ impl Waiter {
             Ok(fd) => sys::move_high(fd),
             Err(errno) => return give_up(Error::System { doing: "make FIFO", errno }),
         };
-        attachment.own(fd);
+        node.own(fd);
         let waiter = Self { page: head.page(), fifo: fd };
         let entered = relay.is_none_or(|bells| bells.enter(waiter));
         let bell = relay.map_or(0, |bells| page::bell(0, bells.vector()));
-        if entered && page::made(segment, head, attachment.me(), id, bell) {
+        if entered && page::made(segment, head, node.me(), id, bell) {
             return Ok(waiter);
         }
         if let Some(bells) = relay.filter(|_| entered) {
             bells.leave(waiter);
         }
-        attachment.disown(fd);
+        node.disown(fd);
         give_up(Error::Full)
     }
 
-    fn with_doorbell(attachment: &Attachment, segment: &Segment, head: Head, place: Place) -> Result<Self, Error> {
+    fn with_doorbell(node: &Node, segment: &Segment, head: Head, place: Place) -> Result<Self, Error> {
         let (file, vector) = doorbell::watch(segment, place, head.page()).map_err(|errno| {
             segment.release_head(head);
             Error::System { doing: "wait for doorbells", errno }
         })?;
-        attachment.own(file);
-        if !page::made(segment, head, attachment.me(), 0, page::bell(place.peer, vector)) {
-            attachment.disown(file);
+        node.own(file);
+        if !page::made(segment, head, node.me(), 0, page::bell(place.peer, vector)) {
+            node.disown(file);
             return Err(Error::Full);
         }
         Ok(Self { page: head.page(), fifo: file })
@@ -142,21 +142,21 @@ impl Waiter {
     }
 
     /// It belongs to a segment that was left: closes its descriptor. Its page went with the segment.
-    pub fn abandon(self, attachment: &Attachment) {
-        attachment.disown(self.fifo);
+    pub fn abandon(self, node: &Node) {
+        node.disown(self.fifo);
     }
 
     /// Gives the waiter back.
-    pub fn retire(self, attachment: &Attachment) {
-        self.retire_in(attachment, attachment.joined());
+    pub fn retire(self, node: &Node) {
+        self.retire_in(node, node.joined());
     }
 
     /// The same, where it was made in a segment that this process may have left by now.
-    pub fn retire_in(self, attachment: &Attachment, joined: &Joined) {
+    pub fn retire_in(self, node: &Node, joined: &Joined) {
         if let Some(bells) = &joined.bells {
             bells.leave(self);
         }
-        attachment.disown(self.fifo);
+        node.disown(self.fifo);
         if let Some(head) = page::head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head)) {
             discard(joined, head);
         }
@@ -233,21 +233,32 @@ pub enum Rung {
     Unreachable,
 }
 
-/// Sets a waiter's bit, and wakes it if it sleeps. `page` and `bit` came from a peer: a page that is no
-/// waiter is left alone. `deaf`: a test's pretence that a sleeping one cannot be reached.
-pub fn ring(attachment: &Attachment, page: u32, bit: u16, deaf: bool) -> Rung {
-    let joined: &Joined = attachment.joined();
-    let segment = &joined.segment;
-    let Some(call) = page::raise(segment, page, bit) else { return Rung::Awake };
-    let woken = !deaf
-        && match (call, joined.way()) {
-            (Call::Bell(peer @ 1.., vector), Way::Relay(bells)) => bells.ring(peer, vector),
-            (Call::Bell(0, _), Way::Relay(_)) => by_fifo(joined, page, page::fifo_of(segment, page)),
-            (Call::Bell(peer, vector), _) => device::ring(joined.device(), peer, vector).is_ok(),
-            (Call::Fifo(id), _) => by_fifo(joined, page, id),
-        };
-    page::raised(segment, page, woken);
-    if woken { Rung::Woken } else { Rung::Unreachable }
+impl Node {
+    /// Sets the bit of a waiter, whosever it is, and wakes it if it sleeps. `page` and `bit` came from a
+    /// peer: a page that is no waiter is left alone.
+    pub fn ring(&self, page: u32, bit: u16) -> Rung {
+        self.ring_as(page, bit, false)
+    }
+
+    /// Testing: [`Self::ring`] where no waiter that sleeps can be reached.
+    pub fn ring_in_vain(&self, page: u32, bit: u16) -> Rung {
+        self.ring_as(page, bit, true)
+    }
+
+    fn ring_as(&self, page: u32, bit: u16, in_vain: bool) -> Rung {
+        let joined: &Joined = self.joined();
+        let segment = &joined.segment;
+        let Some(call) = page::raise(segment, page, bit) else { return Rung::Awake };
+        let woken = !in_vain
+            && match (call, joined.way()) {
+                (Call::Bell(peer @ 1.., vector), Way::Relay(bells)) => bells.ring(peer, vector),
+                (Call::Bell(0, _), Way::Relay(_)) => by_fifo(joined, page, page::fifo_of(segment, page)),
+                (Call::Bell(peer, vector), _) => device::ring(joined.device(), peer, vector).is_ok(),
+                (Call::Fifo(id), _) => by_fifo(joined, page, id),
+            };
+        page::raised(segment, page, woken);
+        if woken { Rung::Woken } else { Rung::Unreachable }
+    }
 }
 
 /// Wakes a waiter by its FIFO, or finds that it is no more: nobody sleeps there then. False: it sleeps, and cannot be reached.
@@ -262,7 +273,7 @@ fn by_fifo(joined: &Joined, page: u32, id: u64) -> bool {
     }
 }
 
-/// Wakes a waiter from a process that is not attached. `directory`: of its ledger. Nothing where it cannot be reached: service threads look now and then by themselves.
+/// Wakes a waiter from a process that is not attached. `directory`: of the process table. Nothing where it cannot be reached: service threads look now and then by themselves.
 pub fn call(directory: &Path, segment: &Segment, page: u32) {
     let (file, byte): (_, &[u8]) = match page::raise(segment, page, 0) {
         Some(Call::Bell(peer, vector)) => {

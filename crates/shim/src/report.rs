@@ -62,7 +62,7 @@ pub fn write() {
             add(attachment.ledger.slot(index));
         }
     }
-    write_as(&attachment.ledger.process(attachment.me()).name());
+    write_as(&attachment.node.processes.process(attachment.node.me()).name());
 }
 
 /// Writes what was added so far, for a process of this name.

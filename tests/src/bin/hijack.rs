@@ -13,7 +13,7 @@ use ginnel_channel::layout::{Channel, Direction, MAGIC, NO_EOF, Record};
 use ginnel_channel::ledger::Tuple;
 use ginnel_channel::proof::{Claim, exchange};
 use ginnel_channel::rendezvous::{self, Entry, Found, state};
-use ginnel_channel::{attach, waiter};
+use ginnel_channel::waiter::{self, directory::wake_directory};
 use ginnel_region::{Owner, PAGE, Segment, Use, sys};
 use ginnel_ring::park::Want;
 use std::path::Path;
@@ -318,7 +318,7 @@ impl<'a> Grip<'a> {
         }
         direction.tail().store(self.written, SeqCst);
         if let Want::Waiter { page, .. } = Want::of(direction.want_data().swap(0, SeqCst)) {
-            let directory = attach::wake_directory(Path::new("/"), self.segment.path());
+            let directory = wake_directory(Path::new("/"), self.segment.path());
             waiter::call(&directory, self.segment, page);
         }
     }

@@ -4,6 +4,7 @@
 //! An end that hardly writes any more loses its permit to one that does, and keeps its ring. So there may be more large rings than permits; [`Ledger::large_bytes`] bounds them.
 
 use super::{Ledger, Slot, Stage, flag};
+use crate::processes::Processes;
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -73,11 +74,11 @@ impl Permit {
 
 impl Ledger {
     /// Takes a permit for the end of `slot`, whose send lock the caller has. True if it has one.
-    pub(crate) fn permit_large(&self, slot: &Slot) -> bool {
-        self.permit_large_at(slot, (sys::coarse_monotonic_ns() / 1_000_000) as u32)
+    pub(crate) fn permit_large(&self, processes: &Processes, slot: &Slot) -> bool {
+        self.permit_large_at(processes, slot, (sys::coarse_monotonic_ns() / 1_000_000) as u32)
     }
 
-    fn permit_large_at(&self, slot: &Slot, now: u32) -> bool {
+    fn permit_large_at(&self, processes: &Processes, slot: &Slot, now: u32) -> bool {
         let (permits, mine) = (&self.header().large, self.holder_word(slot));
         let look = |permit: &Permit| permit.seen.store(Look::at(slot, now).word(), Relaxed);
         if let Some(permit) = permits.iter().find(|permit| permit.holder.load(SeqCst) == mine) {
@@ -86,7 +87,7 @@ impl Ledger {
         }
         let taken = permits.iter().find(|permit| {
             let holder = permit.holder.load(SeqCst);
-            !self.is_using(permit, holder, now) && permit.holder.compare_exchange(holder, mine, SeqCst, SeqCst).is_ok()
+            !self.is_using(processes, permit, holder, now) && permit.holder.compare_exchange(holder, mine, SeqCst, SeqCst).is_ok()
         });
         taken.map(look).is_some()
     }
@@ -100,9 +101,9 @@ impl Ledger {
     }
 
     /// Bytes of the rings of more than `ordinary` bytes that living processes write to.
-    pub(crate) fn large_bytes(&self, ordinary: u64) -> u64 {
+    pub(crate) fn large_bytes(&self, processes: &Processes, ordinary: u64) -> u64 {
         let size = |slot: &Slot| slot.tx.ring_size.load(Relaxed);
-        self.slots().filter(|slot| slot.is_in_channel() && size(slot) > ordinary && slot.is_held(self)).map(size).sum()
+        self.slots().filter(|slot| slot.is_in_channel() && size(slot) > ordinary && slot.is_held(processes)).map(size).sum()
     }
 
     fn holder_word(&self, slot: &Slot) -> u64 {
@@ -110,7 +111,7 @@ impl Ledger {
     }
 
     /// Does the holder still write, or may do so?
-    fn is_using(&self, permit: &Permit, holder: u64, now: u32) -> bool {
+    fn is_using(&self, processes: &Processes, permit: &Permit, holder: u64, now: u32) -> bool {
         let Some(index) = ((holder & NUMBER) as u32).checked_sub(1) else { return false };
         let slot = self.slot(index);
         self.holder_word(slot) == holder
@@ -118,26 +119,29 @@ impl Ledger {
             && !slot.has(flag::TX_SHUT | flag::HOLD)
             && !permit.is_idle(slot, now)
             // The dead are freed some seconds later.
-            && slot.is_held(self)
+            && slot.is_held(processes)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::LEDGER;
     use super::*;
+    use crate::processes::Library;
 
     /// A ledger, and as many active ends of a process that lives.
-    fn with_ends(count: u64, test: impl FnOnce(&Ledger, &[&Slot])) {
+    fn with_ends(count: u64, test: impl FnOnce(&Ledger, &Processes, &[&Slot])) {
         let directory = tempfile::tempdir().expect("a directory");
-        let ledger = Ledger::open_or_create(&directory.path().join("sockets")).expect("made");
-        let me = ledger.enter().expect("room");
+        let ledger = Ledger::open_or_create(directory.path()).expect("made");
+        let processes = Processes::open_or_create(directory.path()).expect("made");
+        let me = processes.enter(Library::of_process(LEDGER), &ledger).expect("room");
         let end = |cookie| {
-            let slot = ledger.find_or_claim(cookie, 0, |_| {}).expect("room").0;
+            let slot = ledger.find_or_claim(&processes, cookie, 0, |_| {}).expect("room").0;
             slot.set_stage(Stage::Active);
             assert!(slot.hold(me));
             slot
         };
-        test(&ledger, &(1..=count).map(end).collect::<Vec<_>>());
+        test(&ledger, &processes, &(1..=count).map(end).collect::<Vec<_>>());
     }
 
     fn write(end: &Slot, mebibytes: u32) {
@@ -146,8 +150,8 @@ mod tests {
 
     #[test]
     fn who_ends_hands_over_or_shuts_down_makes_room() {
-        with_ends(6, |ledger, ends| {
-            let asks = |end: usize| ledger.permit_large_at(ends[end], 5);
+        with_ends(6, |ledger, processes, ends| {
+            let asks = |end: usize| ledger.permit_large_at(processes, ends[end], 5);
             assert!(asks(0) && asks(1) && !asks(2));
             assert!(asks(0), "it has one");
             ledger.give_large_back(ends[2]);
@@ -167,9 +171,9 @@ mod tests {
 
     #[test]
     fn who_hardly_writes_makes_room_after_a_while() {
-        with_ends(4, |ledger, ends| {
+        with_ends(4, |ledger, processes, ends| {
             // The clock goes round.
-            let asks = |end: usize, at: u32| ledger.permit_large_at(ends[end], at.wrapping_sub(1500));
+            let asks = |end: usize, at: u32| ledger.permit_large_at(processes, ends[end], at.wrapping_sub(1500));
             assert!(asks(0, 0) && asks(1, 0) && !asks(2, 999), "it is not long ago");
             write(ends[0], LITTLE);
             write(ends[1], LITTLE);
@@ -186,25 +190,28 @@ mod tests {
     /// What was seen of the holder before says nothing about this one.
     #[test]
     fn a_new_holder_is_looked_at_first() {
-        with_ends(3, |ledger, ends| {
-            assert!(ledger.permit_large_at(ends[0], 0) && ledger.permit_large_at(ends[1], 0));
+        with_ends(3, |ledger, processes, ends| {
+            assert!(ledger.permit_large_at(processes, ends[0], 0) && ledger.permit_large_at(processes, ends[1], 0));
             for permit in &ledger.header().large {
                 let mut look = Look::of_word(permit.seen.load(Relaxed));
                 look.of ^= 8;
                 permit.seen.store(look.word(), Relaxed);
             }
-            assert!(!ledger.permit_large_at(ends[2], 9 * A_WHILE) && ledger.permit_large_at(ends[2], 10 * A_WHILE));
+            assert!(
+                !ledger.permit_large_at(processes, ends[2], 9 * A_WHILE)
+                    && ledger.permit_large_at(processes, ends[2], 10 * A_WHILE)
+            );
         });
     }
 
     #[test]
     fn no_more_than_there_are_get_one_at_the_same_time() {
-        with_ends(8, |ledger, ends| {
+        with_ends(8, |ledger, processes, ends| {
             for _ in 0..200 {
                 let barrier = std::sync::Barrier::new(ends.len());
                 let ask = |end: &Slot| {
                     barrier.wait();
-                    ledger.permit_large_at(end, 5)
+                    ledger.permit_large_at(processes, end, 5)
                 };
                 let got = std::thread::scope(|scope| {
                     let asked: Vec<_> = ends.iter().map(|end| scope.spawn(|| ask(end))).collect();
@@ -218,11 +225,11 @@ mod tests {
 
     #[test]
     fn large_rings_of_the_living_are_told() {
-        with_ends(4, |ledger, ends| {
+        with_ends(4, |ledger, processes, ends| {
             let sizes = [4096, 4097, 8192, 1 << 20];
             ends.iter().zip(sizes).for_each(|(end, size)| end.tx.ring_size.store(size, Relaxed));
             ends[3].let_go(ends[3].holders[0].load(Relaxed) - 1);
-            assert_eq!(ledger.large_bytes(4096), 4097 + 8192);
+            assert_eq!(ledger.large_bytes(processes, 4096), 4097 + 8192);
         });
     }
 }

@@ -1,6 +1,6 @@
 //! One socket's slot in the ledger.
 
-use super::Lock;
+use crate::processes::{Lock, Processes};
 use crate::proof::exchange::{Begun, SHARE};
 use ginnel_region::sys;
 use std::fmt;
@@ -629,16 +629,16 @@ impl Slot {
     /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it, holds it so that nobody takes it for a dead one's. False where somebody has taken it up,
     /// or ends it too.
     #[must_use]
-    pub fn end(&self, ledger: &super::Ledger, process: u32, cookie: u64) -> bool {
+    pub fn end(&self, processes: &Processes, process: u32, cookie: u64) -> bool {
         for _ in 0..200 {
             if self.flags.fetch_or(flag::ENDING, Ordering::SeqCst) & flag::ENDING == 0 {
                 self.dead_since.store(0, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
                 let ends = self.cookie.load(Ordering::Acquire) == cookie
-                    && !self.is_held(ledger)
+                    && !self.is_held(processes)
                     && self.forking.load(Ordering::SeqCst) == 0;
                 if ends {
-                    self.purge(ledger);
+                    self.purge(processes);
                     self.hold(process);
                 } else {
                     self.set(flag::ENDING, false);
@@ -646,7 +646,7 @@ impl Slot {
                 return ends;
             }
             // Somebody ends it, and holds it in a moment; or sees in a moment that somebody held it just now, and would have been too late.
-            if self.is_held(ledger) || self.cookie.load(Ordering::Acquire) != cookie {
+            if self.is_held(processes) || self.cookie.load(Ordering::Acquire) != cookie {
                 break;
             }
             sys::sleep_ms(1);
@@ -656,10 +656,10 @@ impl Slot {
 
     /// Takes a slot with this cookie whose holders have been seen dead for burial: nobody takes it up from here on. False where somebody has, or buries it too. `me`: this process's ticket.
     #[must_use]
-    pub fn seize_dead(&self, ledger: &super::Ledger, cookie: u64, me: u32) -> bool {
+    pub fn seize_dead(&self, processes: &Processes, cookie: u64, me: u32) -> bool {
         let ended = self.flags.fetch_or(flag::ENDING, Ordering::SeqCst) & flag::ENDING != 0;
         fence(Ordering::SeqCst);
-        let seized = !self.is_held(ledger) && self.seize(cookie, me);
+        let seized = !self.is_held(processes) && self.seize(cookie, me);
         if !seized {
             self.dead_since.store(0, Ordering::Relaxed);
             if !ended {
@@ -670,19 +670,19 @@ impl Slot {
     }
 
     /// Does any of its holders live?
-    pub fn is_held(&self, ledger: &super::Ledger) -> bool {
+    pub fn is_held(&self, processes: &Processes) -> bool {
         let held = |holder: &AtomicU32| {
             let seen = holder.load(Ordering::Acquire);
-            seen != 0 && ledger.alive(seen - 1)
+            seen != 0 && processes.alive(seen - 1)
         };
         self.holders.iter().any(held)
     }
 
     /// Takes holders off that are dead.
-    pub fn purge(&self, ledger: &super::Ledger) {
+    pub fn purge(&self, processes: &Processes) {
         for holder in &self.holders {
             let seen = holder.load(Ordering::Acquire);
-            if seen != 0 && !ledger.alive(seen - 1) {
+            if seen != 0 && !processes.alive(seen - 1) {
                 let _ = holder.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }

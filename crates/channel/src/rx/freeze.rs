@@ -88,7 +88,7 @@ impl<'a> Endpoint<'a> {
         fence(SeqCst);
         if let (Ok(page @ 1..), Ok(bit)) = (u32::try_from(page), u16::try_from(index % waiter::BITS)) {
             // Where it is not reached, it looks by itself after a while.
-            let _ = waiter::ring(self.attachment, page, bit, false);
+            let _ = self.attachment.node.ring(page, bit);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
-use crate::ledger::{Held, Interrupted, Slot, Stage, flag};
+use crate::ledger::{Slot, Stage, flag};
+use crate::processes::{Held, Interrupted};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -10,13 +11,13 @@ impl<'a> Endpoint<'a> {
     /// Takes the receive lock; what a dead holder left half done is made whole.
     #[inline(always)]
     pub(crate) fn receive_lock(self) -> Held<'a> {
-        self.made_whole_rx(self.slot().rx.lock.lock(&self.attachment.ledger, self.ticket()))
+        self.made_whole_rx(self.slot().rx.lock.lock(&self.attachment.node.processes, self.ticket()))
     }
 
     /// The same, for calls of signal handlers.
     #[inline(always)]
     pub(super) fn receive_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
-        let held = self.slot().rx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
+        let held = self.slot().rx.lock.lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
         Ok(self.made_whole_rx(held))
     }
 

@@ -97,7 +97,7 @@ impl<'a> Endpoint<'a> {
         let rx = &self.slot().rx;
         let size = rx.ring_size.load(Relaxed);
         let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
-        self.attachment.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
+        self.attachment.node.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
     }
 
     /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens

@@ -99,7 +99,7 @@ impl<'a> Endpoint<'a> {
             return Err(Corrupt);
         }
         let (start, offset, size) = direction.ring(grown);
-        let segment = &self.attachment.joined().segment;
+        let segment = &self.attachment.node.joined().segment;
         let size = size.power_of_two(PAGE, LARGEST)?;
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
         // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.

@@ -3,7 +3,8 @@
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::Direction;
-use crate::ledger::{Interrupted, Slot, Stage, flag};
+use crate::ledger::{Slot, Stage, flag};
+use crate::processes::Interrupted;
 use ginnel_region::Corrupt;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -93,7 +94,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.attachment.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.attachment.node.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.

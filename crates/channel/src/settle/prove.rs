@@ -16,11 +16,11 @@ impl Endpoint<'_> {
     /// Called under the send lock, while no call is in the kernel.
     pub(super) fn prove(self) -> bool {
         let slot = self.slot();
-        let joined = self.attachment.joined();
+        let joined = self.attachment.node.joined();
         if joined.segment.is_own() && slot.has(flag::PROVED) {
             return true;
         }
-        let prover = joined.prover();
+        let prover = Prover::in_segment(joined);
         if prover == Prover::Nobody {
             slot.set(flag::PROVED, true);
             return true;

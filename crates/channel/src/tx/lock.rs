@@ -4,8 +4,9 @@ use crate::endpoint::Endpoint;
 use crate::growth;
 use crate::kernel;
 use crate::layout::GATE_TAKEN;
-use crate::ledger::{Held, Interrupted, Lock, Slot, Stage, attention, flag};
+use crate::ledger::{Slot, Stage, attention, flag};
 use crate::lifetime;
+use crate::processes::{Held, Interrupted, Lock};
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -13,13 +14,13 @@ impl<'a> Endpoint<'a> {
     /// Takes the send lock; what a dead holder left half done is made whole.
     #[inline(always)]
     pub(crate) fn send_lock(self) -> Held<'a> {
-        self.made_whole(self.slot().tx.lock.lock(&self.attachment.ledger, self.ticket()))
+        self.made_whole(self.slot().tx.lock.lock(&self.attachment.node.processes, self.ticket()))
     }
 
     /// The same, for calls of signal handlers.
     #[inline(always)]
     pub(super) fn send_lock_unless_interrupted(self) -> Result<Held<'a>, Interrupted> {
-        let held = self.slot().tx.lock.lock_unless_interrupted(&self.attachment.ledger, self.ticket())?;
+        let held = self.slot().tx.lock.lock_unless_interrupted(&self.attachment.node.processes, self.ticket())?;
         Ok(self.made_whole(held))
     }
 
@@ -108,7 +109,7 @@ impl<'a> Endpoint<'a> {
 
     /// Frees locks of this end whose holders are dead.
     pub fn heal(self) {
-        self.free_locks(|lock| lock.is_orphan(&self.attachment.ledger));
+        self.free_locks(|lock| lock.is_orphan(&self.attachment.node.processes));
     }
 
     /// Takes, makes whole and gives back the `left` ones of this end's two locks.

@@ -6,7 +6,6 @@ use crate::kernel;
 use crate::layout::{GATE_TAKEN, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
 use crate::rings::LARGEST;
-use crate::waiter;
 use ginnel_region::{Corrupt, Untrusted, sys};
 use ginnel_ring::park::{self, Want};
 use libc::{c_int, iovec};
@@ -198,7 +197,7 @@ impl<'a> Endpoint<'a> {
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
             Want::Waiter { page, bit } => {
-                waiter::ring(self.attachment, page, bit, false);
+                self.attachment.node.ring(page, bit);
             }
             // Taken back: the token that was counted will not come.
             Want::Token => {

@@ -3,7 +3,7 @@
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::ledger::{Slot, Stage, attention, flag};
-use crate::waiter::{self, Rung};
+use crate::waiter::Rung;
 use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -62,7 +62,9 @@ impl<'a> Endpoint<'a> {
 
     /// Rings a waiter of the other end, and counts that. False: it sleeps, and a token is to wake it.
     pub(crate) fn ring_waiter(self, page: u32, bit: u16) -> bool {
-        match waiter::ring(self.attachment, page, bit, self.attachment.is_deaf()) {
+        let node = &self.attachment.node;
+        let rung = if self.attachment.is_deaf() { node.ring_in_vain(page, bit) } else { node.ring(page, bit) };
+        match rung {
             Rung::Awake => true,
             Rung::Woken => {
                 self.slot().wakes.fetch_add(1, Relaxed);
@@ -76,7 +78,7 @@ impl<'a> Endpoint<'a> {
     /// never writes has no other.
     #[cold]
     fn cannot_ring(self) {
-        if self.attachment.joined().bells.is_none() && self.attachment.settings.deaf == 0 {
+        if self.attachment.node.joined().bells.is_none() && self.attachment.settings.deaf == 0 {
             self.outgoing().mute().store(1, SeqCst);
         }
     }
@@ -136,9 +138,9 @@ impl<'a> Endpoint<'a> {
 mod tests {
     use super::*;
     use crate::attach::tests::attached;
-    use crate::attach::wake_directory;
     use crate::settle::tests::active_end;
     use crate::waiter::Waiter;
+    use crate::waiter::directory::wake_directory;
 
     /// The other end's writer sleeps until there is room, and this process cannot ring it, nor send it a token: it would sleep its whole nap for each ring.
     #[test]
@@ -146,9 +148,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let attachment = attached(directory.path());
         let end = active_end(&attachment);
-        let waiter = Waiter::new(&attachment).expect("a waiter");
-        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.joined().segment.path())).expect("there");
-        waiter.sleeping(&attachment.joined().segment);
+        let waiter = Waiter::new(&attachment.node).expect("a waiter");
+        std::fs::remove_dir_all(wake_directory(directory.path(), attachment.node.joined().segment.path())).expect("there");
+        waiter.sleeping(&attachment.node.joined().segment);
         end.incoming().want_space().store(waiter.want(0).word(), Relaxed);
         assert!(!end.tx_in_ring() && end.outgoing().mute().load(Relaxed) == 0);
         end.grant_space();

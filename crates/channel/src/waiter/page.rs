@@ -65,7 +65,7 @@ pub(super) fn name_fifo(segment: &Segment, page: u32, id: u64) {
     word(segment, page, FIFO).store(id, Ordering::Release);
 }
 
-/// The last of making a waiter: says whose it is (`process`: an entry of its member's ledger), and how it is
+/// The last of making a waiter: says whose it is (`process`: an entry of its member's process table), and how it is
 /// woken. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
 pub(super) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell: u64) -> bool {
     segment.still(head).is_ok() && {
@@ -77,7 +77,7 @@ pub(super) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell:
     }
 }
 
-/// The process (ledger entry) that a waiter of this ledger's member belongs to; `None` where the page is no waiter.
+/// The process (entry of the process table) that a waiter of this table's member belongs to; `None` where the page is no waiter.
 #[must_use]
 pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
     head_of(segment, page)?;

@@ -62,7 +62,7 @@ fn stale(fd: c_int) {
             let left = fds::counting(slot, || {
                 let left = fds::unrefer(slot, fd);
                 if let Some(attachment) = runtime::attachment().filter(|_| left == 0) {
-                    attachment.ledger.slot(slot).let_go(attachment.me());
+                    attachment.ledger.slot(slot).let_go(attachment.node.me());
                 }
                 left
             });

@@ -47,7 +47,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
                 return ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
             }
             super::process::look_for_io_uring();
-            if !endpoint.attachment.is_away() && !super::sock::is_fit(endpoint) {
+            if !endpoint.attachment.node.is_away() && !super::sock::is_fit(endpoint) {
                 return ginnel_channel::hand_over::hold(endpoint, Reason::Option);
             }
         }
@@ -60,7 +60,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
         if slot.stage() == Stage::Published {
             crate::uncounted::begin(endpoint);
         }
-        if endpoint.attachment.is_away() {
+        if endpoint.attachment.node.is_away() {
             crate::service::attend_absence(endpoint.attachment);
         }
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {

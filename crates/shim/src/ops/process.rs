@@ -1,7 +1,8 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
-use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
+use ginnel_channel::ledger::{Reason, Stage, flag};
+use ginnel_channel::processes::ProcessFlags;
 use ginnel_channel::program::{self, Preload, Unreachable, Way};
 use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
@@ -132,7 +133,7 @@ pub fn fork_child() {
     own::begin();
     identity::abandon_what_was_left();
     let Some(attachment) = runtime::attachment() else { return };
-    if !attachment.reenter() {
+    if !attachment.node.reenter(&attachment.ledger) {
         // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun, and
         // nothing kept, as nobody would give it up if the child became another user.
         return identity::abandon(attachment);
@@ -149,9 +150,9 @@ pub fn fork_child() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
             let shared = attachment.ledger.slot(slot);
             if shared.holder_count() > 4 {
-                shared.purge(&attachment.ledger);
+                shared.purge(&attachment.node.processes);
             }
-            shared.hold(attachment.me());
+            shared.hold(attachment.node.me());
             shared.set(flag::SHARED, true);
             shared.forked();
             fds::set(fd, Entry::Inherited(slot));
@@ -287,7 +288,7 @@ pub fn executing(program: Program) {
     report::write();
     if let Some(attachment) = runtime::attachment() {
         program.explain(attachment);
-        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, true);
+        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, true);
     }
     sets::untag();
     if !program.keeps_shim() {
@@ -305,7 +306,7 @@ pub fn not_executed() {
     if let Some(attachment) = runtime::attachment() {
         service::go_on();
         sets::tag_again();
-        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, false);
+        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, false);
     }
 }
 
@@ -395,7 +396,7 @@ pub fn received_fds(fds: &[c_int]) {
 pub fn io_uring_used() {
     runtime::note_io_uring();
     let Some(attachment) = runtime::attachment() else { return };
-    attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
+    attachment.node.processes.process(attachment.node.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     hand_over_all(Reason::IoUring);
 }
 

@@ -83,7 +83,7 @@ pub fn closed(fd: c_int, index: u32) {
     }
     set.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
-            waiter.retire(attachment);
+            waiter.retire(&attachment.node);
         }
         *inner = Inner::default();
     });

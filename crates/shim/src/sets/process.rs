@@ -55,7 +55,7 @@ pub fn forget_parent() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.with(|inner| {
             if let Some(waiter) = inner.waiter.take() {
-                attachment.disown(waiter.fifo());
+                attachment.node.disown(waiter.fifo());
             }
             // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
@@ -74,7 +74,7 @@ pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                waiter.retire(attachment);
+                waiter.retire(&attachment.node);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of microseconds and is not held
-//! across a sleep (but for a stream's stops, [`crate::catchup`]), so waiting is spinning, then yielding.
+//! across a sleep (but for the stops of a stream that is held back in ginnel-tcp), so waiting is spinning, then yielding.
 
-use super::Ledger;
+use super::Processes;
 use super::elsewhere;
 use super::left::{self, Frame};
 use ginnel_region::sys;
@@ -62,9 +62,9 @@ impl Lock {
 
     /// Takes the lock, waiting while another thread or process works under it.
     #[inline(always)]
-    pub fn lock(&self, ledger: &Ledger, me: u32) -> Held<'_> {
+    pub fn lock(&self, processes: &Processes, me: u32) -> Held<'_> {
         loop {
-            if let Ok(held) = self.lock_unless_interrupted(ledger, me) {
+            if let Ok(held) = self.lock_unless_interrupted(processes, me) {
                 return held;
             }
         }
@@ -75,19 +75,19 @@ impl Lock {
     /// # Errors
     /// The work under the lock is this very thread's, and waits for the handler.
     #[inline(always)]
-    pub fn lock_unless_interrupted(&self, ledger: &Ledger, me: u32) -> Result<Held<'_>, Interrupted> {
+    pub fn lock_unless_interrupted(&self, processes: &Processes, me: u32) -> Result<Held<'_>, Interrupted> {
         let word = word(me);
         match self.take(word) {
             Some(held) => Ok(held),
-            None => self.lock_contended(ledger, word),
+            None => self.lock_contended(processes, word),
         }
     }
 
     /// Is its holder dead? Cheap where it is free.
     #[must_use]
-    pub fn is_orphan(&self, ledger: &Ledger) -> bool {
+    pub fn is_orphan(&self, processes: &Processes) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
-        seen != 0 && is_dead(ledger, seen)
+        seen != 0 && is_dead(processes, seen)
     }
 
     /// Did this very thread take it, in a frame that is gone? Cheap where it is free.
@@ -109,7 +109,7 @@ impl Lock {
     }
 
     #[cold]
-    fn lock_contended(&self, ledger: &Ledger, word: u64) -> Result<Held<'_>, Interrupted> {
+    fn lock_contended(&self, processes: &Processes, word: u64) -> Result<Held<'_>, Interrupted> {
         let mut round = 0u32;
         loop {
             for _ in 0..50 {
@@ -129,7 +129,7 @@ impl Lock {
                         Frame::Left => true,
                         Frame::Unknown => round.is_multiple_of(VERY_LONG) && elsewhere::was_left(seen >> TICKET),
                     },
-                    false => is_dead(ledger, seen),
+                    false => is_dead(processes, seen),
                 };
                 if gone && self.0.compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(Held { lock: self, taken_over: true });
@@ -141,9 +141,9 @@ impl Lock {
 }
 
 /// Has whoever put `word` into a lock ended, or begun another program?
-fn is_dead(ledger: &Ledger, word: u64) -> bool {
+fn is_dead(processes: &Processes, word: u64) -> bool {
     // A word that names nobody was put there by none who works under the lock.
-    word != 0 && (holder(word) == 0 || !ledger.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
+    word != 0 && (holder(word) == 0 || !processes.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
 }
 
 /// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
@@ -166,17 +166,18 @@ fn pause(round: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::Library;
     use std::sync::Barrier;
 
     #[inline(never)]
-    fn take_and_leave(lock: &Lock, ledger: &Ledger, me: u32, depth: u32) {
+    fn take_and_leave(lock: &Lock, processes: &Processes, me: u32, depth: u32) {
         let room = [0u8; 600];
         std::hint::black_box(&room);
         if depth == 0 {
             // As a handler that leaves by siglongjmp would.
-            std::mem::forget(lock.lock(ledger, me));
+            std::mem::forget(lock.lock(processes, me));
         } else {
-            take_and_leave(lock, ledger, me, depth - 1);
+            take_and_leave(lock, processes, me, depth - 1);
         }
         std::hint::black_box(&room);
     }
@@ -185,35 +186,33 @@ mod tests {
     /// a machine that was paused, or a frozen container, goes on in the middle of its work.)
     #[test]
     fn a_lock_that_names_nobody_is_taken() {
-        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
-        let ledger = Ledger::open_or_create(&path).expect("a ledger");
-        let index = ledger.enter().expect("room");
-        let me = ledger.process(index).ticket(index);
+        let place = tempfile::tempdir().expect("a directory");
+        let processes = Processes::open_or_create(place.path()).expect("a table");
+        let index = processes.enter(Library::of_process("test"), &()).expect("room");
+        let me = processes.process(index).ticket(index);
         let lock = Lock(AtomicU64::new(1 << TICKET));
-        assert!(lock.lock(&ledger, me).taken_over);
-        std::fs::remove_file(path).expect("remove");
+        assert!(lock.lock(&processes, me).taken_over);
     }
 
     /// facts.md: a thread leaves by siglongjmp and waits for another, which needs what it held.
     #[test]
     fn what_another_thread_left_is_taken_over_while_that_sleeps() {
-        let path = std::env::temp_dir().join(format!("ginnel-ledger-{:x}", sys::random_u64()));
-        let ledger = Ledger::open_or_create(&path).expect("a ledger");
-        let index = ledger.enter().expect("room");
-        let me = ledger.process(index).ticket(index);
+        let place = tempfile::tempdir().expect("a directory");
+        let processes = Processes::open_or_create(place.path()).expect("a table");
+        let index = processes.enter(Library::of_process("test"), &()).expect("room");
+        let me = processes.process(index).ticket(index);
         let lock = Lock(AtomicU64::new(0));
         let over = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                take_and_leave(&lock, &ledger, me, 5);
+                take_and_leave(&lock, &processes, me, 5);
                 over.wait();
             });
             while lock.0.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            assert!(lock.lock(&ledger, me).taken_over);
+            assert!(lock.lock(&processes, me).taken_over);
             over.wait();
         });
-        std::fs::remove_file(path).expect("remove");
     }
 }

@@ -1,8 +1,56 @@
-//! The processes that use a ledger.
+//! Entries of the process table: who is here, and who of them lives.
 
-use super::{Ledger, PROCESSES, flag};
+use super::{Holdings, PROCESSES, Processes};
 use ginnel_region::{PAGE, sys};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Which library an entry of the process table belongs to: each in a process has one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Library {
+    number: u32,
+    lasts: Lasts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    Process,
+    Program,
+}
+
+impl Library {
+    /// A library whose entry lasts as long as the process: after an exec the same library in the next
+    /// program goes on with it, and with what is noted under it. There is one copy in a process.
+    ///
+    /// `name` should end in the version of what the library keeps beside the process table
+    /// ([`Holdings`]): entries are only given from one process to another of the same name.
+    #[must_use]
+    pub const fn of_process(name: &str) -> Self {
+        Self { number: hash(name), lasts: Lasts::Process }
+    }
+
+    /// A library whose entry ends with the program: after an exec its process counts as ended here.
+    /// Each copy of it in a process has an entry of its own.
+    #[must_use]
+    pub const fn of_program(name: &str) -> Self {
+        Self { number: hash(name), lasts: Lasts::Program }
+    }
+
+    /// The number that stands in the table.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+}
+
+/// FNV-1a; not 0.
+const fn hash(name: &str) -> u32 {
+    let (bytes, mut hash, mut at) = (name.as_bytes(), 0x811c_9dc5u32, 0);
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash | 1
+}
 
 /// What is known of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,10 +62,12 @@ pub enum ProcessFlags {
     Serves = 2,
     /// It left its segment, and will join it again.
     Away = 4,
-    /// It holds a lock on its byte of the ledger while it runs ([`Ledger::alive`]).
+    /// It holds a lock on its byte of the table while it runs ([`Processes::alive`]).
     Locked = 8,
     /// It is about to become another program, which takes the lock anew.
     Executing = 16,
+    /// Its entry ends with the program ([`Library::of_program`]).
+    OfProgram = 32,
 }
 
 /// One process's entry.
@@ -35,7 +85,7 @@ pub struct Process {
     pub segment: AtomicU64,
     /// Its name (`/proc/PID/comm`), zero-padded.
     pub name: [AtomicU64; 2],
-    /// Why it cannot accelerate anything (a [`super::Reason`]), 0: it can.
+    /// Why it is in no segment (an [`crate::node::Absence`]), 0: it is in one.
     pub reason: AtomicU32,
     /// Counts the programs that ran in the process: after an exec, locks of the program before are nobody's.
     pub image: AtomicU32,
@@ -45,13 +95,17 @@ pub struct Process {
     pub service: AtomicU32,
     /// Since when its lock was seen free by processes of other pid namespaces that may write here, in units of 2^20 ns; 0: it was not.
     unlocked: AtomicU32,
+    /// See [`Library`].
+    library: AtomicU32,
+    /// Which program of the process made the entry, and which copy of the library in it: [`program`].
+    program: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Process>() == 128);
 
 /// One program of one process: what has ended does not come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
+pub struct Life {
     pid: u32,
     started: u64,
     image: u32,
@@ -76,7 +130,8 @@ impl Process {
     }
 
     /// Which program of which process it is.
-    pub(crate) fn life(&self) -> Life {
+    #[must_use]
+    pub fn life(&self) -> Life {
         let pid = self.pid.load(Ordering::Acquire);
         Life { pid, started: self.started.load(Ordering::Relaxed), image: self.image.load(Ordering::Relaxed) }
     }
@@ -85,6 +140,12 @@ impl Process {
     #[must_use]
     pub fn ticket(&self, index: u32) -> u32 {
         (self.image.load(Ordering::Relaxed) & 0xffff) << 16 | index
+    }
+
+    /// Is it an entry of this library's, whichever copy of it?
+    #[must_use]
+    pub fn is_of(&self, library: Library) -> bool {
+        self.library.load(Ordering::Relaxed) == library.number
     }
 
     /// Sets or clears a flag.
@@ -111,10 +172,10 @@ impl Process {
     }
 }
 
-impl Ledger {
+impl Processes {
     /// Is the process that made this entry still there?
     ///
-    /// Its number tells within one pid namespace. In another one only its lock does, which the kernel takes from it when it ends, however it ends: an open file of the ledger that a map alone keeps
+    /// Its number tells within one pid namespace. In another one only its lock does, which the kernel takes from it when it ends, however it ends: an open file of the table that a map alone keeps
     /// open, so that no close of a descriptor can lose it. Where that cannot be asked, it is taken to be there.
     #[must_use]
     pub fn alive(&self, index: u32) -> bool {
@@ -126,7 +187,8 @@ impl Ledger {
         let namespace = entry.namespace.load(Ordering::Relaxed);
         let ours = namespace == pid_namespace() && namespace != UNKNOWN;
         if ours && entry.is_listed(pid) {
-            return true;
+            let of_program = entry.has(ProcessFlags::OfProgram) && entry.has(ProcessFlags::Locked);
+            return !of_program || self.is_locked(index) != Some(false);
         }
         if !entry.has(ProcessFlags::Locked) {
             return !ours;
@@ -167,7 +229,8 @@ impl Ledger {
     }
 
     /// Is the program still there whose ticket this is?
-    pub(crate) fn is_still(&self, ticket: u32) -> bool {
+    #[must_use]
+    pub fn is_still(&self, ticket: u32) -> bool {
         let index = ticket & 0xffff;
         self.alive(index) && self.process(index).image.load(Ordering::Relaxed) & 0xffff == ticket >> 16
     }
@@ -181,84 +244,102 @@ impl Ledger {
 
     /// Does anybody hold the lock of this entry? `None`: that cannot be asked.
     fn is_locked(&self, index: u32) -> Option<bool> {
-        let fd = self.reopen(libc::O_RDONLY)?;
+        let fd = self.table.reopen(libc::O_RDONLY)?;
         let locked = sys::byte_is_shared(fd, u64::from(index % PROCESSES));
         sys::close(fd);
         locked.ok()
     }
 
-    /// Takes the lock of this process's entry. It lasts as long as this process's memory: neither a fork child has it, nor the program after an exec.
-    fn lock_entry(&self, index: u32) -> bool {
-        if has_entered(index) {
-            return true;
+    /// Takes the lock of an entry for this process. It lasts as long as this process's memory: neither a fork child has it, nor the program after an exec.
+    fn lock_entry(&self, index: u32) -> Shown {
+        if self.holds_lock(index) {
+            return Shown::Here;
         }
-        let Some(fd) = self.reopen(libc::O_RDWR) else { return false };
-        let map = sys::map_shared(fd, PAGE as usize, false);
-        let locked = map.is_ok_and(|at| {
-            let locked = sys::keep_from_children(at, PAGE as usize).is_ok() && sys::lock_byte(fd, u64::from(index)).is_ok();
-            if !locked {
-                // SAFETY: nobody else knows of it.
-                unsafe { sys::unmap(at, PAGE as usize) };
+        let Some(fd) = self.table.reopen(libc::O_RDWR) else { return Shown::Nowhere };
+        let shown = match sys::map_shared(fd, PAGE as usize, false) {
+            Ok(at) => {
+                let kept = sys::keep_from_children(at, PAGE as usize);
+                let shown = match kept.and_then(|()| sys::lock_byte(fd, u64::from(index))) {
+                    Ok(()) => Shown::Here,
+                    Err(libc::EAGAIN | libc::EACCES) => Shown::ByAnother,
+                    Err(_) => Shown::Nowhere,
+                };
+                if shown == Shown::Here {
+                    self.unlock_entry();
+                    self.lock.store(at, Ordering::Relaxed);
+                    self.locked.store(mark(index), Ordering::Relaxed);
+                } else {
+                    // SAFETY: nobody else knows of it.
+                    unsafe { sys::unmap(at, PAGE as usize) };
+                }
+                shown
             }
-            locked
-        });
+            Err(_) => Shown::Nowhere,
+        };
         sys::close(fd);
-        if locked {
-            LOCK.store(map.unwrap_or(std::ptr::null_mut()), Ordering::Relaxed);
-            LOCKED.store(mark(index), Ordering::Relaxed);
+        shown
+    }
+
+    /// Gives back the lock by which others see this process live, and with it a map of the file.
+    pub fn unlock_entry(&self) {
+        self.locked.store(0, Ordering::Relaxed);
+        let at = self.lock.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !at.is_null() {
+            // SAFETY: the map is this process's, and nobody looks into it.
+            unsafe { sys::unmap(at, PAGE as usize) };
         }
-        locked
     }
 
     /// In a fork child: the lock is the parent's, and so is the map by which it is held.
     pub fn forget_parent(&self) {
-        LOCK.store(std::ptr::null_mut(), Ordering::Relaxed);
-        LOCKED.store(0, Ordering::Relaxed);
+        self.lock.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.locked.store(0, Ordering::Relaxed);
     }
 
-    /// Enters this process (again after fork; the same entry again after exec). `None`: the ledger has no room.
+    /// Does this process hold the lock of this entry here?
+    fn holds_lock(&self, index: u32) -> bool {
+        self.locked.load(Ordering::Relaxed) == mark(index)
+    }
+
+    /// Enters this process for `library` (again after fork; the same entry again after exec, for a
+    /// library [of the process](Library::of_process)). `None`: the table has no room.
     #[must_use]
-    pub fn enter(&self) -> Option<u32> {
+    pub fn enter(&self, library: Library, holdings: &impl Holdings) -> Option<u32> {
         let (pid, namespace) = (sys::pid(), look_up_namespace());
         let started = stat_of(pid).map_or(0, |(started, _)| started);
         let own = |entry: &Process| {
             entry.pid.load(Ordering::Acquire) == pid
                 && entry.namespace.load(Ordering::Relaxed) == namespace
                 && entry.started.load(Ordering::Relaxed) == started
+                && entry.is_of(library)
+                && (library.lasts == Lasts::Process || entry.program.load(Ordering::Relaxed) == program())
         };
         let start = pid % PROCESSES;
         let order = || (0..PROCESSES).map(move |step| (start + step) % PROCESSES);
         let before = order().take(64).find(|&index| own(self.process(index)));
-        let index = before.or_else(|| {
-            order().find(|&index| {
-                let entry = self.process(index);
-                let seen = entry.pid.load(Ordering::Acquire);
-                // Entries are not given up at death: slots may still name them. They are taken over when nothing is alive behind them.
-                let free = seen == 0 || (!self.alive(index) && !self.names_holder(index));
-                if free && seen != 0 {
-                    // Until all of the entry is written, what it says of its lock is not to be taken for the new process's.
-                    entry.flags.store(0, Ordering::SeqCst);
-                }
-                free && entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
-        })?;
-        let again = has_entered(index);
+        let taken = before.is_none().then(|| order().find(|&index| self.take_over(index, pid, library, holdings)));
+        let index = before.or(taken.flatten())?;
         let entry = self.process(index);
         entry.namespace.store(namespace, Ordering::Relaxed);
         entry.started.store(started, Ordering::Relaxed);
+        entry.library.store(library.number, Ordering::Relaxed);
+        let same_program = before.is_some() && entry.program.swap(program(), Ordering::Relaxed) == program();
+        let had_lock = self.holds_lock(index);
+        let shown = self.lock_entry(index);
+        // Also by another node of this program, where it has several: they have one image.
+        let again = same_program && (had_lock || shown == Shown::ByAnother);
+        entry.program.store(program(), Ordering::Relaxed);
         entry.flags.store(0, Ordering::SeqCst);
         entry.unlocked.store(0, Ordering::Relaxed);
-        entry.set(ProcessFlags::Locked, self.lock_entry(index));
+        entry.set(ProcessFlags::OfProgram, library.lasts == Lasts::Program);
+        entry.set(ProcessFlags::Locked, shown == Shown::Here || again);
         entry.joined.store(0, Ordering::Relaxed);
         entry.service.store(0, Ordering::Relaxed);
         if !again {
             entry.image.fetch_add(1, Ordering::Relaxed);
         }
         if !again && before.is_some() {
-            // What the program before was about to end when it became this one.
-            for slot in self.slots().filter(|slot| slot.has(flag::ENDING)) {
-                slot.let_go(index);
-            }
+            holdings.began_anew(index);
         }
         entry.reason.store(0, Ordering::Relaxed);
         let name = comm();
@@ -268,35 +349,73 @@ impl Ledger {
         Some(index)
     }
 
-    fn names_holder(&self, index: u32) -> bool {
-        self.slots().any(|slot| slot.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == index + 1))
+    /// Takes an entry that is free, or whose process has ended, for the process `pid`.
+    ///
+    /// Entries are not given up at death: what a library keeps may still name them. So only a process
+    /// with the same library, which can look there, takes one over.
+    fn take_over(&self, index: u32, pid: u32, library: Library, holdings: &impl Holdings) -> bool {
+        let entry = self.process(index);
+        let seen = entry.pid.load(Ordering::Acquire);
+        let free = seen == 0 || entry.is_of(library) && !self.alive(index) && !holdings.names(index);
+        if !free {
+            return false;
+        }
+        // Of two who come at once one has the lock. Where there are no locks, the exchange below decides alone.
+        if self.lock_entry(index) == Shown::ByAnother {
+            return false;
+        }
+        // Until all of the entry is written, what it says of its lock is not to be taken for the new process's.
+        entry.flags.store(0, Ordering::SeqCst);
+        let taken = entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !taken {
+            self.unlock_entry();
+        }
+        taken
+    }
+
+    /// Frees the entries of this library whose processes have ended and which nothing names any more:
+    /// other libraries' processes can have them then.
+    pub fn free_ended(&self, library: Library, holdings: &impl Holdings) {
+        for index in 0..PROCESSES {
+            let entry = self.process(index);
+            let seen = entry.pid.load(Ordering::Acquire);
+            if seen != 0 && entry.is_of(library) && !self.alive(index) && !holdings.names(index) {
+                let _ = entry.pid.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
     }
 }
 
-/// Gives the lock of this process's entry back, if it has it.
-pub(super) fn unlock_entry() {
-    LOCKED.store(0, Ordering::Relaxed);
-    let at = LOCK.swap(std::ptr::null_mut(), Ordering::Relaxed);
-    if !at.is_null() {
-        // SAFETY: the map is this process's, and nobody looks into it.
-        unsafe { sys::unmap(at, PAGE as usize) };
+/// How a process is shown to live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// By the lock of its entry.
+    Here,
+    /// Another open file, of this process or another, has the lock of that entry.
+    ByAnother,
+    /// There is no lock to be had.
+    Nowhere,
+}
+
+/// A number of this program and this copy of the library: drawn at random once, and gone at an exec.
+fn program() -> u32 {
+    static PROGRAM: AtomicU32 = AtomicU32::new(0);
+    let known = PROGRAM.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let drawn = (sys::random_u64() as u32).max(1);
+    match PROGRAM.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => drawn,
+        Err(known) => known,
     }
 }
 
-/// What [`LOCKED`] is where this process holds the lock of that entry.
+/// What [`Processes::locked`] is where this process holds the lock of that entry.
 fn mark(index: u32) -> u64 {
     u64::from(sys::pid()) << 32 | (u64::from(index) + 1)
 }
 
-/// Did this process enter before, for another segment?
-fn has_entered(index: u32) -> bool {
-    LOCKED.load(Ordering::Relaxed) == mark(index)
-}
-
-/// This process's number and, plus one, the entry whose lock it holds; 0: none.
-static LOCKED: AtomicU64 = AtomicU64::new(0);
-/// The map that keeps that lock; null: there is none.
-static LOCK: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 /// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 const UNKNOWN: u64 = 1;

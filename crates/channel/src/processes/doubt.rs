@@ -1,6 +1,6 @@
 //! Pages that were seen half made or half freed: whoever is at it may have died. They are remembered here, in trusted memory and by one clock, for processes that look once and end.
 
-use super::{Ledger, Lock};
+use super::{Lock, Processes};
 use ginnel_region::{Head, sys};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -67,7 +67,7 @@ impl Doubt {
     }
 }
 
-impl Ledger {
+impl Processes {
     /// Has a page been as it is for a while? Asked at each look at one that somebody is making or freeing. Where there are more than can be remembered the others have to wait.
     #[must_use]
     pub fn is_long_so(&self, me: u32, segment: u64, head: Head) -> bool {
@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn only_what_stays_as_it_was_is_in_doubt_for_long() {
-        let name = |what: &str| std::env::temp_dir().join(format!("ginnel-{what}-{:x}", sys::random_u64()));
-        let (path, memory) = (name("ledger"), name("doubt"));
-        let ledger = Ledger::open_or_create(&path).expect("a ledger");
+        let place = tempfile::tempdir().expect("a directory");
+        let memory = place.path().join("segment");
+        let processes = Processes::open_or_create(place.path()).expect("a table");
         let segment = Segment::create(&memory, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");
         let claim = || segment.claim_head(Owner::new(0, Use::Channel)).expect("room");
         let page = claim().page();
         let head = || segment.head(page).expect("a head");
-        let ask = |head, now| ledger.is_long_so_at(0, segment.id(), head, now);
+        let ask = |head, now| processes.is_long_so_at(0, segment.id(), head, now);
         assert!(!ask(head(), 1000) && !ask(head(), 3000) && !ask(head(), 1000 + LONG - 1));
         assert!(ask(head(), 1000 + LONG), "still being made");
         // Taken, and claimed anew: another state each time.
@@ -127,7 +127,7 @@ mod tests {
         assert!(segment.release_head(taken));
         assert_eq!(claim().page(), page);
         assert!(!ask(head(), 20_000));
-        assert!(!ledger.is_long_so_at(0, segment.id() ^ 1, head(), 30_000), "another segment's page");
+        assert!(!processes.is_long_so_at(0, segment.id() ^ 1, head(), 30_000), "another segment's page");
         // Looked at seldom.
         assert!(!ask(head(), 200_000) && ask(head(), 400_000));
         // More than can be remembered: they get their turn.
@@ -142,11 +142,8 @@ mod tests {
         let long = |now| others.iter().filter(|head| ask(**head, now)).count();
         let later = late + LONG + FORGOTTEN + 1;
         assert_eq!([later, later + LONG / 2, later + LONG].map(long), [0, 0, OF_SEGMENT]);
-        assert!(!ledger.is_long_so_at(0, segment.id() ^ 1, head(), later), "other segments have room");
+        assert!(!processes.is_long_so_at(0, segment.id() ^ 1, head(), later), "other segments have room");
         // After a boot the clock begins anew.
         assert!(!ask(head(), 5) && !ask(head(), 3000) && ask(head(), 5 + LONG));
-        for path in [path, memory] {
-            std::fs::remove_file(path).expect("remove");
-        }
     }
 }

@@ -109,7 +109,7 @@ fn each_map(mut each: impl FnMut(Range<u64>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::left::here;
+    use crate::processes::left::here;
     use std::sync::mpsc;
 
     #[inline(never)]
