@@ -34,7 +34,8 @@
 //! | [`finish`] | shutdown and close |
 //! | [`hand_over`] | back to TCP for good |
 //! | [`lifetime`] | giving slots and channels back |
-//! | [`reclaim`] | memory of the dead |
+//! | [`dead`] | memory of the dead, each kind of page by its handler |
+//! | [`reclaim`] | memory of dead connections |
 //! | [`census`] | how many connections a segment carries, for one who looks on |
 //! | [`bits`] | bitmaps of slots |
 //! | [`kernel`] | the system calls on the underlying socket |
@@ -47,6 +48,7 @@ pub mod census;
 pub mod cgroup;
 pub mod cork;
 pub mod cursor;
+pub mod dead;
 mod endpoint;
 pub mod finish;
 pub mod growth;

@@ -1,13 +1,13 @@
-//! Memory of the dead: slots, channels, waiters and rendezvous entries whose owners are gone.
+//! Memory of dead connections: slots, rendezvous entries and channels whose owners are gone. What is
+//! not of sockets is [`crate::dead`]'s.
 
 use crate::attach::{Attachment, LIBRARY};
+use crate::dead::Look;
+pub use crate::dead::Reach;
 use crate::layout::Channel;
 use crate::ledger::{Slot, Stage, TAKEN};
 use crate::lifetime;
-use crate::place;
-use crate::processes::Life;
 use crate::rendezvous::{self, Entry, state};
-use crate::waiter;
 use ginnel_region::{Head, Use, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -26,126 +26,59 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     reclaim_within(attachment, Reach::All)
 }
 
-/// Where [`reclaim_within`] looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Everywhere: through some megabytes of tables, most of them empty.
-    All,
-    /// At this ledger's own sockets, and at the channels and waiters on the pages up to where the peers say that they have claimed any.
-    Used,
+/// [`reclaim`], at once or by the less costly way ([`Reach::Used`], which looks at this ledger's own
+/// sockets); what that leaves out is to be looked at now and then all the same.
+pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
+    let mut look = Look::begin(&attachment.node, reach);
+    let mut freed = bury_dead(attachment, &mut look);
+    if reach == Reach::All {
+        free_entries(attachment, &mut look);
+    }
+    let mut channels = |look: &mut Look<'_>, head: Head| take_ended(attachment, look, head);
+    freed += look.pages(&mut [(Use::Channel, &mut channels)]);
+    look.end(&attachment.ledger);
+    freed
 }
 
-/// [`reclaim`], at once or by the less costly way; what that leaves out is to be looked at now and then all the same.
-pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
+/// Frees the slots whose holders are dead, or whom they died over. Returns how many.
+fn bury_dead(attachment: &Attachment, look: &mut Look<'_>) -> usize {
+    let (node, ledger) = (&attachment.node, &attachment.ledger);
     let mut freed = 0;
-    // Those of which nothing can come any more: what they hold by now is all there is. Their numbers are free only after a look everywhere.
-    let gone = if reach == Reach::All {
-        place::gone(&attachment.node.joined().segment, attachment.node.joined().place)
-    } else {
-        Vec::new()
-    };
-    let mut processes = Processes::default();
-    for slot in attachment.ledger.slots() {
+    for slot in ledger.slots() {
         let cookie = slot.cookie.load(Acquire);
-        if cookie < TAKEN
-            && dead(attachment, &mut processes, slot)
-            && slot.seize_dead(&attachment.node.processes, cookie, attachment.node.ticket())
-        {
+        if cookie < TAKEN && dead(look, slot) && slot.seize_dead(&node.processes, cookie, node.ticket()) {
             bury(attachment, slot);
             freed += 1;
         }
     }
-    for (slot, word) in attachment.ledger.abandoned(&attachment.node.processes) {
-        if slot.seize(word, attachment.node.ticket()) {
+    for (slot, word) in ledger.abandoned(&node.processes) {
+        if slot.seize(word, node.ticket()) {
             bury(attachment, slot);
             freed += 1;
         }
     }
-    let mut lives = Members::default();
-    let entries = (reach == Reach::All).then(|| rendezvous::entries(&attachment.node.joined().segment));
-    for entry in entries.into_iter().flatten() {
+    freed
+}
+
+/// Frees the rendezvous entries of sockets and members that are gone.
+fn free_entries(attachment: &Attachment, look: &mut Look<'_>) {
+    let joined = attachment.node.joined();
+    for entry in rendezvous::entries(&joined.segment) {
         let (member, index, generation) = entry.owner();
-        let gone = if member == attachment.node.joined().member {
+        let gone = if member == joined.member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
-            !lives.of(attachment, member)
+            !look.member_lives(member)
         };
         if gone && entry.state() != state::WRITING {
             entry.free();
         }
     }
-    let mut ended = Vec::new();
-    let mut look = |head: Head| {
-        if head.owner().kind == Use::Channel {
-            ended.extend(take_ended(attachment, &mut lives, head));
-        } else if is_nobodys(attachment, &mut lives, &mut processes, head)
-            && let Some(head) = attachment.node.joined().segment.take(head)
-        {
-            waiter::discard(attachment.node.joined(), head);
-        }
-    };
-    match reach {
-        Reach::All => {
-            attachment.node.joined().segment.owned().for_each(|(page, _)| match attachment.node.joined().segment.head(page) {
-                Some(head) => look(head),
-                None => attachment.node.joined().segment.release_orphan(page),
-            })
-        }
-        Reach::Used => attachment.node.joined().segment.heads_within_reach().for_each(look),
-    }
-    freed += ended.len();
-    attachment.node.joined().segment.release_groups(&ended);
-    if reach == Reach::All {
-        attachment.node.processes.free_ended(LIBRARY, &attachment.ledger);
-    }
-    for member in gone {
-        place::free_member(&attachment.node.joined().segment, member);
-    }
-    freed
-}
-
-/// Answers about other members, asked once each.
-#[derive(Default)]
-struct Members(Vec<(u16, bool)>);
-
-impl Members {
-    fn of(&mut self, attachment: &Attachment, member: u16) -> bool {
-        if let Some((_, lives)) = self.0.iter().find(|(known, _)| *known == member) {
-            return *lives;
-        }
-        let lives = attachment.node.member_lives(member);
-        self.0.push((member, lives));
-        lives
-    }
-}
-
-/// What was found of processes, the last few: a hundred connections of one ask for it once. The place of a dead one may be another's at any moment, which has another life then.
-#[derive(Default)]
-struct Processes {
-    found: [Option<(u32, Life, bool)>; 8],
-    next: usize,
-}
-
-impl Processes {
-    fn live(&mut self, attachment: &Attachment, process: u32) -> bool {
-        let life = attachment.node.processes.process(process).life();
-        let known = self.found.iter().flatten().find(|(known, of, _)| (*known, *of) == (process, life));
-        if let Some((_, _, lives)) = known {
-            return *lives;
-        }
-        let lives = attachment.node.processes.alive(process);
-        if let Some(place) = self.found.get_mut(self.next) {
-            *place = Some((process, life, lives));
-            self.next = (self.next + 1) % self.found.len();
-        }
-        lives
-    }
 }
 
 /// Have all holders of a slot been dead for a while?
-fn dead(attachment: &Attachment, processes: &mut Processes, slot: &Slot) -> bool {
-    let alive =
-        slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && processes.live(attachment, holder - 1));
+fn dead(look: &mut Look<'_>, slot: &Slot) -> bool {
+    let alive = slot.holders.iter().map(|holder| holder.load(Acquire)).any(|holder| holder != 0 && look.process_lives(holder - 1));
     if alive {
         // Most are, and have been: nothing is written then.
         if slot.dead_since.load(Relaxed) != 0 {
@@ -180,22 +113,8 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     }
 }
 
-/// Is a waiter one of the dead?
-fn is_nobodys(attachment: &Attachment, lives: &mut Members, processes: &mut Processes, head: Head) -> bool {
-    let maker = head.owner().member;
-    let ours = maker == attachment.node.joined().member;
-    if head.is_busy() {
-        return (ours || !lives.of(attachment, maker)) && is_left(attachment, head);
-    }
-    if !ours {
-        return !lives.of(attachment, maker);
-    }
-    let process = waiter::owner_word(&attachment.node.joined().segment, head.page());
-    !processes.live(attachment, process.unwrap_or(u32::MAX))
-}
-
 /// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
-fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Option<Head> {
+fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Option<Head> {
     let segment = &attachment.node.joined().segment;
     let channel = Channel::at(segment, head.page());
     let released = || channel.released().load(SeqCst);
@@ -203,8 +122,8 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
     let mut head = head;
     if head.is_busy() {
         // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a death there.
-        let may = head.was_made() || maker == attachment.node.joined().member || !lives.of(attachment, maker);
-        if !may || !is_left(attachment, head) {
+        let may = head.was_made() || maker == attachment.node.joined().member || !look.member_lives(maker);
+        if !may || !look.is_left(head) {
             return None;
         }
         let taken = segment.take(head)?;
@@ -228,7 +147,7 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
         let gone = if member == attachment.node.joined().member {
             attachment.ledger.slot(index).generation.load(Relaxed) != generation
         } else {
-            !lives.of(attachment, member)
+            !look.member_lives(member)
         };
         if gone {
             head = lifetime::release_dead_side(attachment, head, side)?;
@@ -238,11 +157,6 @@ fn take_ended(attachment: &Attachment, lives: &mut Members, head: Head) -> Optio
     let head = segment.head(head.page()).filter(|head| !head.is_busy() && head.owner().kind == Use::Channel)?;
     let released = released();
     // Without a death whoever was second is at it; or died there.
-    let ended = released & 3 == 3 && (released & lifetime::DIED != 0 || is_left(attachment, head));
+    let ended = released & 3 == 3 && (released & lifetime::DIED != 0 || look.is_left(head));
     ended.then(|| segment.take(head)).flatten()
-}
-
-/// Has somebody been making or freeing a page for so long that it must be thought dead?
-fn is_left(attachment: &Attachment, head: Head) -> bool {
-    attachment.node.processes.is_long_so(attachment.node.ticket(), attachment.node.joined().segment.id(), head)
 }
