@@ -1,16 +1,16 @@
 //! A channel: two honest ends that put and take bytes through it, while a third party writes into every word of it, and into the connection below.
 
 use crate::Bytes;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::node_settings::NodeSettings;
-use ginnel_channel::rx::Sink;
-use ginnel_channel::settings::Settings;
-use ginnel_channel::waiter::{self, Waiter};
-use ginnel_channel::{kernel, lifetime, reclaim};
+use ginnel_node::settings::Settings as NodeSettings;
+use ginnel_node::waiter::{self, Waiter};
 use ginnel_region::{Config, PAGE};
 use ginnel_ring::park::Want;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
+use ginnel_tcp::rx::Sink;
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{kernel, lifetime, reclaim};
 use libc::iovec;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

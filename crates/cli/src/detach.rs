@@ -1,17 +1,18 @@
 //! `ginnel detach` and `ginnel attach`: all programs leave a segment, and join it again.
 //!
-//! The request stands in the ledger of each user (`ginnel_channel::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
+//! The request stands in the ledger of each user (`ginnel_tcp::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
 
 use crate::args::{Attach, Detach};
 use crate::status::{directories, print};
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::attach::Tables;
-use ginnel_channel::home::default_directory;
-use ginnel_channel::ledger::LEDGER;
-use ginnel_channel::node_settings::DEFAULT_SEGMENT;
-use ginnel_channel::processes::{PROCESS_TABLE, Process, ProcessFlags};
-use ginnel_channel::{leave, waiter};
+use ginnel_node::home::default_directory;
+use ginnel_node::processes::{PROCESS_TABLE, Process, ProcessFlags};
+use ginnel_node::settings::DEFAULT_SEGMENT;
+use ginnel_node::waiter;
 use ginnel_region::{Segment, device};
+use ginnel_tcp::attach::Tables;
+use ginnel_tcp::leave;
+use ginnel_tcp::ledger::LEDGER;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -83,7 +84,7 @@ impl Place {
 
     /// How many connections of a process are in the segment.
     fn connections(&self, index: u32) -> usize {
-        let held = |slot: &&ginnel_channel::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
+        let held = |slot: &&ginnel_tcp::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
         self.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
     }
 
@@ -175,8 +176,8 @@ pub fn attach(args: &Attach) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ginnel_channel::ledger::Ledger;
-    use ginnel_channel::processes::Processes;
+    use ginnel_node::processes::Processes;
+    use ginnel_tcp::ledger::Ledger;
     use std::os::unix::fs::{chown, symlink};
 
     /// What a stranger puts in a ledger's place under /dev/shm is left out, and not opened.

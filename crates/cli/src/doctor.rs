@@ -12,13 +12,13 @@ use crate::args::Doctor;
 use crate::survey::Survey;
 use crate::{run, served, status, table};
 use anyhow::Result;
-use ginnel_channel::attach::Tables;
-use ginnel_channel::ledger::{LEDGER, is_ledger};
-use ginnel_channel::processes::PROCESS_TABLE;
-use ginnel_channel::settings::Settings;
-use ginnel_channel::table::LEAST_LIMIT;
-use ginnel_channel::{cgroup, join};
+use ginnel_node::processes::PROCESS_TABLE;
+use ginnel_node::table::LEAST_LIMIT;
+use ginnel_node::{cgroup, join};
 use ginnel_region::{Error, device, may_make, sys};
+use ginnel_tcp::attach::Tables;
+use ginnel_tcp::ledger::{LEDGER, is_ledger};
+use ginnel_tcp::settings::Settings;
 use serde::Serialize;
 use std::ffi::CString;
 use std::fs;
@@ -29,7 +29,7 @@ use std::process::{Command, Stdio};
 
 /// Version of the JSON: grows when a member changes its meaning or goes.
 const VERSION: u32 = 1;
-/// Descriptors below which a process is left on TCP (`ginnel_channel::attach`).
+/// Descriptors below which a process is left on TCP (`ginnel_tcp::attach`).
 const FEWEST_DESCRIPTORS: u64 = 256;
 /// Room below which a directory will not hold much of a segment: its tables, a ledger, and some fifty connections, bytes.
 const LITTLE_ROOM: u64 = 8 << 20;

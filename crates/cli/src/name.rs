@@ -1,7 +1,7 @@
 //! Names of segments: a plain name lies in the user's directory, anything with a slash is a path.
 
-use ginnel_channel::ledger::is_ledger;
-use ginnel_channel::processes::is_process_table;
+use ginnel_node::processes::is_process_table;
+use ginnel_tcp::ledger::is_ledger;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -51,7 +51,7 @@ pub fn is_by_product(name: &str) -> bool {
     name.ends_with(".wake") || name.ends_with(".new")
 }
 
-/// Is this a file that a segment's members make in its directory of wake-ups (`ginnel_channel::waiter`, `ginnel_channel::attach`)?
+/// Is this a file that a segment's members make in its directory of wake-ups (`ginnel_node::waiter`, `ginnel_tcp::attach`)?
 pub fn is_wake_file(name: &str) -> bool {
     let rest = |kind: char| name.strip_prefix(kind).filter(|rest| !rest.is_empty());
     rest('w').is_some_and(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -4,18 +4,19 @@ use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
 use crate::served;
-use ginnel_channel::attach::{Attachment, Tables};
-use ginnel_channel::layout::{Channel, Direction};
-use ginnel_channel::ledger::{LEDGER, Ledger, flag, is_ledger};
-use ginnel_channel::node_settings::{DEFAULT_SEGMENT, NodeSettings};
-use ginnel_channel::processes::{self, PROCESS_TABLE, ProcessFlags, Processes, is_process_table};
-use ginnel_channel::settings::Settings;
-use ginnel_channel::waiter::directory::{member_is_shown, sockets, wake_directory};
-use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
+use ginnel_node::join;
+use ginnel_node::processes::{self, PROCESS_TABLE, ProcessFlags, Processes, is_process_table};
+use ginnel_node::settings::{DEFAULT_SEGMENT, Settings as NodeSettings};
+use ginnel_node::waiter::directory::{member_is_shown, sockets, wake_directory};
 use ginnel_region::device::{self, Source};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
+use ginnel_tcp::attach::{Attachment, Tables};
+use ginnel_tcp::layout::{Channel, Direction};
+use ginnel_tcp::ledger::{LEDGER, Ledger, flag, is_ledger};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Reason, Slot, Stage, reclaim};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Owners that died are known for dead for sure after this (`ginnel_channel::reclaim`).
+/// Owners that died are known for dead for sure after this (`ginnel_tcp::reclaim`).
 const GRACE: Duration = Duration::from_millis(1050);
 /// And those of another pid namespace after this, for what they hold to be freed.
 const MOST_PATIENCE: Duration = Duration::from_millis(processes::PATIENCE + 1100);
@@ -498,10 +499,10 @@ fn table_error(path: &Path, error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ginnel_channel::attach::LIBRARY;
-    use ginnel_channel::layout::GATE_HOLD;
-    use ginnel_channel::ledger::Tuple;
     use ginnel_region::{Config, Owner, Use};
+    use ginnel_tcp::attach::LIBRARY;
+    use ginnel_tcp::layout::GATE_HOLD;
+    use ginnel_tcp::ledger::Tuple;
 
     #[test]
     fn reasons_become_words() {

@@ -1,12 +1,12 @@
 //! `ginnel segment` and `ginnel status` on real files.
 
 use crate::common::Place;
-use ginnel_channel::Attachment;
-use ginnel_channel::ledger::LEDGER;
-use ginnel_channel::node_settings::NodeSettings;
-use ginnel_channel::processes::PROCESS_TABLE;
-use ginnel_channel::settings::Settings;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::processes::PROCESS_TABLE;
+use ginnel_node::settings::Settings as NodeSettings;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::ledger::LEDGER;
+use ginnel_tcp::settings::Settings;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -21,11 +21,11 @@ use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
 use crate::{leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::settings::Settings;
-use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Attachment, hand_over};
 use libc::c_int;
 use syscalls::Sysno;
 

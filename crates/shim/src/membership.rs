@@ -7,10 +7,10 @@
 use crate::service::own_slots;
 use crate::{fds, pool, service, sets, spin};
 use core::sync::atomic::{AtomicBool, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Reason;
-use ginnel_channel::node::Standing;
-use ginnel_channel::{Attachment, leave, lifetime};
+use ginnel_node::node::Standing;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Reason;
+use ginnel_tcp::{Attachment, leave, lifetime};
 
 /// How often the thread looks while connections are on their way out, ms.
 const LEAVING_TICK: u64 = 2;

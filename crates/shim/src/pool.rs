@@ -4,14 +4,14 @@ use crate::runtime;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::joined::Joined;
-use ginnel_channel::node::Standing;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::joined::Joined;
+use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Attachment;
 use libc::{c_short, c_void};
 
-/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_node::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// A waiter for as long as one thread sleeps.

@@ -2,8 +2,8 @@
 
 use crate::{fds, own, runtime};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use ginnel_channel::Slot;
 use ginnel_region::sys;
+use ginnel_tcp::Slot;
 use std::ffi::CString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;

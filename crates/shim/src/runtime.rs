@@ -3,12 +3,12 @@
 use crate::fds::{self, Entry, Young};
 use crate::own;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::node::Standing;
-use ginnel_channel::settings::Settings;
-use ginnel_channel::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
+use ginnel_node::node::Standing;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
 use libc::c_int;
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());

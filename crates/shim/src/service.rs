@@ -12,12 +12,12 @@ pub use still::{go_on, stand_still};
 
 use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, SlotBits, Stage, flag};
-use ginnel_channel::node::Standing;
-use ginnel_channel::reclaim::{self, Reach};
-use ginnel_channel::{Attachment, kernel};
+use ginnel_node::node::Standing;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, SlotBits, Stage, flag};
+use ginnel_tcp::reclaim::{self, Reach};
+use ginnel_tcp::{Attachment, kernel};
 use host::{Again, hear};
 use libc::c_int;
 use paths::{PATHS_TICK, Paths};
@@ -98,7 +98,7 @@ pub fn attend(endpoint: Endpoint<'static>) {
     }
     if start::FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
         // Nobody would answer the other end while the program does something else.
-        ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
+        ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
     }
 }
 
@@ -468,7 +468,7 @@ fn take_over(endpoint: Endpoint<'static>) {
     let page = u32::try_from(named).unwrap_or(0);
     let mine = attachment.node.joined().service_page();
     if page != mine && mine != 0 {
-        let process = ginnel_channel::waiter::owner(&attachment.node.joined().segment, page);
+        let process = ginnel_node::waiter::owner(&attachment.node.joined().segment, page);
         if !process.is_some_and(|process| attachment.node.processes.alive(process)) {
             let _ = endpoint.show_service();
         }

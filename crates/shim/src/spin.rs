@@ -2,9 +2,9 @@
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
 
 /// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
 pub struct Habit(AtomicU32);
@@ -117,7 +117,7 @@ fn look_done() {
     spin_loop();
 }
 
-pub use ginnel_channel::order::ticks;
+pub use ginnel_tcp::order::ticks;
 
 /// Is a spin worth its while, this time? Asked once for each.
 pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {

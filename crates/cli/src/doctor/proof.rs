@@ -1,10 +1,10 @@
 //! Who proves, in the segment that is set, that this user's programs hold their connections.
 
 use super::Finding;
-use ginnel_channel::join;
-use ginnel_channel::proof::Prover;
-use ginnel_channel::settings::Settings;
+use ginnel_node::join;
 use ginnel_region::{Segment, Source};
+use ginnel_tcp::proof::Prover;
+use ginnel_tcp::settings::Settings;
 use std::path::Path;
 
 const CHECK: &str = "proof";

@@ -5,8 +5,8 @@ use super::{Outcome, limits};
 use crate::{fds, next, runtime};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use ginnel_channel::Attachment;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use libc::c_int;
 use syscalls::Sysno;
 

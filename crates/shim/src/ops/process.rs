@@ -1,11 +1,11 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
-use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::processes::ProcessFlags;
-use ginnel_channel::program::{self, Preload, Unreachable, Way};
-use ginnel_channel::{Attachment, hand_over};
+use ginnel_node::processes::ProcessFlags;
+use ginnel_preload::{Preload, Unreachable, Way};
 use ginnel_region::sys;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::{Attachment, hand_over};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::io::Write;
@@ -105,7 +105,7 @@ pub fn fork_prepare() {
 }
 
 /// Calls `work` for the slot of every descriptor that stands for one.
-fn each_endpoint(work: impl Fn(&ginnel_channel::Slot)) {
+fn each_endpoint(work: impl Fn(&ginnel_tcp::Slot)) {
     let Some(attachment) = runtime::attachment() else { return };
     for (_, entry) in fds::all() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
@@ -123,7 +123,7 @@ pub fn fork_parent() {
 
 /// After a `fork` that failed: there is no child that would say that it holds what this process holds.
 pub fn fork_failed() {
-    each_endpoint(ginnel_channel::Slot::forked);
+    each_endpoint(ginnel_tcp::Slot::forked);
 }
 
 /// After `fork`, in the child.
@@ -185,7 +185,7 @@ impl Program {
         let library = file_of_library(list, &mut room);
         // SAFETY: a terminated string by the caller's promise.
         let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
-        let finding = path.map_or_else(|| program::look_at(fd, library), |path| program::look(path, library));
+        let finding = path.map_or_else(|| ginnel_preload::look_at(fd, library), |path| ginnel_preload::look(path, library));
         let found = finding.map(|finding| finding.why);
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
@@ -193,7 +193,7 @@ impl Program {
             && path.is_some_and(|path| crate::go::loader(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
-        Self { found, way: program::way(found, loader) }
+        Self { found, way: ginnel_preload::way(found, loader) }
     }
 
     /// Will the library be there, and see what the program does?
@@ -260,7 +260,7 @@ pub fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn file_of_library<'a>(list: &[u8], room: &'a mut [u8; 1024]) -> Option<&'a CStr> {
     let mut found = 0;
     for name in names(list).filter(|name| is_named(name)) {
-        let path = name.strip_prefix(program::TOKEN.as_bytes()).unwrap_or(name);
+        let path = name.strip_prefix(ginnel_preload::TOKEN.as_bytes()).unwrap_or(name);
         if !path.starts_with(b"/") {
             return None;
         }

@@ -1,9 +1,9 @@
 //! The daemon's doorbells, where machines share the segment.
 
 use super::{HOST_DATA, control, own_slots, with_endpoint};
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
 
 /// How long it then waits before it tries to join again, at first and at most, nanoseconds.
 const REJOIN: [u64; 2] = [250_000_000, 8_000_000_000];

@@ -3,10 +3,10 @@
 use super::host::listen;
 use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, control, ring, run};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::processes::ProcessFlags;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::processes::ProcessFlags;
+use ginnel_node::waiter::Waiter;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use syscalls::Sysno;
 
 /// The last attempt to start it failed.

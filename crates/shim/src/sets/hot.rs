@@ -4,11 +4,11 @@ use super::collect::{IN, cooled, key, unmask_hot};
 use super::{FIFO_TAG, Inner, Registration, Set, inside, kernel_control, late, make_hot, set_at, tag_base, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Stage;
-use ginnel_channel::node::Standing;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
 /// Arms a registration's channel. False: there is something to report. `past`: something that outer sets

@@ -3,8 +3,8 @@
 use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tell_all};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
+use ginnel_tcp::ledger::SLOTS;
 use libc::c_int;
 
 /// How many sets [`lock_all`] has locked.
@@ -67,7 +67,7 @@ pub fn forget_parent() {
 }
 
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
-pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
+pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     for set in all_sets() {
         set.with(|inner| {
             late::tell(set, inner);

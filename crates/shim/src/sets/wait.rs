@@ -10,8 +10,8 @@ use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 /// How long a sleep lasts at most while a registration waits for room in a ring.
