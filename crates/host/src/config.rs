@@ -64,7 +64,7 @@ pub struct SegmentConfig {
     /// How many processes of the host at once; 0: none.
     pub processes: u16,
     /// Addresses and networks whose connections programs that `ginnel run` starts in this segment take
-    /// for what they say they are, without a proof: as [`ginnel_channel::policy`] has them.
+    /// for what they say they are, without a proof: as [`ginnel_tcp::policy`] has them.
     pub trust: Vec<String>,
 }
 

@@ -2,8 +2,8 @@
 //! that may not read them, and tells nobody the numbers.
 //!
 //! A program hands its socket over a Unix socket, with what is to be proved about it
-//! ([`ginnel_channel::proof::helper`] is its side, and the messages). The prover answers with the
-//! connection's secret ([`ginnel_channel::proof`]), as the guest driver does for machines.
+//! ([`ginnel_tcp::proof::helper`] is its side, and the messages). The prover answers with the
+//! connection's secret ([`ginnel_tcp::proof`]), as the guest driver does for machines.
 //!
 //! | module | part |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! `ginnel-prover`: what it reads, whom it answers, and that nobody keeps another waiting.
 
-use ginnel_channel::proof::helper::{ANSWER, Question};
-use ginnel_channel::proof::repair;
 use ginnel_host::prover::numbers::Reader;
+use ginnel_tcp::proof::helper::{ANSWER, Question};
+use ginnel_tcp::proof::repair;
 use ginnel_tests::daemon::{Daemon, Prover};
 use ginnel_tests::{is_root, skip};
 use rustix::net::{

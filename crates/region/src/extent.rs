@@ -35,7 +35,7 @@ pub enum Use {
 /// bits 44–58 how often the page changed hands, bits 28–43 member, bits 0–27 tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The member of the segment (see `ginnel_channel`), 0 … 65535.
+    /// The member of the segment (see `ginnel_tcp`), 0 … 65535.
     pub member: u16,
     /// What the pages are for.
     pub kind: Use,

@@ -1,12 +1,12 @@
 //! `ginnel-prover`: the command line.
 
 use clap::Parser;
-use ginnel_channel::proof::helper::SOCKET;
 use ginnel_host::config::Config;
 use ginnel_host::log;
 use ginnel_host::prover::numbers::Reader;
 use ginnel_host::prover::{rights, server};
 use ginnel_host::rundir::RunDir;
+use ginnel_tcp::proof::helper::SOCKET;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

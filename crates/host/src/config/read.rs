@@ -2,7 +2,7 @@
 
 use super::{Backing, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig};
 use crate::users;
-use ginnel_channel::policy::Policy;
+use ginnel_tcp::policy::Policy;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

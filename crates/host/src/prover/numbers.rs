@@ -3,7 +3,7 @@
 use super::bpf;
 use super::program::{self, Counts};
 use anyhow::{Context, Result, ensure};
-use ginnel_channel::proof::Numbers;
+use ginnel_tcp::proof::Numbers;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};

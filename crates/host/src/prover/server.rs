@@ -8,7 +8,7 @@
 use super::numbers::Reader;
 use crate::log;
 use anyhow::{Context, Result};
-use ginnel_channel::proof::helper::{ANSWER, Question};
+use ginnel_tcp::proof::helper::{ANSWER, Question};
 use rustix::fs::{Mode, chmod, unlink};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
