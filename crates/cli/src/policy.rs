@@ -39,6 +39,18 @@ pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
 }
 
+/// The machine's rules and what was allowed, on one line, for a place that outlives this user's session.
+pub fn for_service(allowed: &[String]) -> Result<Option<String>> {
+    let system = read(Path::new(SYSTEM), true)?;
+    let rules = system.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let rules = rules.flat_map(|line| line.split(';')).map(|rule| rule.trim().to_owned());
+    let mut rules: Vec<String> = rules.filter(|rule| !rule.is_empty()).collect();
+    for address in allowed {
+        rules.push(checked("--allow", format!("trust address {address}"))?);
+    }
+    Ok((!rules.is_empty()).then(|| rules.join("; ")))
+}
+
 fn users_file() -> Option<PathBuf> {
     let configuration = std::env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let configuration =
