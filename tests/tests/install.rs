@@ -6,7 +6,12 @@ use std::process::Command;
 
 /// `make WHAT`, of what the tests run.
 pub fn make(what: &str, root: &Path, prefix: &str) {
-    let from = format!("FROM={}", build::release_dir().display());
+    make_from(build::release_dir(), what, root, prefix);
+}
+
+/// The same of what lies in `from`.
+pub fn make_from(from: &Path, what: &str, root: &Path, prefix: &str) {
+    let from = format!("FROM={}", from.display());
     let root = format!("DESTDIR={}", root.display());
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     let output = Command::new("make").args(["-s", what, &from, &root, &format!("PREFIX={prefix}")]).current_dir(source).output();

@@ -4,6 +4,7 @@
 mod bad_input;
 mod c_libraries;
 mod conformance;
+mod containers;
 mod crash;
 mod detach;
 mod differential;

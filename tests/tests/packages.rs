@@ -6,25 +6,40 @@ use ginnel_tests::{build, debian, permit, skip};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// What an administrator has before: a system, and programs to accelerate.
 const BASE: [&str; 7] = ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "python3-minimal", "iproute2"];
 
+/// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot be.
+pub fn portable() -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = build::tests_dir().parent().expect("it lies in the source tree");
+    let portable = build::release_dir().with_file_name("portable");
+    if !["ginnel", "ginneld", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"].iter().all(|name| portable.join(name).exists()) {
+        let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
+        if !built.status.success() {
+            skip("the portable build", &String::from_utf8_lossy(&built.stderr));
+            return None;
+        }
+    }
+    Some(portable)
+}
+
 /// The packages with this revision; `None`, after saying so, where they cannot be built.
 fn packages(revision: &str) -> Option<PathBuf> {
     let source = build::tests_dir().parent().expect("it lies in the source tree");
-    let portable = build::release_dir().with_file_name("portable");
     if Command::new("dh").arg("--version").output().is_err() {
         skip("packages", "debhelper is not installed (scripts/install-deps.sh packages)");
         return None;
     }
-    if !portable.join("ginneld").exists() {
-        let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    }
+    let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
+    if is_newer(&into.join("Packages"), &[&portable, &source.join("packaging"), &source.join("packaging/debian"), &source.join("scripts")]) {
+        return Some(into);
+    }
     std::fs::create_dir_all(&into).expect("the target folder can be written");
     let mut make = Command::new("timeout");
     make.args(["600", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
@@ -32,6 +47,14 @@ fn packages(revision: &str) -> Option<PathBuf> {
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
     Some(into)
+}
+
+/// Is the file newer than all files in these folders?
+fn is_newer(file: &Path, folders: &[&Path]) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let Some(made) = time(file) else { return false };
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("readable").flatten());
+    entries.filter_map(|entry| time(&entry.path())).all(|changed| changed < made)
 }
 
 /// Both revisions, made once.
@@ -95,9 +118,11 @@ fn lives_in(suite: &str) {
     let before = host.said(FILES);
 
     host.must(INSTALL);
+    let during = host.said(FILES);
+    assert!(["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"].iter().all(|file| during.contains(file)), "{during}");
     assert_eq!(host.said("systemctl is-active ginneld").trim(), "active", "the daemon runs, as its own user");
     assert_eq!(host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel");
-    assert!(host.said("ginnel segment list").contains("default"), "the command finds what the daemon serves");
+    assert!(host.said("ginnel doctor").contains("serves segment default"), "the command finds what the daemon serves");
     host.must("test -e /usr/share/man/man1/ginnel-run.1.gz -a -e /usr/share/bash-completion/completions/ginnel");
 
     // One command, and the connections of a service are carried.
@@ -112,7 +137,7 @@ fn lives_in(suite: &str) {
     assert!(!host.path("/etc/systemd/system/redis-server.service.d").exists(), "the drop-in went with the command");
     host.must("test -e /etc/ginnel/ginneld.toml && ! test -e /usr/bin/ginneld && systemctl restart redis-server");
     assert_ne!(host.sh("systemctl is-active ginneld").code, 0);
-    host.must("dpkg --purge ginnel ginneld; systemctl stop redis-server; rm -rf /dev/shm/ginnel-*");
+    host.must("dpkg --purge ginneld; systemctl stop redis-server; rm -rf /dev/shm/ginnel-*");
     let gone = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (gone(&before), gone(&host.said(FILES)));
     let left: Vec<_> = after.difference(&before).collect();
