@@ -50,6 +50,14 @@ fn host(what: &str, images: &[(&str, &Image)]) -> Option<Host> {
     Some(host)
 }
 
+/// What belongs to every glibc, and no program made for a newer one asks for: the library, which is made
+/// for older ones too, does (docs/containers.md).
+fn add_c_library(image: &Image) {
+    for name in ["libpthread.so.0", "libdl.so.2"] {
+        image.copy(&Path::new("/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(name));
+    }
+}
+
 /// redis, its client and a shell, with the libraries that they are linked with.
 fn redis(what: &str) -> Option<Image> {
     let image = Image::bare(what)?;
@@ -60,6 +68,7 @@ fn redis(what: &str) -> Option<Image> {
         }
         image.add(Path::new(program));
     }
+    add_c_library(&image);
     Some(image)
 }
 
@@ -170,6 +179,7 @@ fn images_of_every_kind_run() {
     let (Some(bare), Some(musl)) = (Image::bare(what), Image::bare(what)) else { return };
     let program = build::program("half_close");
     bare.add(&program);
+    add_c_library(&bare);
     let mut images = vec![("redis", &redis), ("bare", &bare)];
     let musl_program = build::musl_program("half_close");
     if let Some(program) = &musl_program {
