@@ -9,8 +9,21 @@ use std::path::Path;
 
 /// What the host has.
 const HOST: [&str; 15] = [
-    "systemd", "systemd-sysv", "dbus", "iproute2", "podman", "crun", "runc", "netavark", "aardvark-dns", "iptables", "nftables",
-    "uidmap", "slirp4netns", "redis-tools", "python3-minimal",
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "iproute2",
+    "podman",
+    "crun",
+    "runc",
+    "netavark",
+    "aardvark-dns",
+    "iptables",
+    "nftables",
+    "uidmap",
+    "slirp4netns",
+    "redis-tools",
+    "python3-minimal",
 ];
 
 /// crun raises a limit before it asks cgroup v2 about devices, which root may not everywhere: where this
@@ -111,7 +124,10 @@ fn podman_with_one_option_carries() {
         let mapped = format!("{} --uidmap 0:100000:65536 --gidmap 0:100000:65536", device("mapped"));
         service::assert_carried(&pair(&host, runtime, [&mapped, &mapped]), 90);
         // Two users and two user namespaces.
-        let (one, other) = (format!("{} --user 1000", device("all")), format!("{} --uidmap 0:200000:65536 --gidmap 0:200000:65536", device("all")));
+        let (one, other) = (
+            format!("{} --user 1000", device("all")),
+            format!("{} --uidmap 0:200000:65536 --gidmap 0:200000:65536", device("all")),
+        );
         service::assert_carried(&pair(&host, runtime, [&one, &other]), 50);
         // Without CDI.
         let options = host.said("ginnel container env g1");
@@ -135,6 +151,12 @@ fn a_group_is_seen_from_the_host_and_removed_when_it_is_done() {
     );
     let status = "GINNEL_DIR=/dev/shm/ginnel-segment-g1 ginnel status";
     host.must(&format!("for i in $(seq 100); do {status} | grep -q redis-server && exit; sleep 0.2; done; exit 1"));
+    // A program of the host's is one of the group, too, if its user is.
+    host.must(
+        "A=$(podman inspect -f '{{.NetworkSettings.IPAddress}}' s); GINNEL_DIR=/dev/shm/ginnel-segment-g1 GINNEL_REPORT=/tmp/report \
+         ginnel run -- redis-benchmark -h $A -n 5000 -c 4 -t set,get -q",
+    );
+    service::assert_carried(&host.said("cat /tmp/report"), 90);
     let said = host.said("ginnel container remove g1");
     assert!(said.contains("in use, and kept"), "{said}");
     assert!(!host.path("/etc/cdi/ginnel.dev-segment-g1.json").exists(), "no other container gets it");
@@ -187,7 +209,8 @@ fn images_of_every_kind_run() {
         musl.copy(Path::new(&format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH)));
         images.push(("musl", &musl));
     }
-    let older = release::root(&release::DEBIAN_11, what).and_then(|root| Image::like(what, &root)).zip(build::older_program("half_close"));
+    let older =
+        release::root(&release::DEBIAN_11, what).and_then(|root| Image::like(what, &root)).zip(build::older_program("half_close"));
     if let Some((image, program)) = &older {
         image.copy(program);
         images.push(("older", image));

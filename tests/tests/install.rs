@@ -28,7 +28,9 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Is all there that is installed? (A tree that was built for a part of the tests lacks the rest.)
 pub fn is_built(what: &str) -> bool {
-    let missing = ["ginnel", "ginneld", "ginnel-bench", "ginnel-go-loader"].into_iter().find(|name| !build::release_dir().join(name).exists());
+    let missing = ["ginnel", "ginneld", "ginnel-bench", "ginnel-go-loader"]
+        .into_iter()
+        .find(|name| !build::release_dir().join(name).exists());
     if let Some(name) = missing {
         skip(what, &format!("{name} is not built (make product)"));
     }

@@ -18,7 +18,10 @@ pub fn portable() -> Option<PathBuf> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     let portable = build::release_dir().with_file_name("portable");
-    if !["ginnel", "ginneld", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"].iter().all(|name| portable.join(name).exists()) {
+    if !["ginnel", "ginneld", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"]
+        .iter()
+        .all(|name| portable.join(name).exists())
+    {
         let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
         if !built.status.success() {
             skip("the portable build", &String::from_utf8_lossy(&built.stderr));
@@ -37,7 +40,10 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
-    if is_newer(&into.join("Packages"), &[&portable, &source.join("packaging"), &source.join("packaging/debian"), &source.join("scripts")]) {
+    if is_newer(
+        &into.join("Packages"),
+        &[&portable, &source.join("packaging"), &source.join("packaging/debian"), &source.join("scripts")],
+    ) {
         return Some(into);
     }
     std::fs::create_dir_all(&into).expect("the target folder can be written");

@@ -58,7 +58,8 @@ fn a_service_is_switched_on_and_off() {
     let math = "/lib/x86_64-linux-gnu/libm.so.6";
     let edited = host.path("/etc/systemd/system/redis-server.service.d");
     std::fs::create_dir_all(&edited).expect("made");
-    std::fs::write(edited.join("override.conf"), format!("[Service]\nEnvironment=LD_PRELOAD={math} GINNEL_VERBOSE=1\n")).expect("written");
+    std::fs::write(edited.join("override.conf"), format!("[Service]\nEnvironment=LD_PRELOAD={math} GINNEL_VERBOSE=1\n"))
+        .expect("written");
     host.must("systemctl daemon-reload && systemctl start redis-server");
     let maps = "cat /proc/$(systemctl show --value -p MainPID redis-server)/maps";
     assert!(!host.said(maps).contains("libginnel_shim"));
@@ -115,6 +116,32 @@ fn a_narrow_sandbox_is_opened() {
     assert!(!host.path("/etc/systemd/system/narrow.service.d").exists());
 }
 
+/// Two users, in the segment that ginneld serves to both, by the commands of docs/install.md.
+#[test]
+#[ignore = "test-all: one more boot"]
+fn a_service_meets_another_user_in_a_segment_of_ginneld() {
+    let _permit = permit::cpu(1);
+    let Some(host) = host("a service and another user") else { return };
+    if !host.path("/usr/bin/redis-server").exists() {
+        return ginnel_tests::skip("a service and another user", "redis-server is not installed");
+    }
+    let configuration = "[segment.default.host]\nusers = [\"redis\", \"nobody\"]\n";
+    std::fs::write(host.path("/etc/ginnel/ginneld.toml"), configuration).expect("written");
+    host.must("systemd-sysusers && systemctl daemon-reload && systemctl enable --now ginneld && systemctl start redis-server");
+    host.must("ginnel service enable --now --segment default --allow 127.0.0.1 redis-server");
+    host.must(
+        "install -d -m 777 /tmp/reports; GINNEL_REPORT=/tmp/reports/one setpriv --reuid=nobody --regid=nogroup --clear-groups \
+         ginnel run --segment default --allow 127.0.0.1 -- redis-benchmark -n 5000 -c 4 -t set,get -q",
+    );
+    assert_carried(&host.said("cat /tmp/reports/one"), 50);
+    // Without the segment, another user's client stays on TCP, and all is well.
+    host.must(
+        "GINNEL_REPORT=/tmp/reports/two setpriv --reuid=nobody --regid=nogroup --clear-groups ginnel run -- \
+         redis-benchmark -n 5000 -c 4 -t set,get -q",
+    );
+    assert_eq!(share(&host.said("cat /tmp/reports/two")), 0);
+}
+
 /// What cannot be served is refused, with the reason, and then nothing is changed for any unit.
 #[test]
 #[ignore = "test-all: the reasons are tested as texts, too"]
@@ -151,7 +178,8 @@ fn what_cannot_be_served_is_refused_and_nothing_is_changed() {
     // A list of preloads that comes after ours, and does not have it.
     let folder = host.path("/etc/systemd/system/good.service.d");
     std::fs::create_dir_all(&folder).expect("made");
-    std::fs::write(folder.join("zzz.conf"), "[Service]\nEnvironment=LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6\n").expect("written");
+    std::fs::write(folder.join("zzz.conf"), "[Service]\nEnvironment=LD_PRELOAD=/lib/x86_64-linux-gnu/libm.so.6\n")
+        .expect("written");
     let said = host.sh("systemctl daemon-reload; ginnel service enable good");
     assert!(said.code == 1 && said.err.contains("comes after") && !host.path(&drop_in("good")).exists(), "{said}");
 }

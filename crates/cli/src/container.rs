@@ -115,7 +115,9 @@ fn directory(place: &Path, mode: u32, user: Option<u32>) -> Result<()> {
     let user = user.unwrap_or(me);
     ensure!(me == 0 || user == me, "only root can make a directory for user {user}");
     match fs::DirBuilder::new().mode(mode).create(place) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error).with_context(|| format!("cannot make {shown}")),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make {shown}"));
+        }
         _ => {}
     }
     // Anybody could have made it first.

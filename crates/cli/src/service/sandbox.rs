@@ -48,7 +48,10 @@ pub fn look(unit: &Unit, library: &Path, socket: bool) -> Result<Openings> {
     let missing = missing_calls(&unit.words("SystemCallFilter"));
     if !missing.is_empty() {
         let calls = missing.join(" ");
-        bail!("{0}'s filter forbids calls of the library's: add SystemCallFilter={calls} to the unit (`systemctl edit {0}`)", unit.name);
+        bail!(
+            "{0}'s filter forbids calls of the library's: add SystemCallFilter={calls} to the unit (`systemctl edit {0}`)",
+            unit.name
+        );
     }
     if socket && lacks_unix_sockets(&unit.words("RestrictAddressFamilies")) {
         bail!(
@@ -135,9 +138,8 @@ fn hides(unit: &Unit, option: &str, path: &Path) -> bool {
 fn missing_calls(filter: &[String]) -> Vec<&'static str> {
     let Some(first) = filter.first() else { return Vec::new() };
     let denies = first.starts_with('~');
-    let named = |call: &str| {
-        filter.iter().any(|word| word.trim_start_matches('~').split(':').next().is_some_and(|name| name == call))
-    };
+    let named =
+        |call: &str| filter.iter().any(|word| word.trim_start_matches('~').split(':').next().is_some_and(|name| name == call));
     CALLS.into_iter().filter(|call| named(call) == denies).collect()
 }
 
