@@ -52,7 +52,7 @@ test: deps-test product loom
 	$(RUN_TESTS)
 
 # With those that are marked for it. Some are for a night, by hand.
-test-all: deps-test product loom
+test-all: deps-test deps-packages product loom
 	$(RUN_TESTS) -- --include-ignored --skip by_hand
 
 product:

@@ -36,7 +36,9 @@ case $group in
     peers)
         wanted=("${build[@]}" "${tools[@]}")
         optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest) ;;
-    packages) wanted=("${build[@]}" "${packing[@]}") ;;
+    packages)
+        wanted=("${build[@]}" "${packing[@]}")
+        optional=(mmdebstrap=mmdebstrap) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;

@@ -74,7 +74,7 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     std::fs::write(&configuration, "[segment.mine]\n").expect("written");
     make("install", root, "/opt/ginnel");
     make("uninstall", root, "/opt/ginnel");
-    assert_eq!(files(&place), [PathBuf::new(); 0], "nothing of it stays");
+    assert!(files(&place).is_empty(), "nothing of it stays: {:?}", files(&place));
     assert_eq!(std::fs::read_to_string(&configuration).expect("kept"), "[segment.mine]\n");
     std::fs::remove_file(&configuration).expect("ours");
     make("install", root, "/opt/ginnel");

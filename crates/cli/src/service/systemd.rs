@@ -119,7 +119,7 @@ impl Unit {
     /// The value of a variable among the unit's own; the last one counts.
     pub fn variable(&self, name: &str) -> Option<String> {
         let all = self.words("Environment").into_iter();
-        all.filter_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::to_owned)).last()
+        all.rev().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
     }
 
     /// The programs that it starts.
