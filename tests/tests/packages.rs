@@ -40,10 +40,9 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
-    if is_newer(
-        &into.join("Packages"),
-        &[&portable, &source.join("packaging"), &source.join("packaging/debian"), &source.join("scripts")],
-    ) {
+    let made_of =
+        ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "driver"].map(|path| source.join(path));
+    if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
         return Some(into);
     }
     std::fs::create_dir_all(&into).expect("the target folder can be written");
@@ -55,12 +54,13 @@ fn packages(revision: &str) -> Option<PathBuf> {
     Some(into)
 }
 
-/// Is the file newer than all files in these folders?
-fn is_newer(file: &Path, folders: &[&Path]) -> bool {
+/// Is the file newer than these files, and all files in these folders?
+fn is_newer(file: &Path, places: &[PathBuf]) -> bool {
     let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
     let Some(made) = time(file) else { return false };
-    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("readable").flatten());
-    entries.filter_map(|entry| time(&entry.path())).all(|changed| changed < made)
+    let inside = |place: &PathBuf| std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = places.iter().flat_map(|place| inside(place).chain([place.clone()]));
+    files.filter(|path| path.is_file()).filter_map(|path| time(&path)).all(|changed| changed < made)
 }
 
 /// Both revisions, made once.
