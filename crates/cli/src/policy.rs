@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_channel::policy::Policy;
+use ginnel_host::config::DEFAULT_FILE;
 use std::env::VarError;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -13,9 +14,9 @@ pub const VARIABLE: &str = "GINNEL_POLICY";
 /// The machine's.
 const SYSTEM: &str = "/etc/ginnel/policy";
 
-/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did.
-/// `None`: there are none.
-pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>> {
+/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did,
+/// `trusted` what ginneld's configuration trusts in the segment. `None`: there are none.
+pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Result<Option<OsString>> {
     let system = read(Path::new(SYSTEM), true)?;
     let given = match std::env::var(VARIABLE) {
         Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not UTF-8"),
@@ -28,8 +29,9 @@ pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>
         (None, Err(_)) => users_file().map_or_else(|| Ok(String::new()), |file| read_own(&file))?,
     };
     let mut all = system + &own;
-    for address in allowed {
-        let rule = checked("--allow", format!("trust address {address}"))?;
+    let given = allowed.iter().map(|address| ("--allow", address));
+    for (place, address) in given.chain(trusted.iter().map(|address| (DEFAULT_FILE, address))) {
+        let rule = checked(place, format!("trust address {address}"))?;
         // What a program before this one allowed stands there already.
         if !all.lines().any(|line| line == rule) {
             all = format!("{}\n{rule}\n", all.trim_end());

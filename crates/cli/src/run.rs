@@ -159,7 +159,9 @@ fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
     }
-    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow)? {
+    let socket = changes.iter().find(|(key, _)| *key == "GINNEL_SEGMENT").map(|(_, path)| Path::new(path));
+    let trusted = socket.map(served::trusted).unwrap_or_default();
+    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow, &trusted)? {
         changes.push((policy::VARIABLE, rules));
     }
     if args.verbose {

@@ -14,6 +14,7 @@
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | [`look`] | what the peers have written about their connections |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
+//! | [`prover`] | `ginnel-prover`, the proof of connections for programs without privileges |
 //! | [`qemu`] | the options by which QEMU joins |
 //! | [`mod@log`] | log lines |
 //!
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod metrics;
 pub mod page;
 mod patience;
+pub mod prover;
 pub mod qemu;
 pub mod rundir;
 pub mod segment;

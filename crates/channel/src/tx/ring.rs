@@ -127,8 +127,11 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
         let before = tx.tail.load(Relaxed);
         tx.tail.store(tail, Relaxed);
+        let renew = order::note(direction, before);
         let want = park::publish(direction.tail(), tail, direction.want_data());
-        order::note(direction, before);
+        if renew {
+            order::renew(direction, tail);
+        }
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
         }

@@ -187,7 +187,7 @@ impl Registration {
 
     /// Since when there is something in its ring, or it is registered as it is.
     pub(super) fn since(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
-        endpoint.ready_since().unwrap_or(now).min(now).max(self.turn.since)
+        endpoint.ready_since(now).unwrap_or(now).min(now).max(self.turn.since)
     }
 }
 
