@@ -38,7 +38,7 @@ trap 'rm -rf "$work"' EXIT
 # Each line: mode, the file, where to.
 programs() {
     local name
-    for name in ginnel ginnel-bench ginneld; do echo "755 $from/$name $prefix/bin/$name"; done
+    for name in ginnel ginnel-bench ginneld ginnel-prover; do echo "755 $from/$name $prefix/bin/$name"; done
     echo "755 $from/ginnel-go-loader $prefix/lib/ginnel/ginnel-go-loader"
     echo "644 $from/libginnel_shim.so $prefix/lib/ginnel/libginnel_shim.so"
 }
@@ -55,14 +55,17 @@ made() {
     echo "644 $work/bash $share/bash-completion/completions/ginnel"
     echo "644 $work/zsh $zsh/_ginnel"
     echo "644 $work/fish $share/fish/vendor_completions.d/ginnel.fish"
-    sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" packaging/ginneld.service >"$work/unit"
-    echo "644 $work/unit $prefix/lib/systemd/system/ginneld.service"
+    local unit
+    for unit in ginneld ginnel-prover; do
+        sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "packaging/$unit.service" >"$work/$unit"
+        echo "644 $work/$unit $prefix/lib/systemd/system/$unit.service"
+    done
     echo "644 packaging/ginnel.sysusers $prefix/lib/sysusers.d/ginnel.conf"
 }
 
 install_all() {
     local mode file to
-    for file in ginnel ginnel-bench ginneld ginnel-go-loader libginnel_shim.so; do
+    for file in ginnel ginnel-bench ginneld ginnel-prover ginnel-go-loader libginnel_shim.so; do
         [[ -f $from/$file ]] || { echo "$from/$file is not there: build it (make build)" >&2; exit 1; }
     done
     { programs; made; } >"$work/list"
@@ -84,10 +87,10 @@ uninstall_all() {
     local to
     local -a gone
     # The list does not hang on what is built: manual pages are known by their names.
-    gone=("$prefix"/bin/{ginnel,ginnel-bench,ginneld} "$prefix"/lib/ginnel/{ginnel-go-loader,libginnel_shim.so}
+    gone=("$prefix"/bin/{ginnel,ginnel-bench,ginneld,ginnel-prover} "$prefix"/lib/ginnel/{ginnel-go-loader,libginnel_shim.so}
           "$share"/bash-completion/completions/ginnel "$zsh/_ginnel" "$share"/fish/vendor_completions.d/ginnel.fish
-          "$prefix"/lib/systemd/system/ginneld.service "$prefix"/lib/sysusers.d/ginnel.conf)
-    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/ginneld.8; do gone+=("${to#"$root"}"); done
+          "$prefix"/lib/systemd/system/{ginneld,ginnel-prover}.service "$prefix"/lib/sysusers.d/ginnel.conf)
+    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover}.8; do gone+=("${to#"$root"}"); done
     for to in "${gone[@]}"; do rm -f "$root$to"; done
     # Directories that are Ginnel's alone; a staged tree loses what is empty in it.
     rmdir "$root$prefix/lib/ginnel" 2>/dev/null || true

@@ -40,6 +40,7 @@ PREFIX=/usr DESTDIR=$tree/stage FROM=$BUILT ZSH_COMPLETIONS=/usr/share/zsh/vendo
 cp -r packaging/debian "$tree/debian"
 cp -r driver docs README.md CHANGELOG.md "$tree"
 cp packaging/ginneld.service "$tree/debian/ginneld.service"
+cp packaging/ginnel-prover.service "$tree/debian/ginneld.ginnel-prover.service"
 cp packaging/ginnel.sysusers "$tree/debian/ginneld.sysusers"
 cp driver/dkms.conf "$tree/debian/ginnel-dkms.dkms"
 sed "s/@VERSION@/$version/" packaging/debian/ginnel-dkms.install.in >"$tree/debian/ginnel-dkms.install"

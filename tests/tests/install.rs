@@ -28,7 +28,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Is all there that is installed? (A tree that was built for a part of the tests lacks the rest.)
 pub fn is_built(what: &str) -> bool {
-    let missing = ["ginnel", "ginneld", "ginnel-bench", "ginnel-go-loader"]
+    let missing = ["ginnel", "ginneld", "ginnel-prover", "ginnel-bench", "ginnel-go-loader"]
         .into_iter()
         .find(|name| !build::release_dir().join(name).exists());
     if let Some(name) = missing {
@@ -52,6 +52,9 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
         "lib/ginnel/ginnel-go-loader",
         "share/man/man1/ginnel-run.1",
         "share/man/man8/ginneld.8",
+        "bin/ginnel-prover",
+        "share/man/man8/ginnel-prover.8",
+        "lib/systemd/system/ginnel-prover.service",
         "share/bash-completion/completions/ginnel",
         "share/zsh/site-functions/_ginnel",
         "share/fish/vendor_completions.d/ginnel.fish",

@@ -18,7 +18,7 @@ pub fn portable() -> Option<PathBuf> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     let portable = build::release_dir().with_file_name("portable");
-    if !["ginnel", "ginneld", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"]
+    if !["ginnel", "ginneld", "ginnel-prover", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"]
         .iter()
         .all(|name| portable.join(name).exists())
     {

@@ -96,11 +96,11 @@ fn prepare(args: &Group) -> Result<Edits> {
         directory(&place, 0o755, None)?;
         shared_segment(&place.join(SHARED))?;
         edits.variables.push(("GINNEL_SEGMENT", format!("{shown}/{SHARED}")));
-        edits.variables.extend(policy::for_service(&args.allow)?.map(|rules| (policy::VARIABLE, rules)));
+        edits.variables.extend(policy::for_service(&args.allow, &[])?.map(|rules| (policy::VARIABLE, rules)));
     } else {
         directory(&place, 0o700, args.user)?;
         edits.variables.push(("GINNEL_DIR", shown));
-        edits.variables.extend(policy::for_service(&[])?.map(|rules| (policy::VARIABLE, rules)));
+        edits.variables.extend(policy::for_service(&[], &[])?.map(|rules| (policy::VARIABLE, rules)));
     }
     let folder = library.parent().unwrap_or(Path::new("/"));
     edits.mounts.push(Mount { host: folder.into(), container: LIBRARY.into(), writable: false });

@@ -41,14 +41,16 @@ pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Res
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
 }
 
-/// The machine's rules and what was allowed, on one line, for a place that outlives this user's session.
-pub fn for_service(allowed: &[String]) -> Result<Option<String>> {
+/// The machine's rules, what was allowed and what is trusted in the segment (as for [`rules`]), on one
+/// line, for a place that outlives this user's session.
+pub fn for_service(allowed: &[String], trusted: &[String]) -> Result<Option<String>> {
     let system = read(Path::new(SYSTEM), true)?;
     let rules = system.lines().map(|line| line.split('#').next().unwrap_or_default());
     let rules = rules.flat_map(|line| line.split(';')).map(|rule| rule.trim().to_owned());
     let mut rules: Vec<String> = rules.filter(|rule| !rule.is_empty()).collect();
-    for address in allowed {
-        rules.push(checked("--allow", format!("trust address {address}"))?);
+    let given = allowed.iter().map(|address| ("--allow", address));
+    for (place, address) in given.chain(trusted.iter().map(|address| (DEFAULT_FILE, address))) {
+        rules.push(checked(place, format!("trust address {address}"))?);
     }
     Ok((!rules.is_empty()).then(|| rules.join("; ")))
 }

@@ -103,7 +103,7 @@ fn library(user: bool) -> Result<PathBuf> {
 
 /// The variables that are the same for all services.
 fn variables(args: &Enable) -> Result<Vec<(String, String)>> {
-    let mut all = Vec::new();
+    let (mut all, mut trusted) = (Vec::new(), Vec::new());
     if let Some(segment) = &args.segment {
         let named = match served::socket(segment.as_str()).filter(|_| !segment.is_path()) {
             Some(socket) => socket,
@@ -113,10 +113,11 @@ fn variables(args: &Enable) -> Result<Vec<(String, String)>> {
             let there = named.is_absolute() && (is_socket(&named) || named.parent().is_some_and(Path::is_dir));
             ensure!(there, "segment {}: must be an absolute path in a directory that is there", named.display());
         }
+        trusted = served::trusted(&named);
         all.push(("GINNEL_SEGMENT".to_owned(), named.to_string_lossy().into_owned()));
     }
     // The machine's rules and those given here; not this user's, who may be another than the service's.
-    if let Some(rules) = policy::for_service(&args.allow)? {
+    if let Some(rules) = policy::for_service(&args.allow, &trusted)? {
         all.push((policy::VARIABLE.to_owned(), rules));
     }
     Ok(all)

@@ -3,7 +3,7 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`args`] | the command line |
+//! | [`args`] | the command lines |
 //! | [`config`] | the TOML file, and what is wrong with it |
 //! | [`rundir`] | the directory of sockets and locks: whose it must be |
 //! | [`memory`] | sealed memory |
