@@ -10,6 +10,9 @@
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
+#   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
+#   make uninstall     takes that away again
+#   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
@@ -18,12 +21,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-packages deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-packages deps-conformance: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -50,7 +53,7 @@ test: deps-test product loom
 	$(RUN_TESTS)
 
 # With those that are marked for it. Some are for a night, by hand.
-test-all: deps-test product loom
+test-all: deps-test deps-packages product loom
 	$(RUN_TESTS) -- --include-ignored --skip by_hand
 
 product:
@@ -84,6 +87,13 @@ portable:
 # The first time it builds mdBook, which takes some minutes.
 docs:
 	CARGO="$(CARGO)" scripts/build-docs.sh
+
+# Builds nothing: installing is root's, and building is not.
+install uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FROM="$(FROM)" scripts/install.sh $@
+
+packages: deps-packages
+	CARGO="$(CARGO)" scripts/packages.sh
 
 # About an hour and a half; what was fetched and built stays in the target folder.
 conformance: deps-conformance

@@ -1,5 +1,8 @@
 //! Every command and flag. Help, manual page and completions are made from these definitions.
 
+pub mod container;
+pub mod service;
+
 use crate::name::SegmentName;
 use crate::size::{Mode, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -95,6 +98,10 @@ pub enum Command {
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
+    /// Switch services of systemd on and off
+    Service(service::Service),
+    /// Have containers meet in a segment, by CDI or by options of their runtime
+    Container(container::Container),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
     /// Compare transports on this machine, as a report with charts

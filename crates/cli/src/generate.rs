@@ -19,6 +19,11 @@ pub fn generate(args: &Generate) -> Result<()> {
         (What::Man, None) => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
         (What::Man, Some(directory)) => {
             clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())?;
+            // The daemons have no such command of their own: what only packagers ask for is in one place.
+            for daemon in [ginnel_host::args::Cli::command(), ginnel_host::args::Prover::command()] {
+                let page = clap_mangen::Man::new(daemon).section("8");
+                page.generate_to(directory).map(drop).with_context(|| directory.display().to_string())?;
+            }
         }
     }
     Ok(())

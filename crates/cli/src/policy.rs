@@ -41,6 +41,20 @@ pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Res
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
 }
 
+/// The machine's rules, what was allowed and what is trusted in the segment (as for [`rules`]), on one
+/// line, for a place that outlives this user's session.
+pub fn for_service(allowed: &[String], trusted: &[String]) -> Result<Option<String>> {
+    let system = read(Path::new(SYSTEM), true)?;
+    let rules = system.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let rules = rules.flat_map(|line| line.split(';')).map(|rule| rule.trim().to_owned());
+    let mut rules: Vec<String> = rules.filter(|rule| !rule.is_empty()).collect();
+    let given = allowed.iter().map(|address| ("--allow", address));
+    for (place, address) in given.chain(trusted.iter().map(|address| (DEFAULT_FILE, address))) {
+        rules.push(checked(place, format!("trust address {address}"))?);
+    }
+    Ok((!rules.is_empty()).then(|| rules.join("; ")))
+}
+
 fn users_file() -> Option<PathBuf> {
     let configuration = std::env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let configuration =

@@ -3,6 +3,7 @@
 //!
 //! | module | part |
 //! |---|---|
+//! | [`args`] | the command lines |
 //! | [`config`] | the TOML file, and what is wrong with it |
 //! | [`rundir`] | the directory of sockets and locks: whose it must be |
 //! | [`memory`] | sealed memory |
@@ -29,6 +30,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod args;
 pub mod config;
 mod joiners;
 pub mod keep;
