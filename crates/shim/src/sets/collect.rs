@@ -129,7 +129,7 @@ pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
         if !inner.children.is_empty() {
             return 0;
         }
-        let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
+        let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
         entry.turn.empty();
@@ -226,7 +226,7 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             }
             entry.turn.was_ready(at.now);
         }
-        match examine(set, epfd, index, entry, at.recent) {
+        match examine(set, epfd, entry, at.recent) {
             Look::Report(events) => {
                 if let Some(place) = room.get_mut(n) {
                     *place = epoll_event { events, u64: entry.data };
@@ -266,9 +266,9 @@ enum Look {
 
 /// What a hot registration has to report from its ring, and what the kernel holds beside that.
 /// `recent`: as of [`Pass`].
-fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent: bool) -> Look {
+fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
-    unmask(set, epfd, index, entry, endpoint);
+    unmask(set, epfd, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
         return Look::Kernel;
     }
@@ -291,7 +291,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
             events |= entry.events & OUT;
             entry.room = false;
         } else {
-            entry.hide(set, epfd, index);
+            entry.hide(set, epfd);
         }
     }
     if events == 0 {
@@ -313,14 +313,14 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
     if once {
         entry.spend(true);
         if entry.is_named() {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
         }
     }
     Look::Report(events)
 }
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
-pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
     if !entry.masked {
         return false;
     }
@@ -329,7 +329,7 @@ pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registratio
     if news {
         entry.mask(set, false);
         entry.room = true;
-        retell(set, epfd, index, entry);
+        retell(set, epfd, entry);
     }
     news
 }
@@ -343,7 +343,7 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
         if let Some(endpoint) = entry.endpoint() {
-            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+            unmask(set, set.fd.load(Ordering::Relaxed), entry, endpoint);
         }
     }
 }

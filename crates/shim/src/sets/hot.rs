@@ -1,7 +1,7 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
 use super::collect::{IN, cooled, key, unmask_hot};
-use super::{FIFO_TAG, Inner, Registration, Set, inside, kernel_control, late, make_hot, set_at, tag_base, want};
+use super::{Inner, Registration, Set, inside, kernel_control, late, fifo_tag, make_hot, set_at, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
@@ -60,8 +60,7 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
         if let Ok(waiter) = Waiter::new(attachment) {
-            let data = tag_base() | u64::from(FIFO_TAG);
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, fifo_tag());
             inner.waiter = Some(waiter);
         } else {
             // To be had again, perhaps, after the process has joined.

@@ -91,7 +91,7 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         n += 1;
         if entry.wants(libc::EPOLLONESHOT) {
             entry.spend(true);
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         }
     }
     n
@@ -128,7 +128,7 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
         let again = once || entry.wants(libc::EPOLLET);
         if ready && purpose == Purpose::Asking && again || !ready && once {
             // Nobody is told of it now, and the kernel disabled it: it is to tell that again.
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         } else if ready {
             entry.seen = arrivals.unwrap_or(entry.seen);
             if once {

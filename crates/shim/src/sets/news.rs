@@ -36,7 +36,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
                 }
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
-                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
+                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.known);
                 let told = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
                 // Telling a wish once more is to be undone by nobody: that would be an edge.
                 entry.loud = told && events != entry.interest();
@@ -188,7 +188,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
                 && !entry.masked
                 && !entry.disabled
             {
-                entry.hide(set, epfd, registration);
+                entry.hide(set, epfd);
             }
             make_hot(inner, registration);
             stir(set, inner);

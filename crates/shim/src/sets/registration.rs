@@ -1,6 +1,6 @@
 //! One registration, and what the kernel is told of it.
 
-use super::{Inner, Registration, Set, local, local_bits, shared, tag};
+use super::{Inner, Registration, Set, local, local_bits, shared};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -19,12 +19,12 @@ impl Registration {
     }
 
     /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
-    pub(super) fn hide(&mut self, set: &Set, epfd: c_int, index: u32) -> bool {
+    pub(super) fn hide(&mut self, set: &Set, epfd: c_int) -> bool {
         let before = self.interest();
         self.mask(set, true);
         let changes = self.interest() != before;
         if changes {
-            retell(set, epfd, index, self);
+            retell(set, epfd, self);
         }
         if let Some(endpoint) = self.endpoint() {
             endpoint.probe_half_closed();
@@ -108,9 +108,9 @@ impl Registration {
         }
     }
 
-    /// What the kernel returns with its events.
-    pub(super) fn kernel_data(&self, index: u32) -> u64 {
-        if self.tagged { tag(index, self.generation) } else { self.data }
+    /// Has the kernel a tag instead of its data?
+    pub(super) fn is_tagged(&self) -> bool {
+        self.known != self.data
     }
 
     pub(super) fn endpoint(&self) -> Option<Endpoint<'static>> {
@@ -127,12 +127,12 @@ pub(super) fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u
 }
 
 /// Tells the kernel a registration's present interest.
-pub(super) fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
+pub(super) fn retell(set: &Set, epfd: c_int, entry: &mut Registration) {
     (entry.loud, entry.late) = (false, None);
     if !entry.is_named() {
         return;
     }
-    let data = entry.kernel_data(index);
+    let data = entry.known;
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
         let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);

@@ -2,7 +2,7 @@
 //! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
 //! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Inner, Registration, Set, created, drop_registration, is_tag, kernel_control, name, set_at, unlink};
+use super::{Inner, Registration, Set, created, drop_registration, kernel_control, outlived, set_at, tag, unlink};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -66,6 +66,14 @@ pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
     set.shared.load(Ordering::Relaxed) && inner.hot.iter().any(held)
 }
 
+/// [`look`] by somebody who waits on the set.
+pub fn look_before_wait(set: &Set, epfd: c_int) {
+    if set.shared.load(Ordering::Relaxed) {
+        outlived::recall(set, epfd);
+        look(set, epfd);
+    }
+}
+
 /// Takes over what other processes changed.
 pub fn look(set: &Set, epfd: c_int) {
     if !set.shared.load(Ordering::Relaxed) {
@@ -126,11 +134,12 @@ pub fn look(set: &Set, epfd: c_int) {
                 entry.rearm();
             }
             let (data, disabled) = (found.data, entry.disabled);
-            if !is_tag(data) && (data != entry.data || entry.tagged) {
-                name(inner, place, data);
+            if data != entry.known {
+                tag::learn(set, inner, place, data);
                 // Untagged there, before an exec: here the tag is still needed.
-                if let Some(entry) = inner.registrations.get_mut(place as usize).filter(|entry| entry.tagged && !disabled) {
-                    super::retell(set, epfd, place, entry);
+                let differs = |entry: &&mut Registration| entry.known != data && entry.is_tagged() && !disabled;
+                if let Some(entry) = inner.registrations.get_mut(place as usize).filter(differs) {
+                    super::retell(set, epfd, entry);
                 }
             }
             super::make_hot(inner, place);

@@ -2,7 +2,7 @@
 
 use super::collect::{ENDS, IN, OUT, edge, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
+use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
@@ -142,7 +142,7 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
 /// [`truth`] of an event that speaks of no registration that is known here.
 fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
-    if data == tag_base() | u64::from(FIFO_TAG) {
+    if data == fifo_tag() {
         let waiter = set.inner.with(|inner| {
             inner.rung(set);
             inner.waiter
@@ -153,12 +153,14 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
         }
         return None;
     }
-    // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
-    // ours, or of one that was removed since the kernel was asked.
-    if is_tag(data) {
-        return None;
-    }
     let shared = set.shared.load(Ordering::Relaxed);
+    // A tag whose registration is gone is nobody's, but for one that another process has made; other
+    // data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
+    if is_tag(data) {
+        let data = tag::data_behind(data).filter(|_| shared)?;
+        set.with(|inner| inner.alike = true);
+        return Some(epoll_event { events: event.events, u64: data });
+    }
     let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
     let events = event.events & asked.unwrap_or(u32::MAX);
     (events != 0).then_some(epoll_event { events, u64: data })
@@ -243,9 +245,9 @@ fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32
 fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let data = event.u64;
     let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
-    let special = entry.tagged | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
+    let special = entry.is_tagged() | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
     let asked = event.events & !entry.asked() == 0;
-    entry.used && entry.data == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
+    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
@@ -317,14 +319,14 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
         if retold {
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         }
         if let Some(endpoint) = carried {
             if !readable {
                 events &= !IN;
             }
             if endpoint.slot().stage() == Stage::Active {
-                let unmasked = unmask(set, epfd, index, entry, endpoint);
+                let unmasked = unmask(set, epfd, entry, endpoint);
                 retold |= unmasked;
                 if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
                     let told = events & OUT != 0 || kernel::writable(endpoint.fd());
@@ -333,7 +335,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     } else {
                         events &= !OUT;
                         if endpoint.tx_in_ring() {
-                            retold |= entry.hide(set, epfd, index);
+                            retold |= entry.hide(set, epfd);
                         }
                     }
                 }
@@ -356,7 +358,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             }
         } else if entry.masked {
             entry.mask(set, false);
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             retold = true;
         }
         let (empty, data) = (events == 0, entry.data);
@@ -367,7 +369,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
             entry.forget_told();
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             make_hot(inner, index);
             stir(set, inner);
             return Some(epoll_event { events, u64: data });
@@ -378,7 +380,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             }
             if empty || retold {
                 // The kernel disabled it for an event that was none, or enabled it when it was told anew.
-                retell(set, epfd, index, entry);
+                retell(set, epfd, entry);
             }
         }
         if carried.is_some() {

@@ -1,0 +1,76 @@
+//! Registrations whose number is closed here while another process has the socket.
+//!
+//! The kernel goes on telling of such a one, to every process that has the set, and this process has no
+//! number by which it could look at the connection's rings. So if it waits on the set again, the
+//! connection is recalled to TCP for good, where the kernel knows everything. Not before: most that
+//! close what they inherited never wait on a set of their parent's, whose connections these are.
+
+use super::{Inner, Set, retell, shrinks};
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use ginnel_channel::Endpoint;
+use ginnel_channel::hand_over;
+use ginnel_channel::ledger::{Reason, Stage};
+use ginnel_region::sys;
+use libc::c_int;
+
+/// A connection of which this process has no number any more.
+pub(super) struct Lost {
+    slot: u32,
+    cookie: u64,
+}
+
+/// How often a wait looks whether what lay in the ring has come over TCP, a millisecond apart.
+const LOOKS: usize = 5;
+
+/// The number of registration `index` is about to be closed, and another process has its socket.
+pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<Endpoint<'_>>) {
+    inner.hot.retain(|hot| *hot != index);
+    let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
+    if entry.masked || entry.loud {
+        entry.mask(set, false);
+        retell(set, set.fd.load(Ordering::Relaxed), entry);
+    }
+    entry.turn.give_up();
+    (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
+    shrinks(set, inner, 1);
+    if let Some(endpoint) = endpoint {
+        let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
+        inner.outlived.push(Lost { slot: endpoint.index(), cookie });
+        set.outlived.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Somebody asks the set: what was lost by now is told of by the kernel alone.
+pub(super) fn recall(set: &Set, epfd: c_int) {
+    if !set.outlived.load(Ordering::Relaxed) {
+        return;
+    }
+    let lost = set.with(|inner| {
+        set.outlived.store(false, Ordering::Relaxed);
+        core::mem::take(&mut inner.outlived)
+    });
+    let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
+    for _ in 0..LOOKS {
+        let comes = |endpoint: &Endpoint<'_>| endpoint.incoming().epoch().load(Ordering::Acquire) & 1 == 1;
+        if !recalled.iter().any(comes) || sys::poll(epfd, libc::POLLIN, 1) != 0 {
+            return;
+        }
+    }
+}
+
+impl Lost {
+    /// Asks both ends to carry it over TCP from now on. Returns it if bytes may yet come that way.
+    fn recall(&self) -> Option<Endpoint<'static>> {
+        // Without a number: nothing below asks the kernel.
+        let endpoint = runtime::endpoint(-1, self.slot)?;
+        let slot = endpoint.slot();
+        // Where it has ended and another has its slot just now, that one goes on over TCP: a pity, no harm.
+        if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
+            return None;
+        }
+        endpoint.request_downgrade();
+        hand_over::hold(endpoint, Reason::HandedOver);
+        Some(endpoint)
+    }
+}
