@@ -143,6 +143,18 @@ impl Endpoint<'_> {
         (phase & 1 == 1 && ended).then(|| incoming.tail().load(Acquire) != head)
     }
 
+    /// Would the other end's kernel answer with a reset what this end has in its ring, sent over TCP? That
+    /// end neither sends nor receives (shutdown(2), both ways), and can read all of it in the ring.
+    #[must_use]
+    pub fn is_best_read_in_ring(self) -> bool {
+        let (channel, other) = (self.channel(), 1 - self.slot().side());
+        self.slot().stage() == Stage::Active
+            && self.tx_in_ring()
+            && self.unread() > 0
+            && channel.is_shut(other)
+            && channel.has_ended(other)
+    }
+
     fn out_is_on_tcp(self) -> bool {
         let slot = self.slot();
         !self.owes() && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))

@@ -32,7 +32,7 @@ pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
-pub use news::{catch_up, emptied, filled, shut};
+pub use news::{catch_up, edge, emptied, filled};
 pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;

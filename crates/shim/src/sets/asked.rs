@@ -127,8 +127,28 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     if sys::poll(epfd, libc::POLLIN, 0) == 0 {
         return Some(false);
     }
-    (!untrue).then_some(true)
+    (!untrue || has_plain(set, &suspects)).then_some(true)
 }
+
+/// Is something that the kernel alone knows of ready in a set, and told for as long as it is?
+fn has_plain(set: &Set, suspects: &Suspects) -> bool {
+    let level = |entry: &Registration| entry.used && !entry.disabled && !entry.wants(libc::EPOLLET);
+    let mut polled: SmallVec<[pollfd; 16]> = set.with(|inner| {
+        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| entry.plain && entry.inner_set.is_none() && level(entry));
+        let plain = all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place));
+        let ask = |(_, entry): (u32, &Registration)| {
+            let events = (entry.interest() & 0x3fff) as i16;
+            (fds::get(entry.fd) != Entry::Unknown && !entry.outlived).then_some(pollfd { fd: entry.fd, events, revents: 0 })
+        };
+        plain.filter_map(ask).take(MOST).collect()
+    });
+    let mut now = [0u64; 2];
+    let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
+    // SAFETY: both are ours: the entries, and a time of zero.
+    let found = unsafe { sys::raw(syscalls::Sysno::ppoll, at) };
+    found.is_ok_and(|found| found > 0) && polled.iter().all(|polled| polled.revents & libc::POLLNVAL == 0)
+}
+
 
 /// `None`: too many, or one of which nothing can be known.
 fn suspects(set: &Set) -> Option<Suspects> {

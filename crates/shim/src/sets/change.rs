@@ -1,5 +1,6 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
+use super::collect::key;
 use super::tag::is_known;
 use super::{
     BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
@@ -38,10 +39,14 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
-                return Outcome::Failed(libc::EINVAL);
+                // An error of the kernel's, if it has the registration at all: the number may be another's.
+                return Outcome::Libc;
             }
             let before = (entry.data, entry.known);
             let since = order::begins_anew(entry);
+            // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
+            let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+            let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
             let alone = !set.shared.load(Ordering::Relaxed);
             let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
             name(set, inner, registration, data);
@@ -61,7 +66,11 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             entry.loud = false;
             entry.rearm();
             entry.events = events;
+            let noted = entry.noted;
             entry.forget_told();
+            if is_listed {
+                entry.noted = noted;
+            }
             entry.turn.begin(since);
             entry.in_kernel = true;
             shared::told(set, entry);
@@ -205,6 +214,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         inside::note(set, inner, place);
         make_hot(inner, place);
+        order::one_more(inner, place);
         stir(set, inner);
         ask_soon(inner, place);
         Ok(place)

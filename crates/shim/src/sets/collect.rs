@@ -33,9 +33,14 @@ const TX_SHUT: u32 = 1 << 26;
 const RX_SHUT: u32 = 1 << 25;
 
 fn marks(endpoint: Endpoint<'_>) -> u32 {
+    own_ends(endpoint) | if endpoint.peer_has_ended() { PEER } else { 0 }
+}
+
+/// Those of them that this end's shutdowns make.
+pub(super) fn own_ends(endpoint: Endpoint<'_>) -> u32 {
     let slot = endpoint.slot();
     let mark = |is: bool, mark: u32| if is { mark } else { 0 };
-    mark(endpoint.peer_has_ended(), PEER) | mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
+    mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
 }
 
 /// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
@@ -62,40 +67,66 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
 /// bytes that were, or an end that was told with them.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+/// `token_alone`: the kernel told of bytes, and they were wake-ups.
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, token_alone: bool) -> u32 {
+    if !endpoint.rx_in_ring() {
+        return edge_on_tcp(entry, endpoint, events, token_alone);
+    }
     let (news, ends) = joined(set, entry, endpoint, events);
     entry.ended |= ends;
     news
 }
 
+/// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a wake-up
+/// brings the kernel's room, which was told of.
+fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, token_alone: bool) -> u32 {
+    let slot = endpoint.slot();
+    if events & ENDS != 0 || slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
+        return events;
+    }
+    let again = events & IN != 0 && entry.seen != u64::MAX && endpoint.had_come(entry.seen);
+    if (again || token_alone && events & IN == 0) && !entry.room { events & !(IN | OUT) } else { events }
+}
+
 /// The same, and nothing is told. (Of what is not in the ring too.)
 pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
     let events = if entry.room { events } else { events & !OUT };
-    let in_ring = events & (IN | ENDS) != 0 && endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
     if in_ring { joined(set, entry, endpoint, events).0 } else { events }
 }
 
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
 /// that is news where the program may wait for it, and else only one event more than TCP has.
 fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
-    let same = entry.seen == key(endpoint);
-    if !same && !endpoint.may_have_ended() {
+    let key = key(endpoint);
+    // A writer that has ended changes carriers for its last words alone: no byte comes of that.
+    let same = entry.seen == key || endpoint.peer_has_ended() && is_same_place(entry.seen, key);
+    if !same && !endpoint.may_have_ended() && events & IN != 0 {
         return (events, 0);
     }
-    let held = held(endpoint) & !OUT;
+    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
     let ends = held & ENDS | marks(endpoint);
-    if same && ends & !entry.ended == 0 {
-        let slot = endpoint.slot();
-        let room = entry.room
-            || !endpoint.tx_in_ring()
-            || slot.has(flag::KERNEL_FULL)
-            || slot.has_several_holders()
-            || set.shared.load(Ordering::Relaxed);
+    if (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
-        let news = events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+        let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
+        let news = events & !(IN | ENDS) & room;
         return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
     }
     (events | held & entry.asked(), ends)
+}
+
+/// May the kernel have told of room because there was none, which this process does not know of?
+pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
+    let slot = endpoint.slot();
+    !endpoint.tx_in_ring()
+        || slot.has(flag::KERNEL_FULL)
+        || slot.has_several_holders()
+        || set.shared.load(Ordering::Relaxed)
+}
+
+/// Do two [keys](key) stand for as many bytes?
+fn is_same_place(one: u64, other: u64) -> bool {
+    one != u64::MAX && (one ^ other) << 12 == 0
 }
 
 /// What a look at the hot rings came to.
@@ -182,6 +213,8 @@ fn collect_hot(
         n = inside::collect(set, inner, epfd, room, n, number);
     }
     inner.unasked += n;
+    // What was told by a ring until now may be the kernel's to tell.
+    recent &= asked || inner.looked != 0;
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
 }
 
@@ -209,7 +242,7 @@ pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: u
 fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
-    let Inner { hot, registrations, order, .. } = inner;
+    let Inner { hot, registrations, order, looked, .. } = inner;
     let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
     while n < room.len() {
         let (index, was_due) = match order.pop(registrations) {
@@ -246,6 +279,7 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
                 entry.turn.empty();
                 entry.hot = false;
                 cooled = true;
+                *looked = 0;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
+use super::collect::own_ends;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
     shared,
@@ -134,8 +135,9 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     Some(())
 }
 
-/// The program shut a direction of the connection down: that is an edge, of all that it has to report.
-pub fn shut(endpoint: Endpoint<'static>) {
+/// An edge of the connection, of all that it has to report, comes of what this program did: it shut a
+/// direction down, set SO_RCVLOWAT, or could not read what it was told of.
+pub fn edge(endpoint: Endpoint<'static>) {
     let slot = endpoint.index();
     if local_of(slot) & local::REGISTERED == 0 {
         return;
@@ -146,8 +148,11 @@ pub fn shut(endpoint: Endpoint<'static>) {
             let entry = inner.registrations.get_mut(registration as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
                 entry.forget_told();
+                entry.ended = own_ends(endpoint);
                 make_hot(inner, registration);
+                inner.looked = 0;
             }
+            stir(set, inner);
         });
     }
 }

@@ -111,6 +111,22 @@ impl Order {
     }
 }
 
+/// Registration `index` was added. From the second on there is an order, and their writers are asked for it.
+pub(super) fn one_more(inner: &mut Inner, index: u32) {
+    let Inner { hot, registrations, order, .. } = inner;
+    if registrations.get(index as usize).is_none_or(|entry| entry.slot.is_none()) {
+        return;
+    }
+    order.looks_at(index);
+    if order.several {
+        for &index in hot.iter() {
+            if let Some(entry) = registrations.get_mut(index as usize) {
+                entry.ask_for_order();
+            }
+        }
+    }
+}
+
 /// Finds out which hot registrations have something to tell, in their order, where there is more
 /// than one: at least as many as have room in this wait, if there are.
 pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {

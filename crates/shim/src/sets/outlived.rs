@@ -69,7 +69,9 @@ impl Lost {
         if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
             return None;
         }
-        endpoint.request_downgrade();
+        if endpoint.ring_is_filled() {
+            endpoint.request_downgrade();
+        }
         hand_over::hold(endpoint, Reason::HandedOver);
         Some(endpoint)
     }

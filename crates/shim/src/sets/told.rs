@@ -26,8 +26,10 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
     let (mut n, mut pass) = (start, before.1);
+    let at_once = look_at_all(set, epfd, room, before)?;
+    n = at_once.unwrap_or(n);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
-    for _ in 0..TURNS {
+    for _ in 0..if at_once.is_some() { 0 } else { TURNS } {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
         let told = n;
@@ -58,6 +60,33 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         }
     });
     Ok(n)
+}
+
+/// How many events are asked for at once beyond those that the program has room for.
+const BEYOND: usize = 64;
+
+/// [`look`] where all that the kernel may tell has room, though not beside what rings told of by now, most
+/// of which it tells once more: one question does, after which its list is in the order that it has
+/// plainly. Returns how many there are in all; `None`: it is no such set.
+fn look_at_all(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<Option<usize>, i32> {
+    let start = before.0;
+    let most = set.inner.with(|inner| inner.registrations.len());
+    let apart = room.len() - start > most || most > room.len() || set.shared.load(Ordering::Relaxed);
+    if start == 0 || before.1 == 0 || apart || start + most >= BEYOND {
+        return Ok(None);
+    }
+    let mut all = [epoll_event { events: 0, u64: 0 }; BEYOND];
+    // One more, for what rings the set's own waiter.
+    let Some(all) = all.get_mut(..=start + most) else { return Ok(None) };
+    for (to, from) in all.iter_mut().zip(room.iter().take(start)) {
+        *to = *from;
+    }
+    let got = ask(set, epfd, all.get_mut(start..).unwrap_or_default())?;
+    let n = rest(set, epfd, all, before, (start, start), start + got).min(room.len());
+    for (to, from) in room.iter_mut().zip(all.iter().take(n)) {
+        *to = *from;
+    }
+    Ok(Some(n))
 }
 
 impl Inner {
@@ -303,6 +332,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             readable = endpoint.tidy_before_sleep();
         }
     }
+    let token_alone = events & IN != 0 && !readable;
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
@@ -339,14 +369,14 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                         }
                     }
                 }
+                if entry.wants(libc::EPOLLET) {
+                    events = edge(set, entry, endpoint, events, token_alone);
+                }
+                entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    if entry.wants(libc::EPOLLET) {
-                        events = edge(set, entry, endpoint, events);
-                    }
                     entry.seen = key(endpoint);
                     let since = entry.since(endpoint, ticks());
                     entry.turn.was_ready(since);
-                    entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);

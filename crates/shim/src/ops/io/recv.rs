@@ -233,8 +233,15 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             if sink.filled() > 0 {
                 break;
             }
-            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes(endpoint) {
+            if sets::emptied(endpoint) {
                 continue;
+            }
+            if endpoint.is_switching() {
+                if switch.passes(endpoint) {
+                    continue;
+                }
+                // They were told of, perhaps: they are once more when they have come.
+                sets::edge(endpoint);
             }
             return Outcome::Failed(libc::EAGAIN);
         }
