@@ -14,7 +14,7 @@ mod slot;
 pub use lock::{Held, Interrupted, Lock};
 pub(crate) use process::Life;
 pub use process::{PATIENCE, Process, ProcessFlags};
-pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
+pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, Tuple, attention, flag};
 
 use crate::bits::Bits;
 use crate::cgroup;

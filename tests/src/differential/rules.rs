@@ -9,7 +9,7 @@
 //! | how much must be read of a full buffer until it can be written to | a third of the buffer by tcp(7)'s code, another part of a ring | it is drained, or looked at; no more |
 //! | when FIN arrives behind a full buffer | it waits for room at the receiver | a close or shutdown there drains in the same step |
 //! | SIOCOUTQ | the kernel acknowledges when it likes; a ring counts what is not read | "fits" where it is no more than what was sent |
-//!
+//! | what a full buffer's reader takes that is shut down | Linux receives for it, acknowledges, and lets it read until there is nothing at the moment: how much that is depends on what was under way | it is not shut down, nor filled after that |
 //! | which edges a stream makes while it is filled and drained | one for each delivery, whose sizes are the kernel's | scripts that fill ask for edges of one direction at a time |
 //! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is |
 //! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
@@ -31,7 +31,7 @@ pub struct Rule {
 }
 
 /// All rules.
-pub const RULES: [Rule; 4] = [
+pub const RULES: [Rule; 6] = [
     Rule {
         name: "which waiter",
         why: "of several threads that wait on one set the kernel wakes one after another, and which \
@@ -59,6 +59,19 @@ pub const RULES: [Rule; 4] = [
               room alone, where they were read before that. A ring tells of bytes while they are there",
         allows: room_alone,
         parts: false,
+    },
+    Rule {
+        name: "a wait that begins with it",
+        why: "where a thread waits, the same decides whether it is told of room, or of what comes next",
+        allows: room_alone_at_first,
+        parts: true,
+    },
+    Rule {
+        name: "room behind a full buffer",
+        why: "what a full buffer takes more is the kernel's to decide (tcp(7), tcp_wmem: it grows while it is \
+              used), and what lay in a full ring takes less of it when the connection goes back to TCP",
+        allows: room_behind_full,
+        parts: true,
     },
 ];
 
@@ -276,6 +289,41 @@ fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
     asked.waits() && left.is_empty() && !missing.is_empty() && missing.iter().all(|event| asked.is_edge_of_both(event))
 }
 
+fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let told = events(plain);
+    let differ = told.iter().filter(|event| !events(carried).contains(event));
+    let lone = differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
+    asked.step() == "collect" && lone
+}
+
+fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let full: Vec<u64> = asked.before().filter_map(|step| slot_of(step, "fill")).collect();
+    let of_full = |data: &str| {
+        asked.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let slot = words.next().and_then(|slot| slot.parse().ok());
+            slot.is_some_and(|slot| full.contains(&slot)) && words.nth(1) == Some(data)
+        })
+    };
+    let without = |answer| {
+        let rest = events(answer).into_iter().filter_map(|event| {
+            let (bits, data) = event.split_once('/').unwrap_or((event, ""));
+            let kept = bits.split('|').filter(|bit| *bit != "OUT" || !of_full(data)).collect::<Vec<_>>().join("|");
+            (!kept.is_empty()).then(|| format!("{kept}/{data}"))
+        });
+        let mut rest: Vec<String> = rest.collect();
+        rest.sort_unstable();
+        rest
+    };
+    let room = |answer: &str| answer.matches("OUT").count();
+    asked.waits() && !full.is_empty() && room(plain) < room(carried) && without(plain) == without(carried)
+}
+
+/// The slot that step `of` is about, where it is a `call`.
+fn slot_of(step: &str, call: &str) -> Option<u64> {
+    step.split(' ').skip_while(|word| *word != call).nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Apart, Script, allowed};
@@ -299,6 +347,18 @@ mod tests {
         assert_eq!(rule(step, "wait 2: IN/101 IN/103", "wait 2: IN/103 IN/101"), None);
         assert_eq!(rule(step, "wait 2: IN/105 IN/107", "wait 2: IN/107 IN/105"), None);
         assert_eq!(rule(step, "wait 2: IN/101 IN/105", "wait 1: IN/105"), None);
+    }
+
+    #[test]
+    fn room_comes_sooner_behind_a_full_ring_and_never_later() {
+        let script = "tcp 1 2 both\nepoll 9\nadd 9 1 IN|OUT 101\nadd 9 2 IN 102\nfill 1\nwait 9 8 0";
+        let script = Script::parse("", script);
+        let rule = |plain, carried| allowed(&script, 5, plain, carried).map(|rule| rule.name);
+        let room = Some("room behind a full buffer");
+        assert_eq!(rule("wait 2: IN/101 IN/102", "wait 2: IN/102 IN|OUT/101"), room);
+        assert_eq!(rule("wait 1: IN/102", "wait 2: IN/102 OUT/101"), room);
+        assert_eq!(rule("wait 2: IN|OUT/101 IN/102", "wait 2: IN/102 IN/101"), None);
+        assert_eq!(rule("wait 1: IN/102", "wait 1: OUT/101"), None);
     }
 
     #[test]

@@ -434,6 +434,9 @@ pub struct Slot {
     pub registered: AtomicU32,
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
+    /// In an edge-triggered set that several processes have: up to which byte of the incoming ring one of
+    /// them was told (its lower 52 bits), and [`TOLD`]; 0: of none.
+    pub told: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
     reason: AtomicU32,
@@ -454,6 +457,9 @@ pub struct Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
+
+/// In [`Slot::told`]: it says how far.
+pub const TOLD: u64 = 1 << 63;
 
 /// In [`Slot::cookie`], above the ticket of who seized it. Not in a socket's: those count up.
 pub const TAKEN: u64 = 1 << 63;

@@ -45,7 +45,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let before = (entry.data, entry.known);
             let since = order::begins_anew(entry);
             // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
-            let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+            let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
             let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
             let alone = !set.shared.load(Ordering::Relaxed);
             let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
@@ -175,6 +175,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             events,
             plain,
             inner_set,
+            lent: set.shared.load(Ordering::Relaxed),
             used: true,
             in_kernel: true,
             listed,
@@ -183,6 +184,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = fresh;
             entry.turn.begin(ticks());
+            entry.forget_told();
             shared::arms(set, entry);
         }
         name(set, inner, place, data);

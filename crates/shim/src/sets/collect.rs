@@ -67,10 +67,9 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
 /// bytes that were, or an end that was told with them.
-/// `token_alone`: the kernel told of bytes, and they were wake-ups.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, token_alone: bool) -> u32 {
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
     if !endpoint.rx_in_ring() {
-        return edge_on_tcp(entry, endpoint, events, token_alone);
+        return edge_on_tcp(entry, endpoint, events);
     }
     let (news, ends) = joined(set, entry, endpoint, events);
     entry.ended |= ends;
@@ -78,14 +77,15 @@ pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, 
 }
 
 /// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a wake-up
-/// brings the kernel's room, which was told of.
-fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32, token_alone: bool) -> u32 {
+/// that is swept by now brings the kernel's room, which was told of.
+fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
     let slot = endpoint.slot();
     if events & ENDS != 0 || slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
         return events;
     }
-    let again = events & IN != 0 && entry.seen != u64::MAX && endpoint.had_come(entry.seen);
-    if (again || token_alone && events & IN == 0) && !entry.room { events & !(IN | OUT) } else { events }
+    let told = entry.told();
+    let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
+    if again && !entry.room { events & !(IN | OUT) } else { events }
 }
 
 /// The same, and nothing is told. (Of what is not in the ring too.)
@@ -99,8 +99,7 @@ pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, e
 /// that is news where the program may wait for it, and else only one event more than TCP has.
 fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
     let key = key(endpoint);
-    // A writer that has ended changes carriers for its last words alone: no byte comes of that.
-    let same = entry.seen == key || endpoint.peer_has_ended() && is_same_place(entry.seen, key);
+    let same = entry.was_told(key);
     if !same && !endpoint.may_have_ended() && events & IN != 0 {
         return (events, 0);
     }
@@ -122,11 +121,6 @@ pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
         || slot.has(flag::KERNEL_FULL)
         || slot.has_several_holders()
         || set.shared.load(Ordering::Relaxed)
-}
-
-/// Do two [keys](key) stand for as many bytes?
-fn is_same_place(one: u64, other: u64) -> bool {
-    one != u64::MAX && (one ^ other) << 12 == 0
 }
 
 /// What a look at the hot rings came to.
@@ -315,9 +309,9 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     if rx && entry.events & IN != 0 && endpoint.readable() {
         let key = key(endpoint);
         unread = entry.events & IN;
-        if !edges || entry.seen != key {
-            entry.seen = key;
+        if !edges || !entry.was_told(key) {
             events |= unread;
+            entry.tell(key);
         }
     }
     if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {

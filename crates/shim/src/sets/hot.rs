@@ -1,6 +1,7 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
 use super::collect::{IN, cooled, key, unmask_hot};
+use super::registration::is_told;
 use super::{Inner, Registration, Set, inside, kernel_control, late, fifo_tag, make_hot, set_at, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past
     }
     let want = want(inner, index, endpoint);
     if endpoint.rx_in_ring() && entry.events & IN != 0 {
-        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.seen == key || past && entry.noted == key;
+        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.was_told(key) || past && is_told(entry.noted, key);
         let silent = told(key(endpoint));
         if endpoint.arm_data(want).is_none() && !silent {
             return false;
@@ -121,7 +122,7 @@ impl Watched {
     fn of(entry: &Registration) -> Option<Self> {
         let endpoint =
             entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
-        let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
+        let told = entry.wants(libc::EPOLLET).then(|| entry.told());
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
 
@@ -132,7 +133,7 @@ impl Watched {
     #[inline]
     fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
         let endpoint = self.endpoint;
-        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| told != key(endpoint));
+        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| !is_told(told, key(endpoint)));
         bytes || self.masked && endpoint.writable()
     }
 }
@@ -156,7 +157,7 @@ pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
         let Some(watched) = Watched::of(entry).filter(Watched::has_news) else { continue };
         any = true;
         let key = key(watched.endpoint);
-        if core::mem::replace(&mut entry.noted, key) != key {
+        if !is_told(core::mem::replace(&mut entry.noted, key), key) {
             *arrivals = arrivals.wrapping_add(1);
         }
     }

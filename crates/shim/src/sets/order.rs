@@ -174,7 +174,7 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         // Room is yet to be told.
         return entry.turn.since;
     }
-    let told = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
+    let told = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
     if entry.endpoint().is_some_and(told) { now } else { ready(entry, now, false).unwrap_or(now) }
 }
 

@@ -25,7 +25,7 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.disturb();
                     // SAFETY: under the locks.
-                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lent = true);
+                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(Registration::lend);
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
                 late::may_fork();

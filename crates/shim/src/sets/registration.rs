@@ -5,8 +5,17 @@ use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Endpoint;
+use ginnel_channel::ledger::{Slot, TOLD, flag};
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
+
+/// Of a [key](super::collect::key): what counts bytes.
+const BYTES: u64 = u64::MAX >> 12;
+
+/// Does one who was `told` of a key know all that another stands for?
+pub(super) fn is_told(told: u64, key: u64) -> bool {
+    told != u64::MAX && (told ^ key) & BYTES == 0
+}
 
 impl Registration {
     pub(super) fn wants(&self, event: c_int) -> bool {
@@ -49,6 +58,45 @@ impl Registration {
     /// What was told of it comes anew: it was changed, or only looked at.
     pub(super) fn forget_told(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
+        if let Some(slot) = self.common() {
+            slot.told.store(0, Ordering::Release);
+        }
+    }
+
+    /// Of which [key](super::collect::key) the program was told last; `u64::MAX`: of none. Where other
+    /// processes have the set, one of them may have been told.
+    pub(super) fn told(&self) -> u64 {
+        let Some(slot) = self.common() else { return self.seen };
+        let told = slot.told.load(Ordering::Acquire);
+        if told & TOLD == 0 { u64::MAX } else { told & BYTES }
+    }
+
+    /// Edge-triggered: was all told of that this key stands for? A switch alone brings no byte.
+    pub(super) fn was_told(&self, key: u64) -> bool {
+        is_told(self.told(), key)
+    }
+
+    /// The program is told of this key.
+    pub(super) fn tell(&mut self, key: u64) {
+        self.seen = key;
+        if let Some(slot) = self.common() {
+            slot.told.store(key & BYTES | TOLD, Ordering::Release);
+        }
+    }
+
+    /// Another process is to have what is registered: it is to know what the program was told of.
+    pub(super) fn lend(&mut self) {
+        let seen = self.seen;
+        if !core::mem::replace(&mut self.lent, true) && self.slot.is_some() && seen != u64::MAX && self.wants(libc::EPOLLET) {
+            self.tell(seen);
+        }
+    }
+
+    /// The slot in which processes that have the set say what they were told of: none where its socket is
+    /// in several sets.
+    fn common(&self) -> Option<&'static Slot> {
+        let slot = self.slot.filter(|_| self.lent)?;
+        Some(runtime::attachment()?.ledger.slot(slot)).filter(|slot| !slot.has(flag::SHARED))
     }
 
     /// It is armed again.

@@ -332,7 +332,6 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             readable = endpoint.tidy_before_sleep();
         }
     }
-    let token_alone = events & IN != 0 && !readable;
     let events = carried.map_or(events, |endpoint| crate::ops::ready::as_end(endpoint, events));
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
@@ -370,20 +369,20 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     }
                 }
                 if entry.wants(libc::EPOLLET) {
-                    events = edge(set, entry, endpoint, events, token_alone);
+                    events = edge(set, entry, endpoint, events);
                 }
                 entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    entry.seen = key(endpoint);
+                    entry.tell(key(endpoint));
                     let since = entry.since(endpoint, ticks());
                     entry.turn.was_ready(since);
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);
-                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                    if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
                         events |= entry.events & IN;
                     }
-                    entry.seen = key;
+                    entry.tell(key);
                 }
             }
         } else if entry.masked {
