@@ -117,6 +117,8 @@ struct Registration {
     plain: bool,
     /// Another process has what is registered, perhaps: there was a fork since.
     lent: bool,
+    /// What is told of its edges is known to all of them: see [`Registration::lend`].
+    in_common: bool,
     /// It was a TCP socket whose number is closed here, and that another process has.
     outlived: bool,
     /// It is an inner set, of this number.
@@ -166,6 +168,7 @@ impl Default for Registration {
             known: 0,
             plain: false,
             lent: false,
+            in_common: false,
             outlived: false,
             inner_set: None,
             used: false,
@@ -255,6 +258,8 @@ impl Removed {
 /// One epoll set of this process.
 pub struct Set {
     number: u32,
+    /// The process that made it.
+    maker: AtomicU32,
     inner: Spin<Inner>,
     descriptors: AtomicU32,
     fd: AtomicI32,

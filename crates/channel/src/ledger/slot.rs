@@ -434,9 +434,11 @@ pub struct Slot {
     pub registered: AtomicU32,
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
-    /// In an edge-triggered set that several processes have: up to which byte of the incoming ring one of
+    /// Edge-triggered, in a set that several processes have: up to which byte of the incoming ring one of
     /// them was told (its lower 52 bits), and [`TOLD`]; 0: of none.
     pub told: AtomicU64,
+    /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were several.
+    pub told_of: AtomicU64,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
     reason: AtomicU32,

@@ -175,7 +175,6 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             events,
             plain,
             inner_set,
-            lent: set.shared.load(Ordering::Relaxed),
             used: true,
             in_kernel: true,
             listed,
@@ -184,7 +183,10 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = fresh;
             entry.turn.begin(ticks());
-            entry.forget_told();
+            if set.shared.load(Ordering::Relaxed) {
+                entry.lend(set);
+                entry.forget_told();
+            }
             shared::arms(set, entry);
         }
         name(set, inner, place, data);

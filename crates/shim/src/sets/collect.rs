@@ -85,7 +85,7 @@ fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32
     }
     let told = entry.told();
     let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
-    if again && !entry.room { events & !(IN | OUT) } else { events }
+    if again && !(entry.room && entry.wants(libc::EPOLLOUT)) { events & !(IN | OUT) } else { events }
 }
 
 /// The same, and nothing is told. (Of what is not in the ring too.)

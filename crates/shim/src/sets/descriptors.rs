@@ -9,6 +9,7 @@ use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use ginnel_channel::Slot;
 use ginnel_channel::ledger::Stage;
+use ginnel_region::sys;
 use libc::c_int;
 
 /// A new epoll set.
@@ -18,6 +19,7 @@ pub fn created(fd: c_int) {
         if set.is_null() {
             let fresh = Box::into_raw(Box::new(Set {
                 number: u32::try_from(index).unwrap_or(0),
+                maker: AtomicU32::new(0),
                 inner: Spin::new(Inner::default()),
                 descriptors: AtomicU32::new(0),
                 fd: AtomicI32::new(-1),
@@ -46,6 +48,7 @@ pub fn created(fd: c_int) {
         let set = unsafe { &*set };
         if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             set.fd.store(fd, Ordering::Relaxed);
+            set.maker.store(sys::pid(), Ordering::Relaxed);
             // A wait that was under way when the one before was closed may have said so.
             set.still.store(false, Ordering::SeqCst);
             return fds::set(fd, Entry::Epoll(set.number));

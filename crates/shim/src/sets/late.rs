@@ -189,7 +189,7 @@ pub fn lend(fd: c_int) {
     if let Some(set) = super::number_of(fd).and_then(set_at) {
         set.with(|inner| {
             tell(set, inner);
-            inner.registrations.iter_mut().for_each(Registration::lend);
+            inner.registrations.iter_mut().for_each(|entry| entry.lend(set));
             set.shared.store(true, Ordering::Relaxed);
         });
     }

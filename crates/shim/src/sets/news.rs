@@ -107,9 +107,12 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
         if set.holds_any() {
             set.soon(|inner| {
                 let of_slot = |entry: &Registration| {
+                    // (The number of one that has its slot may be another socket's by now.)
                     entry.used
-                        && (entry.slot == Some(slot)
-                            || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+                        && match entry.slot {
+                            Some(of) => of == slot,
+                            None => matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot),
+                        }
                 };
                 for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
                     found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));

@@ -25,7 +25,7 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.disturb();
                     // SAFETY: under the locks.
-                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(Registration::lend);
+                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lend(set));
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
                 late::may_fork();

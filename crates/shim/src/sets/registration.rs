@@ -5,7 +5,7 @@ use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Slot, TOLD, flag};
+use ginnel_channel::ledger::{Slot, TOLD};
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 
@@ -84,19 +84,28 @@ impl Registration {
         }
     }
 
-    /// Another process is to have what is registered: it is to know what the program was told of.
-    pub(super) fn lend(&mut self) {
-        let seen = self.seen;
-        if !core::mem::replace(&mut self.lent, true) && self.slot.is_some() && seen != u64::MAX && self.wants(libc::EPOLLET) {
-            self.tell(seen);
+    /// Another process has what is registered, or is to have it: it is to know what the program was told of.
+    pub(super) fn lend(&mut self, set: &Set) {
+        let first = !core::mem::replace(&mut self.lent, true);
+        if first && let Some(slot) = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot))) {
+            let name = u64::from(set.maker.load(Ordering::Relaxed)) << 32
+                | u64::from(set.number & 0xfff) << 20
+                | u64::from(self.fd.cast_unsigned() & 0xf_ffff);
+            let other = slot.told_of.compare_exchange(0, name, Ordering::AcqRel, Ordering::Acquire);
+            self.in_common = other.is_ok();
+            match other {
+                // One word is for one registration: where there are several, each process knows its own.
+                Err(_) => slot.told_of.store(u64::MAX, Ordering::Release),
+                Ok(_) if self.seen != u64::MAX => self.tell(self.seen),
+                Ok(_) => {}
+            }
         }
     }
 
-    /// The slot in which processes that have the set say what they were told of: none where its socket is
-    /// in several sets.
+    /// The slot in which processes that have the set say what they were told of.
     fn common(&self) -> Option<&'static Slot> {
-        let slot = self.slot.filter(|_| self.lent)?;
-        Some(runtime::attachment()?.ledger.slot(slot)).filter(|slot| !slot.has(flag::SHARED))
+        let slot = self.slot.filter(|_| self.in_common)?;
+        Some(runtime::attachment()?.ledger.slot(slot)).filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
     }
 
     /// It is armed again.

@@ -118,7 +118,10 @@ pub fn look(set: &Set, epfd: c_int) {
                 continue;
             };
             entry.changes = now;
-            if !found.is_shot() {
+            if found.is_shot() {
+                // To whom, and of what it was asked to be told, is not known here: but that it was, once.
+                entry.events |= libc::EPOLLONESHOT as u32;
+            } else {
                 let events = wish(found.events);
                 if events & libc::EPOLLET as u32 == 0 {
                     // (Where edges are told, the kernel is not: a mask is this process's own.)
