@@ -145,6 +145,8 @@ struct Registration {
     noted: u64,
     /// … and of the end, as [`collect::held`] has it.
     ended: u32,
+    /// As many edges of the program's own making are known: see [`edge`].
+    edges: u32,
     /// Edge-triggered: room for what is sent may be news yet.
     room: bool,
     turn: order::Turn,
@@ -183,6 +185,7 @@ impl Default for Registration {
             seen: u64::MAX,
             noted: u64::MAX,
             ended: 0,
+            edges: 0,
             room: true,
             turn: order::Turn::default(),
             reported: (0, 0),

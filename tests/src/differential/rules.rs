@@ -148,7 +148,10 @@ impl Asked<'_> {
             let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
             let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
             match words.first() {
-                Some(&"tcp") if names(1) || names(2) => of = Carrier::Ring,
+                Some(&"tcp") if names(1) || names(2) => {
+                    // One that exchanged no bytes both ways may be on TCP as yet.
+                    of = if words.last() == Some(&"both") { Carrier::Ring } else { Carrier::Either };
+                }
                 Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
                 Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
                 Some(&"epoll") if names(1) => return Carrier::Either,

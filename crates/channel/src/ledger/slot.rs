@@ -218,6 +218,8 @@ pub mod flag {
     pub const OF_PROOF: u32 = PROVED | BEGUN | ON_TRIAL;
     /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
     pub const KERNEL_FULL: u32 = 1 << 19;
+    /// The same of the ring: one of the processes that have the socket may wait for room there.
+    pub const RING_FULL: u32 = 1 << 21;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -439,6 +441,9 @@ pub struct Slot {
     pub told: AtomicU64,
     /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were several.
     pub told_of: AtomicU64,
+    /// Counts what programs did that is an edge of all that the connection has to report: see the shim's
+    /// `sets::edge`.
+    pub edges: AtomicU32,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
     reason: AtomicU32,

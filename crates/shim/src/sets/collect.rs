@@ -73,6 +73,7 @@ pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, 
     }
     let (news, ends) = joined(set, entry, endpoint, events);
     entry.ended |= ends;
+    entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
     news
 }
 
@@ -105,7 +106,8 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
     }
     let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
     let ends = held & ENDS | marks(endpoint);
-    if (same || events & IN == 0) && ends & !entry.ended == 0 {
+    let known = entry.edges == endpoint.slot().edges.load(Ordering::Acquire);
+    if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
         let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
         let news = events & !(IN | ENDS) & room;
@@ -117,10 +119,8 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
 /// May the kernel have told of room because there was none, which this process does not know of?
 pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
     let slot = endpoint.slot();
-    !endpoint.tx_in_ring()
-        || slot.has(flag::KERNEL_FULL)
-        || slot.has_several_holders()
-        || set.shared.load(Ordering::Relaxed)
+    let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
+    !endpoint.tx_in_ring() || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
 }
 
 /// What a look at the hot rings came to.

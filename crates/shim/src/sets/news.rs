@@ -141,17 +141,20 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
 /// An edge of the connection, of all that it has to report, comes of what this program did: it shut a
 /// direction down, set SO_RCVLOWAT, or could not read what it was told of.
 pub fn edge(endpoint: Endpoint<'static>) {
+    // Another process that has it registered is told of the edge by the kernel, and learns from this that it is one.
+    let edges = endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     let slot = endpoint.index();
     if local_of(slot) & local::REGISTERED == 0 {
         return;
     }
     for (index, registration) in places_of_slot(endpoint, slot).unwrap_or_default() {
         let Some(set) = set_at(index) else { continue };
+        shared::look(set, set.fd.load(Ordering::Relaxed));
         let _ = set.soon(|inner| {
             let entry = inner.registrations.get_mut(registration as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
                 entry.forget_told();
-                entry.ended = own_ends(endpoint);
+                (entry.ended, entry.edges) = (own_ends(endpoint), edges);
                 make_hot(inner, registration);
                 inner.looked = 0;
             }
@@ -172,6 +175,7 @@ pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
 pub fn filled(endpoint: Endpoint<'static>) -> bool {
     let index = endpoint.index();
+    endpoint.slot().set(flag::RING_FULL, true);
     if local_of(index) & local::WRITES == 0 {
         return false;
     }

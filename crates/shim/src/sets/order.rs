@@ -189,6 +189,30 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     entry.is_some_and(|entry| entry.hot && entry.turn.due && entry.events & once == 0)
 }
 
+/// Brings what the kernel told of connections in rings into their order: its own list has those first
+/// for which a wake-up was swept away before, and it is only of these that it knows no better.
+pub(super) fn arrange_told(inner: &Inner, told: &mut [epoll_event]) {
+    let since = |event: &epoll_event| {
+        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize))?;
+        let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+        let first = entry.hot && entry.turn.listed == 0 && event.events & IN != 0;
+        let endpoint = entry.endpoint().filter(|endpoint| first && in_ring(endpoint))?;
+        endpoint.ready_since().map(|since| since.max(entry.turn.since))
+    };
+    for end in 1..told.len() {
+        let Some(own) = told.get(end).and_then(since) else { continue };
+        let mut at = end;
+        for before in (0..end).rev() {
+            let Some(other) = told.get(before).and_then(since) else { continue };
+            if other <= own {
+                break;
+            }
+            told.swap(before, at);
+            at = before;
+        }
+    }
+}
+
 impl Registration {
     fn ask_for_order(&mut self) {
         if self.turn.asked {

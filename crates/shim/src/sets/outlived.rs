@@ -1,17 +1,19 @@
 //! Registrations whose number is closed here while another process has the socket.
 //!
 //! The kernel goes on telling of such a one, to every process that has the set, and this process has no
-//! number by which it could look at the connection's rings. So if it waits on the set again, the
-//! connection is recalled to TCP for good, where the kernel knows everything. Not before: most that
-//! close what they inherited never wait on a set of their parent's, whose connections these are.
+//! number by which it could look at the connection's rings. So if it waits on the set again, whoever
+//! writes to the connection is to send a wake-up over TCP with the next byte, which the kernel tells of.
+//! Where bytes lie in the ring by then, the connection is recalled to TCP for good. Not before: most
+//! that close what they inherited never wait on a set of their parent's, whose connections these are.
 
 use super::{Inner, Set, retell, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Endpoint;
 use ginnel_channel::hand_over;
-use ginnel_channel::ledger::{Reason, Stage};
+use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_region::sys;
+use ginnel_ring::park::Want;
 use libc::c_int;
 
 /// A connection of which this process has no number any more.
@@ -60,7 +62,7 @@ pub(super) fn recall(set: &Set, epfd: c_int) {
 }
 
 impl Lost {
-    /// Asks both ends to carry it over TCP from now on. Returns it if bytes may yet come that way.
+    /// Has the kernel told of it. Returns it if bytes may yet come over TCP.
     fn recall(&self) -> Option<Endpoint<'static>> {
         // Without a number: nothing below asks the kernel.
         let endpoint = runtime::endpoint(-1, self.slot)?;
@@ -69,9 +71,12 @@ impl Lost {
         if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
             return None;
         }
-        if endpoint.ring_is_filled() {
-            endpoint.request_downgrade();
+        // Whoever reads it until it is empty arms it so again, from now on.
+        slot.set(flag::SHARED, true);
+        if endpoint.arm_past(Want::Token).is_ok() && !endpoint.ring_is_filled() {
+            return None;
         }
+        endpoint.request_downgrade();
         hand_over::hold(endpoint, Reason::HandedOver);
         Some(endpoint)
     }

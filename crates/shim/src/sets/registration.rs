@@ -58,6 +58,7 @@ impl Registration {
     /// What was told of it comes anew: it was changed, or only looked at.
     pub(super) fn forget_told(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
+        self.edges = self.edges_made();
         if let Some(slot) = self.common() {
             slot.told.store(0, Ordering::Release);
         }
@@ -117,6 +118,11 @@ impl Registration {
     pub(super) fn is_spent(&self, set: &Set) -> bool {
         let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
         self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
+    }
+
+    fn edges_made(&self) -> u32 {
+        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
+        slot.map_or(0, |slot| slot.edges.load(Ordering::Acquire))
     }
 
     pub(super) fn armings(&self) -> u32 {

@@ -46,6 +46,9 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
     }
     set.lively.store(n > start, Ordering::Relaxed);
     set.with(|inner| {
+        if n > start + 1 && before == NONE_BEFORE {
+            order::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
+        }
         // Where all that it had room for is of connections in rings, its own is yet to come.
         let told = room.get(start..n).unwrap_or_default();
         let of_ring = |event: &epoll_event| {
