@@ -137,6 +137,24 @@ impl Asked<'_> {
         })
     }
 
+    /// Was something done with the connection of `slot` for which it goes back to TCP?
+    fn may_leave_ring(&self, slot: u64) -> bool {
+        let of_tcp = |step: &str| -> Option<[u64; 2]> {
+            let mut words = step.strip_prefix("tcp ")?.split(' ');
+            Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
+        };
+        let connection = self.before().filter_map(of_tcp).find(|ends| ends.contains(&slot));
+        let leaves = |step: &str| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "opt" | "send"));
+            let call = words.next();
+            let of = words.next().and_then(|slot| slot.parse().ok());
+            let rest: Vec<&str> = words.collect();
+            let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"] || call == Some("send") && rest.last() == Some(&"OOB");
+            leaves && of.is_some_and(|of| connection.is_some_and(|ends| ends.contains(&of)))
+        };
+        self.before().any(leaves)
+    }
+
     /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
     /// ring, pipes and listeners by the kernel; room, an end and an inner set by either.
     fn carrier(&self, event: &str) -> Carrier {
@@ -159,7 +177,7 @@ impl Asked<'_> {
             }
         }
         let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
-        let by_ring = bits == "IN" && !self.before().any(ends);
+        let by_ring = bits == "IN" && !self.before().any(ends) && !self.may_leave_ring(slot);
         if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
     }
 }

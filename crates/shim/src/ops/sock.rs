@@ -312,8 +312,8 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if (level, name) != (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         return;
     }
-    // The kernel makes an edge of what there is to receive (`tcp_set_rcvlowat` in Linux).
-    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.readable() || endpoint.may_have_ended();
+    // The kernel makes an edge of what there is to receive, or of a FIN (`tcp_set_rcvlowat` in Linux).
+    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.ring_is_filled() || endpoint.peer_has_ended();
     if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
         crate::sets::edge(endpoint);
     }

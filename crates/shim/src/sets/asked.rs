@@ -18,6 +18,11 @@ use smallvec::SmallVec;
 /// Have the rings of set `number`, and of those in it, something to report? Reports nothing. Returns
 /// how often something came to them, so far: an edge for whoever knows of less.
 pub(super) fn news(number: u32) -> Option<u64> {
+    look_inside(number).and_then(|(any, arrivals)| any.then_some(arrivals))
+}
+
+/// The same, and how often something came also where nothing of that is left.
+pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
     let set = set_at(number)?;
     shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
@@ -40,7 +45,7 @@ pub(super) fn news(number: u32) -> Option<u64> {
                 inner.arrivals = inner.arrivals.wrapping_add(1);
             }
         }
-        any.then_some(inner.arrivals)
+        Some((any, inner.arrivals))
     })
 }
 
@@ -207,10 +212,14 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
         set.with(|inner| inner.rung(set));
         return Some(false);
     }
-    let (endpoint, child) = set.with(|inner| {
-        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
-        Some((carried(entry), entry.inner_set))
+    let (endpoint, child, disabled) = set.with(|inner| {
+        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used)?;
+        Some((carried(entry), entry.inner_set, entry.disabled))
     })?;
+    if disabled {
+        // The kernel tells of an error all the same, and nobody is told of it here.
+        return if set.shared.load(Ordering::Relaxed) { None } else { Some(false) };
+    }
     if let Some(child) = child {
         return Some(truly_ready(child, set_at(child)?.fd.load(Ordering::Relaxed)));
     }

@@ -1,6 +1,7 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
 use super::collect::key;
+use super::registration::is_told;
 use super::tag::is_known;
 use super::{
     BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
@@ -111,6 +112,11 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
 /// away since? A change of it would be no edge then for the sets that this one is in. (What it calls
 /// ready is there by right, or comes to be.)
 fn may_be_listed_in_vain(entry: &Registration) -> bool {
+    // Bytes that came and were not taken from the list leave it there plainly, too.
+    let came = |endpoint| is_told(entry.noted, key(endpoint)) && !is_told(entry.seen, key(endpoint));
+    if entry.endpoint().is_some_and(came) {
+        return false;
+    }
     let carried = entry.endpoint().is_some_and(|endpoint| endpoint.slot().stage() == Stage::Active);
     carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
 }

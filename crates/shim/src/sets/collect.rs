@@ -106,7 +106,10 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
     }
     let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
     let ends = held & ENDS | marks(endpoint);
-    let known = entry.edges == endpoint.slot().edges.load(Ordering::Acquire);
+    // No wake-up comes to an end that neither sends nor receives: what the kernel tells of it is news.
+    let slot = endpoint.slot();
+    let shut = slot.has(flag::TX_SHUT) && slot.has(flag::RX_SHUT);
+    let known = !shut && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
         let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };

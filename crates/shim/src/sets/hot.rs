@@ -154,11 +154,16 @@ pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
     let mut any = false;
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
-        let Some(watched) = Watched::of(entry).filter(Watched::has_news) else { continue };
-        any = true;
-        let key = key(watched.endpoint);
-        if !is_told(core::mem::replace(&mut entry.noted, key), key) {
-            *arrivals = arrivals.wrapping_add(1);
+        let Some(watched) = Watched::of(entry) else { continue };
+        let news = watched.has_news();
+        any |= news;
+        // Also what was told of by now, or read: it came.
+        let reads = watched.reads && watched.endpoint.rx_in_ring();
+        if news || reads && entry.noted != u64::MAX {
+            let key = key(watched.endpoint);
+            if !is_told(core::mem::replace(&mut entry.noted, key), key) {
+                *arrivals = arrivals.wrapping_add(1);
+            }
         }
     }
     any

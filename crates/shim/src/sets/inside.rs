@@ -84,7 +84,17 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
     for &(index, number) in children.iter() {
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
         let (Some(place), true) = (room.get_mut(n), entry.used && !entry.disabled && entry.events & IN != 0) else { continue };
-        let Some(arrivals) = news(number).filter(|&arrivals| entry.is_news(arrivals)) else { continue };
+        let Some((any, arrivals)) = asked::look_inside(number) else { continue };
+        let edges = entry.wants(libc::EPOLLET);
+        if edges && entry.seen == arrivals || !any && !edges {
+            continue;
+        }
+        // Something came, which was told of by the inner set itself meanwhile: what else is ready there is told.
+        let ready = any || set_at(number).is_some_and(|child| asked::truly_ready(number, child.fd.load(Ordering::Relaxed)));
+        if !ready {
+            entry.seen = arrivals;
+            continue;
+        }
         *place = epoll_event { events: entry.events & IN, u64: entry.data };
         entry.seen = arrivals;
         entry.reported = (pass, u32::try_from(n).unwrap_or(u32::MAX));

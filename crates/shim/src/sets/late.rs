@@ -180,7 +180,7 @@ pub fn tell_of_descriptor(fd: c_int) {
 pub fn tell_set(index: u32) {
     if let Some(set) = set_at(index) {
         set.with(|inner| tell(set, inner));
-        outlived::recall(set, set.fd.load(Ordering::Relaxed));
+        outlived::recall(set);
     }
 }
 

@@ -6,6 +6,8 @@
 //! Where bytes lie in the ring by then, the connection is recalled to TCP for good. Not before: most
 //! that close what they inherited never wait on a set of their parent's, whose connections these are.
 
+use super::collect::key;
+use super::registration::is_told;
 use super::{Inner, Set, retell, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -14,16 +16,17 @@ use ginnel_channel::hand_over;
 use ginnel_channel::ledger::{Reason, Stage, flag};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
-use libc::c_int;
 
 /// A connection of which this process has no number any more.
 pub(super) struct Lost {
     slot: u32,
     cookie: u64,
+    /// Edge-triggered: the [key] of all that was told of.
+    told: Option<u64>,
 }
 
-/// How often a wait looks whether what lay in the ring has come over TCP, a millisecond apart.
-const LOOKS: usize = 5;
+/// For how many milliseconds a wait looks whether what lay in the ring comes over TCP.
+const PATIENCE: usize = 5;
 
 /// The number of registration `index` is about to be closed, and another process has its socket.
 pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<Endpoint<'_>>) {
@@ -33,18 +36,19 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
         entry.mask(set, false);
         retell(set, set.fd.load(Ordering::Relaxed), entry);
     }
+    let told = entry.wants(libc::EPOLLET).then(|| entry.told());
     entry.turn.give_up();
     (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
     shrinks(set, inner, 1);
     if let Some(endpoint) = endpoint {
         let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
-        inner.outlived.push(Lost { slot: endpoint.index(), cookie });
+        inner.outlived.push(Lost { slot: endpoint.index(), cookie, told });
         set.outlived.store(true, Ordering::Relaxed);
     }
 }
 
 /// Somebody asks the set: what was lost by now is told of by the kernel alone.
-pub(super) fn recall(set: &Set, epfd: c_int) {
+pub(super) fn recall(set: &Set) {
     if !set.outlived.load(Ordering::Relaxed) {
         return;
     }
@@ -53,9 +57,11 @@ pub(super) fn recall(set: &Set, epfd: c_int) {
         core::mem::take(&mut inner.outlived)
     });
     let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
-    for _ in 0..LOOKS {
-        let comes = |endpoint: &Endpoint<'_>| endpoint.incoming().epoch().load(Ordering::Acquire) & 1 == 1;
-        if !recalled.iter().any(comes) || sys::poll(epfd, libc::POLLIN, 1) != 0 {
+    let waits = |endpoint: &Endpoint<'_>| endpoint.incoming().epoch().load(Ordering::Acquire) & 1 == 1;
+    for _ in 0..if recalled.is_empty() { 0 } else { PATIENCE } {
+        sys::sleep_ms(1);
+        // Once the writer has gone over, they are on their way.
+        if !recalled.iter().any(waits) {
             return;
         }
     }
@@ -73,7 +79,9 @@ impl Lost {
         }
         // Whoever reads it until it is empty arms it so again, from now on.
         slot.set(flag::SHARED, true);
-        if endpoint.arm_past(Want::Token).is_ok() && !endpoint.ring_is_filled() {
+        let armed = endpoint.arm_past(Want::Token).is_ok();
+        let told = self.told.is_some_and(|told| is_told(told, key(endpoint)));
+        if armed && (told || !endpoint.ring_is_filled()) {
             return None;
         }
         endpoint.request_downgrade();

@@ -69,7 +69,7 @@ pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
 /// [`look`] by somebody who waits on the set.
 pub fn look_before_wait(set: &Set, epfd: c_int) {
     if set.shared.load(Ordering::Relaxed) {
-        outlived::recall(set, epfd);
+        outlived::recall(set);
         look(set, epfd);
     }
 }
