@@ -145,6 +145,8 @@ struct Registration {
     noted: u64,
     /// … and of the end, as [`collect::held`] has it.
     ended: u32,
+    /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
+    retold: bool,
     /// As many edges of the program's own making are known: see [`edge`].
     edges: u32,
     /// Edge-triggered: room for what is sent may be news yet.
@@ -185,6 +187,7 @@ impl Default for Registration {
             seen: u64::MAX,
             noted: u64::MAX,
             ended: 0,
+            retold: false,
             edges: 0,
             room: true,
             turn: order::Turn::default(),

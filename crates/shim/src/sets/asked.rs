@@ -139,7 +139,9 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
 fn has_plain(set: &Set, suspects: &Suspects) -> bool {
     let level = |entry: &Registration| entry.used && !entry.disabled && !entry.wants(libc::EPOLLET);
     let mut polled: SmallVec<[pollfd; 16]> = set.with(|inner| {
-        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| entry.plain && entry.inner_set.is_none() && level(entry));
+        let apart = |entry: &Registration| entry.plain || fds::get(entry.fd).is_apart();
+        let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
+        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| of_kernel(entry) && level(entry));
         let plain = all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place));
         let ask = |(_, entry): (u32, &Registration)| {
             let events = (entry.interest() & 0x3fff) as i16;

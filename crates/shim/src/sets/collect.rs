@@ -7,6 +7,7 @@ use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
 use ginnel_channel::Endpoint;
+use ginnel_channel::kernel;
 use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
 use libc::{c_int, epoll_event};
@@ -74,6 +75,7 @@ pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, 
     let (news, ends) = joined(set, entry, endpoint, events);
     entry.ended |= ends;
     entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
+    entry.retold = false;
     news
 }
 
@@ -108,8 +110,8 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
     let ends = held & ENDS | marks(endpoint);
     // No wake-up comes to an end that neither sends nor receives: what the kernel tells of it is news.
     let slot = endpoint.slot();
-    let shut = slot.has(flag::TX_SHUT) && slot.has(flag::RX_SHUT);
-    let known = !shut && entry.edges == slot.edges.load(Ordering::Acquire);
+    let shut = || slot.has(flag::TX_SHUT) && slot.has(flag::RX_SHUT) && kernel::readable(endpoint.fd()) == 0;
+    let known = (entry.retold || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
         let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };

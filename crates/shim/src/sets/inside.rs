@@ -9,6 +9,7 @@ use super::collect::IN;
 use super::told::Purpose;
 use super::{Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir};
 use core::sync::atomic::Ordering;
+use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use smallvec::SmallVec;
 
@@ -86,11 +87,13 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         let (Some(place), true) = (room.get_mut(n), entry.used && !entry.disabled && entry.events & IN != 0) else { continue };
         let Some((any, arrivals)) = asked::look_inside(number) else { continue };
         let edges = entry.wants(libc::EPOLLET);
-        if edges && entry.seen == arrivals || !any && !edges {
+        let came = edges && entry.seen != arrivals && arrivals != 0;
+        if if any { edges && entry.seen == arrivals } else { !came } {
             continue;
         }
         // Something came, which was told of by the inner set itself meanwhile: what else is ready there is told.
-        let ready = any || set_at(number).is_some_and(|child| asked::truly_ready(number, child.fd.load(Ordering::Relaxed)));
+        let fd = set_at(number).map_or(-1, |child| child.fd.load(Ordering::Relaxed));
+        let ready = any || sys::poll(fd, libc::POLLIN, 0) != 0 && asked::truly_ready(number, fd);
         if !ready {
             entry.seen = arrivals;
             continue;

@@ -113,17 +113,16 @@ impl Order {
 
 /// Registration `index` was added. From the second on there is an order, and their writers are asked for it.
 pub(super) fn one_more(inner: &mut Inner, index: u32) {
-    let Inner { hot, registrations, order, .. } = inner;
+    let Inner { registrations, order, .. } = inner;
     if registrations.get(index as usize).is_none_or(|entry| entry.slot.is_none()) {
         return;
     }
+    let before = order.several;
     order.looks_at(index);
-    if order.several {
-        for &index in hot.iter() {
-            if let Some(entry) = registrations.get_mut(index as usize) {
-                entry.ask_for_order();
-            }
-        }
+    match (before, order.several) {
+        (false, true) => registrations.iter_mut().filter(|entry| entry.used).for_each(Registration::ask_for_order),
+        (_, true) => registrations.get_mut(index as usize).into_iter().for_each(Registration::ask_for_order),
+        _ => {}
     }
 }
 

@@ -191,7 +191,7 @@ pub(super) fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u
 
 /// Tells the kernel a registration's present interest.
 pub(super) fn retell(set: &Set, epfd: c_int, entry: &mut Registration) {
-    (entry.loud, entry.late) = (false, None);
+    (entry.loud, entry.late, entry.retold) = (false, None, true);
     if !entry.is_named() {
         return;
     }
