@@ -25,6 +25,7 @@ pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
         let (plain, carried) = (answer(plain), answer(carried));
         if plain == carried {
+            apart.note_same(script, at, &plain);
             continue;
         }
         if let Some(rule) = rules::allowed(script, at, &plain, &carried) {

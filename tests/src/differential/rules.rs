@@ -56,7 +56,8 @@ pub const RULES: [Rule; 6] = [
     Rule {
         name: "room with bytes that are gone",
         why: "bytes that come are an edge of the kernel's, which tells of what there is when it is asked: of \
-              room alone, where they were read before that. A ring tells of bytes while they are there",
+              room alone, where they were read before that, or of an end that receives no more. A ring tells of \
+              bytes while they are there",
         allows: room_alone,
         parts: false,
     },
@@ -127,13 +128,29 @@ impl Asked<'_> {
         self.gone().filter_map(room).collect()
     }
 
-    /// Does `event` say that there is room, where edges of bytes and of room were asked for?
+    /// Does `event` say that there is room, where edges of bytes and of room were asked for? Or that an end
+    /// which receives no more can be read, of an edge as well?
     fn is_edge_of_both(&self, event: &str) -> bool {
-        let Some(data) = event.strip_prefix("OUT/") else { return false };
+        let Some((bits, data)) = event.split_once('/') else { return false };
+        if bits != "OUT" {
+            return self.is_edge_of_deaf(bits, data);
+        }
         self.before().any(|step| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
             let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
             words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
+        })
+    }
+
+    /// Is it an edge of a connection that was shut down for reading?
+    fn is_edge_of_deaf(&self, bits: &str, data: &str) -> bool {
+        let deaf: Vec<u64> = self.before().filter(|step| step.ends_with(" RD")).filter_map(|step| slot_of(step, "shut")).collect();
+        let read = bits.split('|').all(|bit| matches!(bit, "IN" | "OUT" | "RDHUP"));
+        read && self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let of_deaf = words.next().and_then(|slot| slot.parse().ok()).is_some_and(|slot| deaf.contains(&slot));
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            of_deaf && edge && words.next() == Some(data)
         })
     }
 
@@ -203,6 +220,21 @@ impl Apart {
     pub fn note(&mut self, script: &Script, at: usize, rule: &Rule) {
         if rule.parts {
             self.0.extend(Asked { script, at }.sets());
+        }
+    }
+
+    /// The answers to step `at` are the same. But where there was no room for more, and one data stands for
+    /// several registrations, they may be of different ones.
+    pub fn note_same(&mut self, script: &Script, at: usize, answer: &str) {
+        let asked = Asked { script, at };
+        if !asked.waits() || !asked.rooms().contains(&events(answer).len()) {
+            return;
+        }
+        let sets = asked.sets();
+        let given = |set: u64, data: &str| asked.before().filter(|step| gives(step, set, data)).count();
+        let ambiguous = |event: &&str| event.split_once('/').is_some_and(|(_, data)| sets.iter().any(|&set| given(set, data) > 1));
+        if events(answer).iter().any(ambiguous) {
+            self.0.extend(&sets);
         }
     }
 
@@ -318,8 +350,21 @@ fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
 }
 
 fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
-    let full: Vec<u64> = asked.before().filter_map(|step| slot_of(step, "fill")).collect();
+    let mut full: Vec<u64> = asked.before().filter_map(|step| slot_of(step, "fill")).collect();
+    for step in asked.before() {
+        // By another number of it.
+        let copy = slot_of(step, "dup").or_else(|| slot_of(step, "dup2"));
+        let at = step.split(' ').next_back().and_then(|at| at.parse().ok());
+        if let (Some(of), Some(at)) = (copy, at) {
+            full.extend(full.contains(&of).then_some(at));
+            full.extend(full.contains(&at).then_some(of));
+        }
+    }
+    let waits = asked.waits();
     let of_full = |data: &str| {
+        if !waits {
+            return data.parse().is_ok_and(|slot| full.contains(&slot));
+        }
         asked.before().any(|step| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
             let slot = words.next().and_then(|slot| slot.parse().ok());
@@ -329,15 +374,22 @@ fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
     let without = |answer| {
         let rest = events(answer).into_iter().filter_map(|event| {
             let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-            let kept = bits.split('|').filter(|bit| *bit != "OUT" || !of_full(data)).collect::<Vec<_>>().join("|");
+            let kept = bits.split('|').filter(|bit| !matches!(*bit, "OUT" | "w") || !of_full(data)).collect::<Vec<_>>().join("|");
             (!kept.is_empty()).then(|| format!("{kept}/{data}"))
         });
         let mut rest: Vec<String> = rest.collect();
         rest.sort_unstable();
         rest
     };
-    let room = |answer: &str| answer.matches("OUT").count();
-    asked.waits() && !full.is_empty() && room(plain) < room(carried) && without(plain) == without(carried)
+    let room = |answer: &str| answer.matches("OUT").count() + answer.matches("w/").count();
+    let asks = waits || asked.step().contains("poll ") || asked.step().contains("select ");
+    asks && !full.is_empty() && room(plain) < room(carried) && without(plain) == without(carried)
+}
+
+/// Does `step` give a registration in `set` this data?
+fn gives(step: &str, set: u64, data: &str) -> bool {
+    let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
+    words.next().is_some_and(|word| word.parse() == Ok(set)) && words.nth(2) == Some(data)
 }
 
 /// The slot that step `of` is about, where it is a `call`.

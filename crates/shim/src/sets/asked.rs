@@ -139,7 +139,8 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
 fn has_plain(set: &Set, suspects: &Suspects) -> bool {
     let level = |entry: &Registration| entry.used && !entry.disabled && !entry.wants(libc::EPOLLET);
     let mut polled: SmallVec<[pollfd; 16]> = set.with(|inner| {
-        let apart = |entry: &Registration| entry.plain || fds::get(entry.fd).is_apart();
+        // (The number of one that was closed may be a connection's by now.)
+        let apart = |entry: &Registration| matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart();
         let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
         let all = (0..).zip(&inner.registrations).filter(|(_, entry)| of_kernel(entry) && level(entry));
         let plain = all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place));

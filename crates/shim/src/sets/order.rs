@@ -35,6 +35,8 @@ pub struct Turn {
     listed: u64,
     /// Since when it was ready when it was told of last, as far as that is known here; else 0.
     ready: u64,
+    /// It was not in the list when it was told of last.
+    first: bool,
     /// It is among those that are due.
     due: bool,
     /// Its writer was asked to say since when it is ready.
@@ -49,6 +51,7 @@ impl Turn {
 
     /// It was told of, as number `place` of its wait.
     pub fn told(&mut self, now: u64, place: usize, stays: bool) {
+        self.first = self.listed == 0;
         self.listed = if stays { now.wrapping_add(place as u64).max(1) } else { 0 };
     }
 
@@ -185,16 +188,17 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     }
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-    entry.is_some_and(|entry| entry.hot && entry.turn.due && entry.events & once == 0)
+    // What was told of, and not found empty since, has its turn behind what is due.
+    entry.is_some_and(|entry| entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0)
 }
 
 /// Brings what the kernel told of connections in rings into their order: its own list has those first
 /// for which a wake-up was swept away before, and it is only of these that it knows no better.
-pub(super) fn arrange_told(inner: &Inner, told: &mut [epoll_event]) {
+pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
     let since = |event: &epoll_event| {
         let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize))?;
         let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-        let first = entry.hot && entry.turn.listed == 0 && event.events & IN != 0;
+        let first = entry.hot && entry.turn.first && event.events & IN != 0;
         let endpoint = entry.endpoint().filter(|endpoint| first && in_ring(endpoint))?;
         endpoint.ready_since().map(|since| since.max(entry.turn.since))
     };
@@ -208,6 +212,14 @@ pub(super) fn arrange_told(inner: &Inner, told: &mut [epoll_event]) {
             }
             told.swap(before, at);
             at = before;
+        }
+    }
+    // Their places in the list are these from now on.
+    let now = ticks();
+    for (place, event) in (0..).zip(told) {
+        let index = resolve(inner, event.u64);
+        if let Some(entry) = index.and_then(|at| inner.registrations.get_mut(at as usize)).filter(|entry| entry.turn.listed != 0) {
+            entry.turn.listed = now.wrapping_add(place);
         }
     }
 }

@@ -57,11 +57,16 @@ impl Registration {
 
     /// What was told of it comes anew: it was changed, or only looked at.
     pub(super) fn forget_told(&mut self) {
-        (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
-        self.edges = self.edges_made();
+        self.forget_told_here();
         if let Some(slot) = self.common() {
             slot.told.store(0, Ordering::Release);
         }
+    }
+
+    /// The same, of what this process was told of alone.
+    pub(super) fn forget_told_here(&mut self) {
+        (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
+        self.edges = self.edges_made();
     }
 
     /// Of which [key](super::collect::key) the program was told last; `u64::MAX`: of none. Where other

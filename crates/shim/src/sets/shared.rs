@@ -131,7 +131,8 @@ pub fn look(set: &Set, epfd: c_int) {
                 }
                 entry.loud = found.events & LOUD != 0;
                 if events != entry.events {
-                    entry.forget_told();
+                    // Who changed it has said so to all.
+                    entry.forget_told_here();
                 }
                 entry.events = events;
                 entry.rearm();

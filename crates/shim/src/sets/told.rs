@@ -396,6 +396,10 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         let (empty, data) = (events == 0, entry.data);
         if !empty && purpose == Purpose::Telling {
             entry.turn.has_come();
+            if carried.is_some() {
+                let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+                entry.turn.told(ticks(), 0, entry.events & once == 0);
+            }
         }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
