@@ -67,15 +67,14 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 }
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+/// bytes that were, or an end that was told with them. `made`: it is none of the kernel's own.
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
     if !endpoint.rx_in_ring() {
         return edge_on_tcp(entry, endpoint, events);
     }
-    let (news, ends) = joined(set, entry, endpoint, events);
+    let (news, ends) = joined(set, entry, endpoint, events, made);
     entry.ended |= ends;
     entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
-    entry.retold = false;
     news
 }
 
@@ -95,12 +94,12 @@ fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32
 pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
     let events = if entry.room { events } else { events & !OUT };
     let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-    if in_ring { joined(set, entry, endpoint, events).0 } else { events }
+    if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
 }
 
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
 /// that is news where the program may wait for it, and else only one event more than TCP has.
-fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
+fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
     let key = key(endpoint);
     let same = entry.was_told(key);
     if !same && !endpoint.may_have_ended() && events & IN != 0 {
@@ -111,7 +110,7 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) 
     // No wake-up comes to an end that neither sends nor receives: what the kernel tells of it is news.
     let slot = endpoint.slot();
     let shut = || slot.has(flag::TX_SHUT) && slot.has(flag::RX_SHUT) && kernel::readable(endpoint.fd()) == 0;
-    let known = (entry.retold || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
+    let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
         let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
@@ -256,7 +255,9 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             if entry.reported.0 == at.number {
                 continue;
             }
-            entry.turn.was_ready(at.now);
+            let since = |endpoint| entry.since(endpoint, at.now);
+            let since = if order.several { entry.endpoint().map_or(at.now, since) } else { at.now };
+            entry.turn.was_ready(since);
         }
         match examine(set, epfd, entry, at.recent) {
             Look::Report(events) => {

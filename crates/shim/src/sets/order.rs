@@ -20,7 +20,7 @@ pub struct Order {
     /// The registration that was looked at first (its number + 1), and whether others were: before,
     /// there is no order, and nobody is asked for one.
     first: u32,
-    several: bool,
+    pub(super) several: bool,
     /// Found ready and not told of: (since when, registration), from `next` on.
     due: Vec<(u64, u32)>,
     next: usize,

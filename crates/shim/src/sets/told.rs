@@ -341,12 +341,18 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if entry.is_spent(set) {
             return None;
         }
+        if entry.disabled && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0 && entry.events & (IN | OUT) != 0 {
+            // The kernel adds these unasked. Had another process armed it, there were more with them.
+            return None;
+        }
         if entry.disabled {
             // Another process has armed it.
             entry.rearm();
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
         let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
+        // An edge that was made by telling the kernel anew; what it is told from here on makes the next.
+        let made = core::mem::take(&mut entry.retold);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
@@ -372,7 +378,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     }
                 }
                 if entry.wants(libc::EPOLLET) {
-                    events = edge(set, entry, endpoint, events);
+                    events = edge(set, entry, endpoint, events, made);
                 }
                 entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
