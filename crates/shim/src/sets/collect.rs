@@ -70,7 +70,7 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 /// bytes that were, or an end that was told with them. `made`: it is none of the kernel's own.
 pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
     if !endpoint.rx_in_ring() {
-        return edge_on_tcp(entry, endpoint, events);
+        return edge_on_tcp(entry, endpoint, events, made);
     }
     let (news, ends) = joined(set, entry, endpoint, events, made);
     entry.ended |= ends;
@@ -80,9 +80,17 @@ pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, 
 
 /// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a wake-up
 /// that is swept by now brings the kernel's room, which was told of.
-fn edge_on_tcp(entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
+fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
     let slot = endpoint.slot();
-    if events & ENDS != 0 || slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
+    if events & ENDS != 0 {
+        let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
+        let over = endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
+        entry.ended |= ends;
+        entry.edges = edges;
+        return if known { 0 } else { events };
+    }
+    if slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
         return events;
     }
     let told = entry.told();
