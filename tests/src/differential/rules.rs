@@ -251,7 +251,9 @@ impl Apart {
             return asks && !self.0.is_empty() && of_others(plain) == of_others(carried);
         }
         let sets = asked.sets();
-        let touched = sets.iter().any(|set| self.reaches(&asked, *set));
+        // One that waits beside this step may have had some.
+        let beside = asked.step() != "collect" && asked.gone().any(|step| sets.iter().any(|set| waits_on(step, *set)));
+        let touched = beside || sets.iter().any(|set| self.reaches(&asked, *set));
         touched && (sorted(plain) == sorted(carried) || sets.iter().any(|set| !asked.is_level(*set)))
     }
 
@@ -390,6 +392,12 @@ fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
 fn gives(step: &str, set: u64, data: &str) -> bool {
     let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
     words.next().is_some_and(|word| word.parse() == Ok(set)) && words.nth(2) == Some(data)
+}
+
+/// Does `step` wait on `set`?
+fn waits_on(step: &str, set: u64) -> bool {
+    let at = step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1);
+    at.is_some_and(|at| at.parse() == Ok(set))
 }
 
 /// The slot that step `of` is about, where it is a `call`.

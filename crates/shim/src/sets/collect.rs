@@ -115,9 +115,10 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, 
     }
     let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
     let ends = held & ENDS | marks(endpoint);
-    // No wake-up comes to an end that neither sends nor receives: what the kernel tells of it is news.
+    // Without a wake-up, what the kernel tells of an end that was shut down is news: of how that goes on.
     let slot = endpoint.slot();
-    let shut = || slot.has(flag::TX_SHUT) && slot.has(flag::RX_SHUT) && kernel::readable(endpoint.fd()) == 0;
+    let no_token = || if slot.has(flag::RX_SHUT) { kernel::readable(endpoint.fd()) == 0 } else { events & IN == 0 };
+    let shut = || slot.has(flag::TX_SHUT) && no_token();
     let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
     if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
