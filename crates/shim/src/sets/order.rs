@@ -55,6 +55,14 @@ impl Turn {
         self.listed = if stays { now.wrapping_add(place as u64).max(1) } else { 0 };
     }
 
+    /// The kernel told of it, perhaps what a ring told of in the same wait.
+    pub fn told_by_kernel(&mut self, now: u64, stays: bool) {
+        self.first = self.listed == 0;
+        if self.first && stays {
+            self.listed = now.max(1);
+        }
+    }
+
     /// It is told of, and was ready since then.
     pub fn was_ready(&mut self, since: u64) {
         self.ready = since;

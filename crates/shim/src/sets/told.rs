@@ -404,7 +404,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             entry.turn.has_come();
             if carried.is_some() {
                 let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
-                entry.turn.told(ticks(), 0, entry.events & once == 0);
+                entry.turn.told_by_kernel(ticks(), entry.events & once == 0);
             }
         }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
