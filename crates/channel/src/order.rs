@@ -40,6 +40,15 @@ impl Endpoint<'_> {
         let there = direction.since().load(Acquire) == self.slot().rx.head.load(Relaxed);
         Some(direction.since_ticks().load(Relaxed)).filter(|&since| there && since != 0)
     }
+
+    /// Since when there are bytes in the ring, some of which may be read by now, ticks: a writer says it anew
+    /// whenever the reader had read all. `None`: as above.
+    #[must_use]
+    pub fn filled_since(self) -> Option<u64> {
+        let direction = self.incoming();
+        let read = self.slot().rx.head.load(Relaxed).wrapping_sub(direction.since().load(Acquire));
+        Some(direction.since_ticks().load(Relaxed)).filter(|&since| read <= 1 << 62 && since != 0)
+    }
 }
 
 /// The writer has published bytes from `from` on: says when, if the reader had none before. Looked at

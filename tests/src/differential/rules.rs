@@ -133,12 +133,24 @@ impl Asked<'_> {
     fn is_edge_of_both(&self, event: &str) -> bool {
         let Some((bits, data)) = event.split_once('/') else { return false };
         if bits != "OUT" {
-            return self.is_edge_of_deaf(bits, data);
+            return self.is_edge_of_deaf(bits, data) || bits == "IN" && self.is_edge_of_inner(data);
         }
         self.before().any(|step| {
             let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
             let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
             words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
+        })
+    }
+
+    /// Is it an edge of a set in which edges of bytes and of room were asked for?
+    fn is_edge_of_inner(&self, data: &str) -> bool {
+        let both = |asked: &str| ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event));
+        self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let inner = words.next().and_then(|slot| slot.parse().ok());
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let of_both = |set| self.registrations(set).any(|(_, asked)| both(asked));
+            edge && words.next() == Some(data) && inner.is_some_and(of_both)
         })
     }
 

@@ -157,7 +157,6 @@ fn has_plain(set: &Set, suspects: &Suspects) -> bool {
     found.is_ok_and(|found| found > 0) && polled.iter().all(|polled| polled.revents & libc::POLLNVAL == 0)
 }
 
-
 /// `None`: too many, or one of which nothing can be known.
 fn suspects(set: &Set) -> Option<Suspects> {
     let unknown = |entry: &&Registration| {

@@ -175,17 +175,8 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh = Registration {
-            fd,
-            slot,
-            events,
-            plain,
-            inner_set,
-            used: true,
-            in_kernel: true,
-            listed,
-            ..Registration::default()
-        };
+        let fresh =
+            Registration { fd, slot, events, plain, inner_set, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
             *entry = fresh;
             entry.turn.begin(ticks());

@@ -95,12 +95,22 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
     }
     let told = entry.told();
     let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
-    if again && !(entry.room && entry.wants(libc::EPOLLOUT)) { events & !(IN | OUT) } else { events }
+    if !again || entry.room && entry.wants(libc::EPOLLOUT) {
+        return events;
+    }
+    // An end that was not asked for makes an edge as well.
+    let ends = held(endpoint) & ENDS | marks(endpoint);
+    // So does an urgent byte.
+    let known = ends & !entry.ended == 0 && sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0;
+    entry.ended |= ends;
+    if known { events & !(IN | OUT) } else { events }
 }
 
 /// The same, and nothing is told. (Of what is not in the ring too.)
 pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let events = if entry.room { events } else { events & !OUT };
+    let same = |ends: u32| ends & !entry.ended == 0;
+    let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
+    let events = if untold { events } else { events & !OUT };
     let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
     if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
 }
@@ -213,7 +223,8 @@ fn collect_hot(
             // Some of them may be armed instead.
             make_waiter(attachment, epfd, inner);
         }
-        order::find(inner, room.len() - n, now);
+        // (Where the kernel has the only place, what is due is known all the same: it keeps its turn.)
+        order::find(inner, (room.len() - n).max(1), now);
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {

@@ -1,8 +1,8 @@
 //! What becomes of sets, and of registrations, as descriptors are made, duplicated and closed.
 
 use super::{
-    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late, outlived,
-    places_of, registered, retell, set_at, unlink, unregistered,
+    BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
+    outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -107,8 +107,11 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let several = |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
     let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
-        // What the kernel tells is all that can be known here from now on: no token is to lie there.
-        let _ = endpoint.tidy();
+        // What the kernel tells is all that can be known here from now on: no token is to lie there. (A look
+        // would take the error of one that has ended.)
+        if !endpoint.may_have_ended() {
+            let _ = endpoint.tidy();
+        }
     }
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };

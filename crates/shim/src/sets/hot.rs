@@ -2,7 +2,7 @@
 
 use super::collect::{IN, cooled, key, unmask_hot};
 use super::registration::is_told;
-use super::{Inner, Registration, Set, inside, kernel_control, late, fifo_tag, make_hot, set_at, want};
+use super::{Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_channel::Attachment;
@@ -133,7 +133,8 @@ impl Watched {
     #[inline]
     fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
         let endpoint = self.endpoint;
-        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| !is_told(told, key(endpoint)));
+        let bytes =
+            self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| !is_told(told, key(endpoint)));
         bytes || self.masked && endpoint.writable()
     }
 }

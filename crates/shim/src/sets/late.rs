@@ -12,8 +12,8 @@
 use super::change::ask_soon;
 use super::order::{self, Turn};
 use super::{
-    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, outlived, places_of, set_at,
-    unlink,
+    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, outlived, places_of,
+    set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;

@@ -208,7 +208,7 @@ pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
         let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
         let first = entry.hot && entry.turn.first && event.events & IN != 0;
         let endpoint = entry.endpoint().filter(|endpoint| first && in_ring(endpoint))?;
-        endpoint.ready_since().map(|since| since.max(entry.turn.since))
+        entry.says_since(endpoint).map(|since| since.max(entry.turn.since))
     };
     for end in 1..told.len() {
         let Some(own) = told.get(end).and_then(since) else { continue };
@@ -246,7 +246,12 @@ impl Registration {
 
     /// Since when there is something in its ring, or it is registered as it is.
     pub(super) fn since(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
-        endpoint.ready_since().unwrap_or(now).min(now).max(self.turn.since)
+        self.says_since(endpoint).unwrap_or(now).min(now).max(self.turn.since)
+    }
+
+    /// The same, as its writer says. Edge-triggered, what was told of and left there does not count.
+    fn says_since(&self, endpoint: Endpoint<'_>) -> Option<u64> {
+        if self.wants(libc::EPOLLET) { endpoint.ready_since() } else { endpoint.filled_since() }
     }
 }
 

@@ -199,8 +199,7 @@ pub(super) fn awake(
     got: Result<usize, i32>,
 ) {
     let others = set.wakes() > 1;
-    let told =
-        inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
+    let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
