@@ -90,6 +90,28 @@ impl<'a> Endpoint<'a> {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
+    /// Will the other end write no more, as it said itself?
+    #[must_use]
+    pub fn has_written_all(self) -> bool {
+        self.peer_has_ended() || self.reset_is_meant()
+    }
+
+    /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower 52
+    /// bits: a reader that goes back has what it has not read sent again.)
+    #[must_use]
+    pub fn had_come(self, tail: u64) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
+        let phase = rx.phase.load(Relaxed);
+        if phase == 0 || phase & 1 == 1 || direction.epoch().load(Acquire) != phase {
+            return false;
+        }
+        let come = rx.received.load(Relaxed) + kernel::readable(self.fd());
+        direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+            again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
+        })
+    }
+
     /// Where the next byte will lie, if nothing changes: for prefetching only.
     #[must_use]
     #[inline]
