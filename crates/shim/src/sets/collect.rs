@@ -224,7 +224,7 @@ fn collect_hot(
             make_waiter(attachment, epfd, inner);
         }
         // (Where the kernel has the only place, what is due is known all the same: it keeps its turn.)
-        order::find(inner, (room.len() - n).max(1), now);
+        order::find(inner, (room.len() - n).max(1), now, number);
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
@@ -273,6 +273,12 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
         if !was_due {
             if entry.reported.0 == at.number {
+                continue;
+            }
+            if entry.turn.has_nothing(at.number) {
+                entry.turn.empty();
+                entry.idle += 1;
+                cooled |= many && entry.idle > IDLE;
                 continue;
             }
             let since = |endpoint| entry.since(endpoint, at.now);

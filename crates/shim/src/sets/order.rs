@@ -41,6 +41,8 @@ pub struct Turn {
     due: bool,
     /// Its writer was asked to say since when it is ready.
     asked: bool,
+    /// The last pass in which memory said that it has nothing to tell.
+    nothing: u64,
 }
 
 impl Turn {
@@ -71,6 +73,11 @@ impl Turn {
     /// It is told of before its turn.
     pub fn has_come(&mut self) {
         self.due = false;
+    }
+
+    /// Did memory say in this pass that it has nothing to tell?
+    pub fn has_nothing(&self, pass: u64) -> bool {
+        self.nothing == pass
     }
 
     /// It is not ready.
@@ -138,8 +145,8 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
 }
 
 /// Finds out which hot registrations have something to tell, in their order, where there is more
-/// than one: at least as many as have room in this wait, if there are.
-pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
+/// than one: at least as many as have room in this wait, if there are. `pass`: its number.
+pub(super) fn find(inner: &mut Inner, room: usize, now: u64, pass: u64) {
     let Inner { hot, registrations, order, .. } = inner;
     if order.len() >= room {
         // Whoever is due became ready before those that are not found yet.
@@ -163,9 +170,13 @@ pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
         if entry.turn.due || order.due.len() == order.due.capacity() {
             continue;
         }
-        if let Some(since) = ready(entry, now, order.several) {
-            entry.turn.due = true;
-            order.due.push((since, index));
+        match ready(entry, now, order.several) {
+            Ready::Since(since) => {
+                entry.turn.due = true;
+                order.due.push((since, index));
+            }
+            Ready::Nothing => entry.turn.nothing = pass,
+            Ready::Unknown => {}
         }
     }
     if let Some(found) = order.due.get_mut(begun..) {
@@ -185,7 +196,13 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         return entry.turn.since;
     }
     let told = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
-    if entry.endpoint().is_some_and(told) { now } else { ready(entry, now, false).unwrap_or(now) }
+    if entry.endpoint().is_some_and(told) {
+        return now;
+    }
+    match ready(entry, now, false) {
+        Ready::Since(since) => since,
+        Ready::Nothing | Ready::Unknown => now,
+    }
 }
 
 /// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies
@@ -256,30 +273,40 @@ impl Registration {
     }
 }
 
-/// Since when a registration is ready, as far as memory tells and this set's order goes. `None`: it is
-/// not, or a closer look is needed.
-fn ready(entry: &mut Registration, now: u64, several: bool) -> Option<u64> {
+/// What memory tells of a registration.
+enum Ready {
+    /// It is ready since then, in ticks, as this set's order goes.
+    Since(u64),
+    /// It has nothing to tell.
+    Nothing,
+    /// Only a closer look can tell ([`super::collect`]).
+    Unknown,
+}
+
+fn ready(entry: &mut Registration, now: u64, several: bool) -> Ready {
     if !entry.used || entry.disabled {
-        return None;
+        return Ready::Unknown;
     }
-    let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active)?;
-    if !endpoint.rx_in_ring() {
-        return None;
-    }
+    let active = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    let Some(endpoint) = entry.endpoint().filter(active) else { return Ready::Unknown };
     if several {
         entry.ask_for_order();
     }
     let level = !entry.wants(libc::EPOLLET);
-    let filled = entry.events & IN != 0 && endpoint.ring_is_filled();
+    let look = if entry.events & IN == 0 { Some(false) } else { endpoint.look_at_ring() };
     let room = level && entry.events & OUT != 0 && endpoint.tx_in_ring() && !entry.masked;
-    if !filled && !room {
-        return None;
+    match look {
+        Some(true) => {}
+        _ if room => {}
+        // Who waits for room in a ring may have it by now.
+        Some(false) if !entry.masked => return Ready::Nothing,
+        _ => return Ready::Unknown,
     }
     if entry.turn.listed != 0 {
-        return Some(entry.turn.listed);
+        return Ready::Since(entry.turn.listed);
     }
     // There is room as long as it is registered.
-    Some(if room { entry.turn.since } else { entry.since(endpoint, now) })
+    Ready::Since(if room { entry.turn.since } else { entry.since(endpoint, now) })
 }
 
 /// Brings what one wait found into order: `ready` events of rings, which are in order, and behind them

@@ -40,8 +40,17 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn ring_is_filled(self) -> bool {
+        self.look_at_ring() == Some(true)
+    }
+
+    /// Are there bytes in the ring, as memory alone tells? `None`: a switch is under way, and only
+    /// [`Self::readable`] can tell.
+    #[must_use]
+    #[inline]
+    pub fn look_at_ring(self) -> Option<bool> {
         let direction = self.incoming();
-        self.is_filled(direction) && direction.epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)
+        let filled = self.is_filled(direction);
+        (direction.epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)).then_some(filled)
     }
 
     /// The same, whatever switch may be under way.
