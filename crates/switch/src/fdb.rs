@@ -90,7 +90,8 @@ impl Fdb {
             }
         }
         *self.count(port) += 1;
-        if let Some(old) = self.entries.insert((key, mac), Entry { port, heard: now, fixed: false }) {
+        if let Some(old) = self.entries.insert((key, mac), Entry { port, heard: now, fixed: false })
+        {
             *self.count(old.port) -= 1;
         }
         self.generation += 1;

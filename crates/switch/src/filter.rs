@@ -250,6 +250,9 @@ mod tests {
         assert_eq!(six.check(&packet("fe80::1", "2001:db8::5")), Ok(()));
         assert_eq!(six.check(&packet("fe80::1", "2001:db8::6")), Err(Spoofed::Address));
         assert_eq!(six.check(&packet("2001:db8::6", "2001:db8::5")), Err(Spoofed::Address));
-        assert_eq!(filter(&["10.0.0.5"]).check(&packet("fe80::1", "fe80::1")), Err(Spoofed::Address));
+        assert_eq!(
+            filter(&["10.0.0.5"]).check(&packet("fe80::1", "fe80::1")),
+            Err(Spoofed::Address)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What the switch sleeps on: one epoll set, and what each of its entries stands for.
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

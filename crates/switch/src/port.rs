@@ -187,7 +187,7 @@ pub fn header_len(agreed: u64) -> usize {
 
 /// Listens at a path. What a switch that is gone left there is taken away; one that lives, or a
 /// file that is no socket, is left alone.
-fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+pub(crate) fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if let Ok(meta) = path.symlink_metadata() {
         if !meta.file_type().is_socket() {
             return Err(io::Error::other("the path is taken by something that is no socket"));

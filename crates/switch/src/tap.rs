@@ -58,7 +58,9 @@ impl Tap {
         // SAFETY: the request takes the address of a number.
         unsafe { ioctl(&tap, Setter::<TUNSETVNETHDRSZ, i32>::new(HEADER as i32)) }?;
         // SAFETY: the request takes the number itself, in the place of an address.
-        unsafe { ioctl(&tap, rustix::ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(OFFLOADS as usize)) }?;
+        unsafe {
+            ioctl(&tap, rustix::ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(OFFLOADS as usize))
+        }?;
         Ok(Self(tap))
     }
 

@@ -88,7 +88,9 @@ pub fn parse(text: &str) -> Option<Mac> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        let part = parts
+            .next()
+            .filter(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
         *byte = u8::from_str_radix(part, 16).ok()?;
     }
     parts.next().is_none().then_some(mac)
@@ -201,7 +203,9 @@ mod tests {
         let mac = [0x52, 0x54, 0, 0x12, 0xab, 1];
         assert_eq!(show(mac), "52:54:00:12:ab:01");
         assert_eq!(parse(&show(mac)), Some(mac));
-        for wrong in ["", "52:54:00:12:ab", "52:54:00:12:ab:01:02", "52:54:00:12:ab:+1", "5:54:00:12:ab:01"] {
+        for wrong in
+            ["", "52:54:00:12:ab", "52:54:00:12:ab:01:02", "52:54:00:12:ab:+1", "5:54:00:12:ab:01"]
+        {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
         assert!(is_group([0xff; 6]) && is_group([1, 0, 0x5e, 0, 0, 1]) && !is_group(mac));
@@ -225,7 +229,10 @@ mod tests {
         header[1] = 3;
         assert_eq!(Offload::parse(&header, 60000), None, "a kind that was not offered");
         // VIRTIO_NET_HDR_F_DATA_VALID is for the device alone to say.
-        assert_eq!(Offload::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 60), Some(Offload::default()));
+        assert_eq!(
+            Offload::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 60),
+            Some(Offload::default())
+        );
         assert_eq!(Offload::default().header(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     }
 

@@ -1,0 +1,5 @@
+//! The switch by vhost-user: front ends of the tests' own, and whatever they do.
+
+mod common;
+mod hostile;
+mod switching;

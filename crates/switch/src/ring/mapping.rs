@@ -1,6 +1,6 @@
 //! One shared mapping of a file that somebody else may cut short at any time.
 
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::fmt;
@@ -115,7 +115,12 @@ impl Mapping {
             _ => return Err(MapError::NotMemory),
         };
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(MapError::Size)?;
-        if u64::try_from(fstat(&file)?.st_size).unwrap_or(0) < end {
+        let stat = fstat(&file)?;
+        // /dev is a tmpfs as well, and what lies there are devices.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(MapError::NotMemory);
+        }
+        if u64::try_from(stat.st_size).unwrap_or(0) < end {
             return Err(MapError::TooShort);
         }
         let skip = offset % page;
@@ -198,8 +203,7 @@ extern "C" fn put_zeroes(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     if let Some(slot) = found {
         let at = slot.at.load(Ordering::Relaxed) as *mut libc::c_void;
         let len = slot.len.load(Ordering::Relaxed);
-        let flags =
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the range is one of our mappings', whose owner is the code that faulted in it.
         // It keeps its addresses; what was in it is somebody else's file, which loses nothing.

@@ -69,7 +69,9 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size(size) => write!(f, "queue size {size} is no power of two up to {MAX_SIZE}"),
-            Self::Place(at) => write!(f, "a part of the queue, at {at:#x}, is misaligned or unmapped"),
+            Self::Place(at) => {
+                write!(f, "a part of the queue, at {at:#x}, is misaligned or unmapped")
+            }
             Self::AvailableIndex(is, was) => {
                 write!(f, "the available index jumps from {was} to {is}, past the queue's size")
             }
@@ -78,7 +80,9 @@ impl fmt::Display for Broken {
             Self::Address(at, len) => write!(f, "{len} bytes at {at:#x} are not in guest memory"),
             Self::Direction => f.write_str("a descriptor is for the other direction"),
             Self::Indirect => f.write_str("a table of indirect descriptors is malformed"),
-            Self::Tiny(len) => write!(f, "a receive buffer of {len} bytes has no room for a header"),
+            Self::Tiny(len) => {
+                write!(f, "a receive buffer of {len} bytes has no room for a header")
+            }
         }
     }
 }
@@ -406,8 +410,7 @@ impl Ring {
         if self.layout.event_idx {
             let offset = 4 + 2 * usize::from(self.layout.size);
             // SAFETY: `used_event`, the word behind the available ring, which the part holds.
-            let event =
-                u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
+            let event = u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
             // vring_need_event (linux/virtio_ring.h)
             self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(was)
         } else {

@@ -3,9 +3,7 @@
 
 use super::message::{HEADER, Head, Malformed};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;

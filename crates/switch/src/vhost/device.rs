@@ -210,7 +210,9 @@ impl Device {
                 let descriptor = eventfd(number, descriptors)?;
                 self.set_eventfd(head.request, number as u8, descriptor, ringer)?;
             }
-            R::SendRarp => done.announce = message::number(&payload)?.to_le_bytes().first_chunk().copied(),
+            R::SendRarp => {
+                done.announce = message::number(&payload)?.to_le_bytes().first_chunk().copied()
+            }
             R::NetSetMtu => self.mtu = mtu(message::number(&payload)?)?,
             R::ResetDevice => self.reset(),
             R::SetStatus => {
@@ -297,9 +299,8 @@ impl Device {
     fn remove_region(&mut self, payload: &[u8]) -> Result<(), Refusal> {
         let at = RegionAt::single(payload)?;
         let mut regions = self.regions.clone();
-        let is = |one: &Arc<Region>| {
-            (one.guest, one.size, one.user) == (at.guest, at.size, at.user)
-        };
+        let is =
+            |one: &Arc<Region>| (one.guest, one.size, one.user) == (at.guest, at.size, at.user);
         let index = regions.iter().position(is).ok_or(Refusal::NoRegion)?;
         regions.remove(index);
         self.set_regions(regions);

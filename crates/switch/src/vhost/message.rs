@@ -91,9 +91,8 @@ impl Head {
     /// # Errors
     /// [`Malformed`].
     pub fn parse(bytes: [u8; HEADER]) -> Result<Self, Malformed> {
-        let words: [u32; 3] = std::array::from_fn(|n| {
-            u32::from_le_bytes(std::array::from_fn(|i| bytes[4 * n + i]))
-        });
+        let words: [u32; 3] =
+            std::array::from_fn(|n| u32::from_le_bytes(std::array::from_fn(|i| bytes[4 * n + i])));
         let [number, flags, size] = words;
         if flags & VERSION_MASK != VERSION || flags & REPLY != 0 {
             return Err(Malformed::Flags(flags));
