@@ -46,7 +46,7 @@ start() {  # kind: what listens at $work/a.sock and b.sock
             printf 'run_dir = "%s"\nmetrics = "off"\npoll_us = 0\n[port.a]\n[port.b]\n' "$work" >"$work/toml"
             taskset -c "$forwarder_cpu" "$switch" --config "$work/toml" 2>"$work/log" & ;;
         io|mac)
-            testpmd "$forwarder_cpu" forwarder $((each + 20)) \
+            testpmd "$forwarder_cpu" forwarder $((each + 40)) \
                 --vdev "net_vhost0,iface=$work/a.sock" --vdev "net_vhost1,iface=$work/b.sock" -- \
                 --total-num-mbufs=16384 --forward-mode="$1" --auto-start >"$work/log" 2>&1 & ;;
     esac
@@ -64,13 +64,13 @@ start() {  # kind: what listens at $work/a.sock and b.sock
 measure() {  # kind size burst
     start "$1"
     local user=queue_size=1024,mac=02:00:00:00:00
-    testpmd "$generator_cpu" generator $((each + 5)) \
+    testpmd "$generator_cpu" generator $((each + 12)) \
         --vdev "net_virtio_user0,path=$work/a.sock,$user:0a" \
         --vdev "net_virtio_user1,path=$work/b.sock,$user:0b" -- \
         --total-num-mbufs=16384 --burst="$3" --txpkts="$2" --forward-mode=mac --stats-period=1 \
         --eth-peer=0,02:00:00:00:00:0b --eth-peer=1,02:00:00:00:00:0a --tx-first \
         >"$work/generator" 2>&1 || true
-    stop
+    cp "$work/generator" /tmp/sw/lastgen; cp "$work/log" /tmp/sw/lastfwd; stop
     # A line for each port and second; the first and the last are not whole.
     awk '/Rx-pps:/ { line[++n] = $2 }
          END { for (i = 5; i < n - 2; i++) { sum += line[i]; count++ }

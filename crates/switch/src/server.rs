@@ -61,24 +61,38 @@ impl Server {
                 continue;
             }
             turns = 0;
-            self.control.pass_on(&mut self.switch);
-            let limit = self.limit();
-            let mut events = std::mem::take(&mut self.events);
-            self.poller.wait(limit, &mut events)?;
-            self.switch.clock.read();
-            for &event in &events {
-                if event == Token::Signal {
-                    log!(Info, "ended");
-                    return Ok(());
-                }
-                self.handle(event);
+            if !self.look(self.limit())? {
+                log!(Info, "ended");
+                return Ok(());
             }
-            if events.is_empty() && limit == Some(HOUSEKEEPING) {
-                let now = self.switch.clock.seconds;
-                self.switch.fdb.age(now);
-            }
-            self.events = events;
         }
+    }
+
+    /// One turn of the frames: what the loop does most of the time. For measuring.
+    pub fn turn(&mut self) -> Turn {
+        self.switch.turn()
+    }
+
+    /// Looks at everything but frames, and sleeps for `limit` if there is nothing (`None`: until
+    /// there is). False once it is to end.
+    ///
+    /// # Errors
+    /// Those of the system that leave nothing to be done.
+    pub fn look(&mut self, limit: Option<Duration>) -> Result<bool> {
+        self.control.pass_on(&mut self.switch);
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.wait(limit, &mut events)?;
+        self.switch.clock.read();
+        let ends = events.contains(&Token::Signal);
+        for &event in &events {
+            self.handle(event);
+        }
+        if events.is_empty() && limit == Some(HOUSEKEEPING) {
+            let now = self.switch.clock.seconds;
+            self.switch.fdb.age(now);
+        }
+        self.events = events;
+        Ok(!ends)
     }
 
     /// How long it may sleep.
