@@ -18,6 +18,7 @@ pub struct Slice<'m> {
 impl Slice<'_> {
     /// # Safety
     /// `at` is readable and writable for `len` bytes as long as the slice lives.
+    #[inline(always)]
     pub(super) unsafe fn new(at: *mut u8, len: usize, guest: u64) -> Self {
         Self { at, len, guest, memory: PhantomData }
     }
@@ -47,7 +48,8 @@ impl Slice<'_> {
     }
 
     /// What lies behind the first `skip` bytes.
-    fn behind(self, skip: usize) -> Self {
+    #[inline(always)]
+    pub(super) fn behind(self, skip: usize) -> Self {
         let skip = skip.min(self.len);
         // SAFETY: no more than the length, so at most one past the end.
         let at = unsafe { self.at.add(skip) };
@@ -72,8 +74,8 @@ impl Slice<'_> {
         len
     }
 
-    /// Copies from one guest's memory to another's (or the same, where they might overlap).
     #[inline]
+    /// Copies from one guest's memory to another's (or the same, where they might overlap).
     fn write_from(&self, from: &Slice<'_>) -> usize {
         let len = self.len.min(from.len);
         let apart = (self.at as usize).abs_diff(from.at as usize) >= len;
@@ -167,6 +169,15 @@ impl<'m> Slices<'m> {
             let start = to.len();
             to.resize(start + piece.len, 0);
             piece.read(&mut to[start..]);
+        }
+    }
+
+    /// Writes all bytes to `to`, as far as it has room.
+    #[inline]
+    pub(super) fn write_to(&self, mut to: Slice<'_>) {
+        for piece in &self.pieces {
+            let done = to.write_from(piece);
+            to = to.behind(done);
         }
     }
 

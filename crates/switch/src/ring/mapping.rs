@@ -157,6 +157,7 @@ impl Mapping {
     }
 
     /// Where the part begins that was asked for; it is as long as was asked.
+    #[inline(always)]
     pub(super) fn start(&self) -> *mut u8 {
         // SAFETY: `skip` is less than a page, and the mapping holds that page.
         unsafe { self.at.as_ptr().add(self.skip) }

@@ -37,6 +37,7 @@ impl Region {
     }
 
     /// Where `len` bytes from `offset` on lie here, if the region holds them.
+    #[inline(always)]
     pub(super) fn at(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.size);
         // SAFETY: the offset is within the region, and its mapping is as long as the region.

@@ -164,6 +164,7 @@ struct Descriptor {
 }
 
 impl Descriptor {
+    #[inline(always)]
     fn of(words: [u64; 2]) -> Self {
         let [address, rest] = words.map(u64::from_le);
         Self { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
@@ -352,6 +353,9 @@ impl Ring {
         if self.waiting()? == 0 {
             return Err(Refused::Full);
         }
+        if self.deliver_into_one(memory, front, rest, total)? {
+            return Ok(());
+        }
         let mut buffers = Slices::new();
         let mut chains: SmallVec<[(u16, usize); 4]> = SmallVec::new();
         while buffers.len() < total {
@@ -390,6 +394,29 @@ impl Ring {
             left -= len;
         }
         Ok(())
+    }
+
+    /// The same where the next chain is one buffer with room for all, as nearly all are.
+    #[inline]
+    fn deliver_into_one(
+        &mut self,
+        memory: &Memory,
+        front: &[u8],
+        rest: &Slices<'_>,
+        total: usize,
+    ) -> Result<bool, Broken> {
+        let head = self.head(self.next)?;
+        let descriptor = self.descriptor(head);
+        if descriptor.flags != WRITE || (descriptor.len as usize) < total {
+            return Ok(false);
+        }
+        let Some(place) = memory.slice(descriptor.address, total as u64) else { return Ok(false) };
+        let done = place.write(front);
+        rest.write_to(place.behind(done));
+        memory.mark(descriptor.address, total as u64);
+        self.complete(memory, head, total as u32);
+        self.next = self.next.wrapping_add(1);
+        Ok(true)
     }
 
     /// Tells the guest of everything that was completed. True where it wants an interrupt for it.
