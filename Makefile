@@ -8,6 +8,7 @@
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
+#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
@@ -17,12 +18,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests bench-switch portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-conformance: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -75,6 +76,11 @@ bench-compare: deps-bench
 bench-guests: deps-test
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests $(BENCH_ARGS)
+
+# From port to port of the switch; BENCH_ARGS is the number of rounds.
+bench-switch: deps-switch
+	$(CARGO) build --release -p ginnel-switch
+	scripts/bench-switch.sh $(BENCH_ARGS)
 
 # PORTABLE_GLIBC: for which version and later ones.
 portable:

@@ -6,7 +6,7 @@
 #
 #   scripts/bench-switch.sh [ROUNDS]          (3; after `cargo build --release -p ginnel-switch`)
 #
-# FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) how long each run
+# FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) for how long each run
 # is measured. A machine that does something else beside it measures that: compare columns, not runs.
 # Each background job is a process group of its own, and is ended as one.
 set -euo pipefail -m
@@ -29,12 +29,11 @@ stop() {
 }
 trap 'stop; rm -rf "$work"' EXIT
 
-# testpmd asks its standard input for nothing, but ends with it: a pipe that stays open.
-testpmd() {  # cpu prefix seconds arguments…
-    local cpu=$1 prefix=$2 seconds=$3
-    shift 3
-    timeout --signal=INT --kill-after=5 "$seconds" dpdk-testpmd --no-huge -m 512 --no-pci \
-        --lcores "0@$cpu,1@$cpu" --file-prefix "$prefix-$$" "$@" < <(sleep "$seconds")
+testpmd() {  # cpu prefix arguments…
+    local cpu=$1 prefix=$2
+    shift 2
+    timeout --signal=INT --kill-after=5 120 dpdk-testpmd --no-huge -m 512 --no-pci \
+        --lcores "0@$cpu,1@$cpu" --file-prefix "$prefix-$$" "$@"
 }
 
 start() {  # kind: what listens at $work/a.sock and b.sock
@@ -46,9 +45,11 @@ start() {  # kind: what listens at $work/a.sock and b.sock
             printf 'run_dir = "%s"\nmetrics = "off"\npoll_us = 0\n[port.a]\n[port.b]\n' "$work" >"$work/toml"
             taskset -c "$forwarder_cpu" "$switch" --config "$work/toml" 2>"$work/log" & ;;
         io|mac)
-            testpmd "$forwarder_cpu" forwarder $((each + 40)) \
+            # It ends with its standard input.
+            testpmd "$forwarder_cpu" forwarder \
                 --vdev "net_vhost0,iface=$work/a.sock" --vdev "net_vhost1,iface=$work/b.sock" -- \
-                --total-num-mbufs=16384 --forward-mode="$1" --auto-start >"$work/log" 2>&1 & ;;
+                --total-num-mbufs=16384 --forward-mode="$1" --auto-start \
+                < <(sleep 120) >"$work/log" 2>&1 & ;;
     esac
     forwarder=$!
     local tries
@@ -60,21 +61,36 @@ start() {  # kind: what listens at $work/a.sock and b.sock
     return 1
 }
 
-# Frames a second, both ways together.
-measure() {  # kind size burst
+# Frames a second, both ways together, with so many bursts of so many frames on their way.
+measure() {  # kind size burst bursts
     start "$1"
     local user=queue_size=1024,mac=02:00:00:00:00
-    testpmd "$generator_cpu" generator $((each + 12)) \
+    mkfifo "$work/say"
+    testpmd "$generator_cpu" generator \
         --vdev "net_virtio_user0,path=$work/a.sock,$user:0a" \
-        --vdev "net_virtio_user1,path=$work/b.sock,$user:0b" -- \
-        --total-num-mbufs=16384 --burst="$3" --txpkts="$2" --forward-mode=mac --stats-period=1 \
-        --eth-peer=0,02:00:00:00:00:0b --eth-peer=1,02:00:00:00:00:0a --tx-first \
-        >"$work/generator" 2>&1 || true
-    cp "$work/generator" /tmp/sw/lastgen; cp "$work/log" /tmp/sw/lastfwd; stop
-    # A line for each port and second; the first and the last are not whole.
-    awk '/Rx-pps:/ { line[++n] = $2 }
-         END { for (i = 5; i < n - 2; i++) { sum += line[i]; count++ }
-               printf "%d\n", count ? 2 * sum / count : 0 }' "$work/generator"
+        --vdev "net_virtio_user1,path=$work/b.sock,$user:0b" -- -i \
+        --total-num-mbufs=16384 --burst="$3" --txpkts="$2" --forward-mode=mac \
+        --eth-peer=0,02:00:00:00:00:0b --eth-peer=1,02:00:00:00:00:0a \
+        <"$work/say" >"$work/generator" 2>&1 &
+    local generator=$! tries
+    exec 3>"$work/say"
+    for tries in $(seq 300); do
+        ! grep -qa 'testpmd>' "$work/generator" || break
+        sleep 0.1
+    done
+    echo "start tx_first $4" >&3
+    sleep 1
+    echo "show port stats all" >&3
+    sleep "$each"
+    echo "show port stats all" >&3
+    sleep 0.2
+    printf 'stop\nquit\n' >&3
+    exec 3>&-
+    wait "$generator" || true
+    stop
+    rm -f "$work/say"
+    # The second look at each port says what came since the first.
+    awk '/Rx-pps:/ { line[++n] = $2 } END { printf "%d\n", line[3] + line[4] }' "$work/generator"
 }
 
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
@@ -85,7 +101,7 @@ printf '%-18s %10s %14s %14s\n' "" switch "testpmd io" "testpmd mac"
 for size in 64 1500; do
     for round in $(seq "$rounds"); do
         for kind in "${kinds[@]}"; do
-            measure "$kind" "$size" 32 >>"$work/$kind-$size"
+            measure "$kind" "$size" 32 16 >>"$work/$kind-$size"
         done
     done
     printf '%-18s' "$size bytes"
@@ -97,7 +113,7 @@ done
 echo "microseconds from port to port, one frame in flight each way"
 for kind in switch asleep io mac; do
     for round in $(seq "$rounds"); do
-        measure "$kind" 64 1 >>"$work/$kind-one"
+        measure "$kind" 64 1 1 >>"$work/$kind-one"
     done
 done
 for kind in switch asleep io mac; do
