@@ -1,13 +1,13 @@
 //! `ginnel-switch`: what a guest writes into its memory, and what a front end says.
 
 use crate::Bytes;
+use ginnel_peer::doorbell::Ringer;
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options, USER};
 use ginnel_switch::poller::Poller;
 use ginnel_switch::ring::{Layout, Memory, Region, Ring, Slices};
 use ginnel_switch::vhost::message::Request;
 use ginnel_switch::vhost::{Connection, Device};
 use ginnel_switch::wire::{HEADER, Offload, features};
-use ginnel_peer::doorbell::Ringer;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -87,7 +87,8 @@ pub fn built(name: &str) -> Result<PathBuf> {
     let file = target_dir().join("release").join(name);
     if !file.exists() {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let packages = ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench", "ginnel-tests", "ginnel-switch"];
+        let packages =
+            ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench", "ginnel-tests", "ginnel-switch"];
         cargo.args(["build", "--release"]).args(packages.iter().flat_map(|package| ["-p", package]));
         let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
         ensure!(status.success() && file.exists(), "{} cannot be built", file.display());

@@ -49,9 +49,18 @@ impl VhostSwitch {
     /// # Errors
     /// Where `ginnel` does not give the options.
     pub fn spec(&self, port: &str, address: &str) -> Result<Spec> {
+        self.spec_with(port, address, &[])
+    }
+
+    /// The same with further options of `ginnel vm args`.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn spec_with(&self, port: &str, address: &str, further: &[&str]) -> Result<Spec> {
         let socket = self.directory.join(format!("{port}.sock"));
         let mut ginnel = Command::new(built("ginnel")?);
-        ginnel.args(["vm", "args", "--memory", "256M", "--vectors", "0", "--net"]).arg(socket);
+        ginnel.args(["vm", "args", "--memory", "256M", "--vectors", "0"]).args(further);
+        ginnel.arg("--net").arg(socket);
         let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
         Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
     }

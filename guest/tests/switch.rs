@@ -6,7 +6,7 @@ use ginnel_guest::switch::VhostSwitch;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(90);
-const PORTS: &str = "[port.one]\n[port.two]\n[port.three]\nkey = 7\n";
+const PORTS: &str = "[port.one]\n[port.two]\n[port.three]\nkey = 7\n[port.elsewhere]\n";
 
 /// Guests at ports of a switch.
 struct Lab {
@@ -140,4 +140,36 @@ fn a_guest_that_is_killed_or_reset_comes_back_to_its_port() {
     assert!(ping(&lab.guests[0], "10.77.0.2"));
     lab.transfer(5002, 4, |_| {});
     lab.healthy();
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(&["one", "two"]);
+    // The machine that receives goes to another port, as it would to another host's switch: what
+    // the switch writes into its memory meanwhile is in the log, or it would arrive spoilt.
+    let mac = lab.guests[0].sh("cat /sys/class/net/eth0/address");
+    let further = ["--mac", mac.trim()];
+    let spec = lab.switch.spec_with("elsewhere", "10.77.0.1/24", &further).expect("options");
+    let spec = Spec { name: "one".into(), ..spec };
+    let sum = lab.guests[1].sh("dd if=/dev/urandom of=/tmp/data bs=1M count=24 2>/dev/null; sha256sum </tmp/data");
+    let server = lab.guests[0].sh("(nc -l -N 5001 </dev/null | sha256sum >/tmp/sum) >/dev/null 2>&1 & echo started");
+    assert_eq!(server.trim(), "started");
+    let send = "for i in $(seq 100); do nc -N -w 90 10.77.0.1 5001 </tmp/data && exit 0; sleep 0.2; done; exit 1";
+    let client = lab.guests[1].start(send, 3 * PATIENCE).expect("started");
+    let until = Instant::now() + PATIENCE;
+    while lab.switch.port("one").expect("a port")["received_frames"].as_u64() < Some(50) {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Lab { guests, kernel, directory, .. } = &mut lab;
+    guests[0].migrate(kernel, directory.path(), &spec).expect("it moves");
+    client.finish().expect("ended").good().expect("sent");
+    let got = lab.guests[0].sh("for i in $(seq 100); do [ -s /tmp/sum ] && break; sleep 0.2; done; cat /tmp/sum");
+    assert_eq!(got, sum);
+    let port = lab.switch.port("elsewhere").expect("a port");
+    assert!(port["received_frames"].as_u64() > Some(0), "{port}");
+    assert!(ping(&lab.guests[1], "10.77.0.1"));
+    lab.guests[0].assert_healthy();
 }

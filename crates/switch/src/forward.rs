@@ -235,7 +235,7 @@ impl Switch {
                 self.deliver(to, port.index, queue, &mut frame);
                 len
             }
-            None => self.flood(port, queue, &mut frame) * len,
+            None => self.flood(port, queue, &mut frame) * (len + PER_FRAME),
         }
     }
 

@@ -9,7 +9,12 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// The frame is not what its header says: no TCP over IP, or shorter than its headers.
+/// Segments into which one frame is cut at most: 64 KiB in pieces of 256 bytes. Whoever asks for
+/// pieces of a byte would have everybody wait for them.
+const MAX_SEGMENTS: usize = 256;
+
+/// The frame is not what its header says (no TCP over IP, or shorter than its headers), or would
+/// become more than [`MAX_SEGMENTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotTcp;
 
@@ -85,6 +90,9 @@ pub fn cut(
     let (headers, data) = frame.split_at_checked(layers.data).ok_or(NotTcp)?;
     let size = usize::from(segments.size).max(1);
     let count = data.len().div_ceil(size).max(1);
+    if count > MAX_SEGMENTS {
+        return Err(NotTcp);
+    }
     for index in 0..count {
         let start = index * size;
         let piece = &data[start..data.len().min(start + size)];

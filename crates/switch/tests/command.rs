@@ -30,13 +30,19 @@ fn it_says_what_it_does() {
     };
     assert!(said(&["status"]).contains("2 ports, 2 of them up; 2 addresses"));
     let ports = said(&["ports"]);
-    assert!(ports.lines().next().is_some_and(|head| head.starts_with("port  key  state")), "{ports}");
+    assert!(
+        ports.lines().next().is_some_and(|head| head.starts_with("port  key  state")),
+        "{ports}"
+    );
     assert_eq!(ports.lines().count(), 3);
     assert!(said(&["fdb"]).contains("52:54:00:00:00:02  b"));
     let json: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
     assert_eq!((&json["format"], &json["ports"][0]["key"]), (&1.into(), &5.into()));
     let output = run(&lab, &["trace", "c"]);
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), "ginnel-switch: there is no port c\n".into()));
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(1), "ginnel-switch: there is no port c\n".into())
+    );
 }
 
 #[test]
@@ -54,7 +60,8 @@ fn frames_can_be_looked_at() {
         assert!(next(&mut b).is_some());
     }
     let mut file = Vec::new();
-    let (written, missed) = trace::write_pcapng(&mut stream, &mut file, "b", Some(3)).expect("read");
+    let (written, missed) =
+        trace::write_pcapng(&mut stream, &mut file, "b", Some(3)).expect("read");
     assert_eq!((written, missed), (3, 0));
     assert!(file.windows(long.len()).filter(|part| *part == long).count() == 3, "whole");
     // One that does not read holds up nobody, and is forgotten when it goes.
@@ -128,13 +135,17 @@ fn prometheus_reads_what_is_counted() {
     let get = |path: &str| {
         let mut stream = TcpStream::connect(&url).expect("connected");
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asked");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("asked");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         answer
     };
     let said = get("/metrics");
-    for line in ["ginnel_switch_sent_frames_total{port=\"a\",key=\"0\"} 0", "ginnel_switch_port_up{port=\"a\"} 0"] {
+    for line in [
+        "ginnel_switch_sent_frames_total{port=\"a\",key=\"0\"} 0",
+        "ginnel_switch_port_up{port=\"a\"} 0",
+    ] {
         assert!(said.contains(line), "{said}");
     }
     assert!(get("/").starts_with("HTTP/1.1 404"));

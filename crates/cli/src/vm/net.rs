@@ -49,9 +49,7 @@ impl std::error::Error for NoOptions {}
 /// hash of the path: the same at each start, and hardly ever the same for two.
 #[must_use]
 pub fn mac_of(socket: &str) -> String {
-    let hash = socket.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = socket.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let [a, b, c, ..] = (hash ^ hash >> 32).to_be_bytes().map(|byte| format!("{byte:02x}"));
     format!("52:54:00:{a}:{b}:{c}")
 }

@@ -124,3 +124,18 @@ fn what_is_no_tcp_is_refused_whatever_its_length() {
         assert_eq!(adapt(&mut other, offload, 0, &mut Vec::new(), |_, _| {}), Err(NotTcp));
     }
 }
+
+#[test]
+fn crumbs_are_not_cut() {
+    let (mut large, offload) = frame(false, false, 60000, 0x18);
+    let of_size = |size| Offload {
+        segments: offload.segments.map(|one| Segments { size, ..one }),
+        ..offload
+    };
+    let mut count = 0;
+    let mut cut = |size| adapt(&mut large, of_size(size), 0, &mut Vec::new(), |_, _| count += 1);
+    assert_eq!(cut(1), Err(NotTcp));
+    assert_eq!(cut(234), Err(NotTcp));
+    assert_eq!(cut(536), Ok(()));
+    assert_eq!(count, 112);
+}
