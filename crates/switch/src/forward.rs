@@ -318,7 +318,7 @@ impl Switch {
             };
             let wants = |to: &Port| {
                 // Whose addresses are all known gets no frame for an unknown one.
-                to.is_up() && !(unicast && !to.config.filter.macs.is_empty())
+                to.is_up() && (!unicast || to.config.filter.macs.is_empty())
             };
             // The sender itself is not there while its frames are moved.
             if self.port(to).is_some_and(wants) {

@@ -154,7 +154,7 @@ impl Switch {
         else {
             return;
         };
-        if number % 2 == 0 || queue.awake || queue.ring.is_none() {
+        if number.is_multiple_of(2) || queue.awake || queue.ring.is_none() {
             return;
         }
         queue.awake = true;
