@@ -73,7 +73,8 @@ pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut look = |head: Head| {
         if head.owner().kind == Use::Channel {
             ended.extend(take_ended(attachment, &mut lives, head));
-        } else if is_nobodys(attachment, &mut lives, &mut processes, head)
+        } else if head.owner().kind == Use::Waiter
+            && is_nobodys(attachment, &mut lives, &mut processes, head)
             && let Some(head) = attachment.joined().segment.take(head)
         {
             waiter::discard(attachment.joined(), head);
