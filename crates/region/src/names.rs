@@ -1,7 +1,7 @@
 //! The names table: which object of a segment has which name.
 //!
-//! An entry is one atomic word and, apart from it, what the word stands for. Everything is decided by
-//! compare-and-swap on the word, and each value of it says whose turn it is:
+//! An entry is one atomic word and, apart from it, what the word stands for. Everything is decided
+//! by compare-and-swap on the word, and each value of it says whose turn it is:
 //!
 //! | state | bits 61–63 | the rest of the word | who goes on |
 //! |---|---|---|---|
@@ -52,8 +52,8 @@ const HASH_AT: u32 = 29;
 const PARTY_BITS: u32 = 43;
 const CLAIM_HASH: u32 = (1 << 18) - 1;
 
-/// A process that uses named objects: the page by which it is known, and how often that changed hands.
-/// 43 bits; 0 is nobody.
+/// A process that uses named objects: the page by which it is known, and how often that changed
+/// hands. 43 bits; 0 is nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Party(u64);
 
@@ -343,8 +343,8 @@ impl<'a> Names<'a> {
         let _ = self.word(claim.index).compare_exchange(claim.word, claim.generation.into(), AcqRel, Relaxed);
     }
 
-    /// The object is made: whoever looks for the name finds it from here on. `owner`: the party with
-    /// which the name goes; `None`: it is kept until it is removed.
+    /// The object is made: whoever looks for the name finds it from here on. `owner`: the party
+    /// with which the name goes; `None`: it is kept until it is removed.
     ///
     /// # Errors
     /// [`NameError::Lost`]: the party was taken for dead, and must not use what it made.
@@ -378,7 +378,8 @@ impl<'a> Names<'a> {
         self.word(entry.index).load(SeqCst) == named(LIVE, (entry.word >> HASH_AT) as u32, entry.generation)
     }
 
-    /// Does this entry stand for an object of this generation, or has a party that `lives` claimed it for one?
+    /// Does this entry stand for an object of this generation, or has a party that `lives` claimed
+    /// it for one?
     #[must_use]
     pub fn stands_for(self, index: u32, generation_of_object: u32, lives: impl Fn(Party) -> bool) -> bool {
         let word = self.word(index).load(SeqCst);

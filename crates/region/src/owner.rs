@@ -92,7 +92,6 @@ impl Owner {
         if word & USED == 0 {
             return None;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "the fields of the word are cut out here")]
         Some(Self { member: (word >> MEMBER_AT & MEMBERS) as u16, kind, tag: Some((word & TAG) as u32) })
     }
 }

@@ -1,8 +1,8 @@
-//! Pages that change owners without being free between: those of a named object, which belong to the
-//! party that makes it until it is made.
+//! Pages that change owners without being free between: those of a named object, which belong to
+//! the party that makes it until it is made.
 //!
-//! Each step is one compare-and-swap on one owner word, so that a death between any two leaves pages
-//! that say whose they are: the dead party's, which are freed with it, or the object's.
+//! Each step is one compare-and-swap on one owner word, so that a death between any two leaves
+//! pages that say whose they are: the dead party's, which are freed with it, or the object's.
 
 use crate::owner::{BUSY, CLAIMS, MADE, next_claim};
 use crate::{Error, Extent, Head, Owner, Segment, Use};
@@ -130,7 +130,8 @@ mod tests {
         std::fs::remove_file(path).expect("remove");
     }
 
-    /// A party that was taken for dead (a machine that was paused) does not go on making its object.
+    /// A party that was taken for dead (a machine that was paused) does not go on making its
+    /// object.
     #[test]
     fn a_party_that_was_taken_for_dead_makes_nothing_more() {
         let path = std::env::temp_dir().join(format!("ginnel-transfer-{:x}", sys::random_u64()));
