@@ -13,7 +13,7 @@ pub enum Kind {
     Memory = 1,
     /// [`crate::Sender`] and [`crate::Receiver`].
     Queue = 2,
-    /// A lock.
+    /// [`crate::Mutex`].
     Mutex = 3,
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
+//! | [`Mutex`] | one at a time; the next holder is told where the last one died |
 //! //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
 //! suffers. Only functions that say *in place* give references into it, and only where the segment
@@ -34,6 +35,7 @@
 mod error;
 mod kind;
 mod memory;
+mod mutex;
 mod neighbour;
 mod object;
 mod presence;
@@ -43,9 +45,11 @@ mod segment;
 #[doc(hidden)]
 pub mod testing;
 mod wait;
+mod waitlist;
 
 pub use error::{Error, Result};
 pub use kind::{Keep, Kind};
 pub use memory::Memory;
+pub use mutex::{Guard, LockError, LockResult, Mutex};
 pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
 pub use segment::{ObjectInfo, Options, Segment, User};

@@ -57,7 +57,7 @@ impl Memory {
         }
         let shape =
             Shape { kind: Kind::Memory, size, pages: size.div_ceil(PAGE), numbers: [0; 3], keep };
-        Self::of(Object::create(&segment.inner, name, &shape, |_, _| {})?, segment)
+        Self::of(Object::create(segment.inner, name, &shape, |_, _| {})?, segment)
     }
 
     /// Opens memory that is there.
@@ -65,7 +65,7 @@ impl Memory {
     /// # Errors
     /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::Corrupt`] and others.
     pub fn open(segment: &Segment, name: &str) -> Result<Self> {
-        Self::of(Object::open(&segment.inner, name, Kind::Memory)?, segment)
+        Self::of(Object::open(segment.inner, name, Kind::Memory)?, segment)
     }
 
     /// Opens it, or makes it with `size` bytes where it is not there.

@@ -24,7 +24,6 @@ use crate::segment::Inner;
 use crate::{Error, Keep, Kind, Result};
 use ginnel_region::names::NameError;
 use ginnel_region::{Entry, Extent, Head, Owner, PAGE, Segment, Untrusted, Use};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GINNELOB");
@@ -50,7 +49,7 @@ pub(crate) struct Shape {
 
 /// An object that this process uses.
 pub(crate) struct Object {
-    pub inner: Arc<Inner>,
+    pub inner: &'static Inner,
     pub name: String,
     entry: Entry,
     pub head: Head,
@@ -83,7 +82,7 @@ fn named(error: NameError, name: &str) -> Error {
 impl Object {
     /// Makes an object. `fill` writes what its kind wants to stand there before anybody finds it.
     pub fn create(
-        inner: &Arc<Inner>,
+        inner: &'static Inner,
         name: &str,
         shape: &Shape,
         fill: impl FnOnce(Area, Option<Area>),
@@ -124,7 +123,7 @@ impl Object {
     }
 
     /// Finds an object.
-    pub fn open(inner: &Arc<Inner>, name: &str, kind: Kind) -> Result<Self> {
+    pub fn open(inner: &'static Inner, name: &str, kind: Kind) -> Result<Self> {
         let presence = &inner.presence;
         presence.check_all()?;
         let segment = presence.segment();
@@ -157,7 +156,7 @@ impl Object {
         }
     }
 
-    fn attached(inner: &Arc<Inner>, entry: Entry, head: Head, kind: Kind) -> Result<Self> {
+    fn attached(inner: &'static Inner, entry: Entry, head: Head, kind: Kind) -> Result<Self> {
         let presence = &inner.presence;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let read = || {
@@ -178,7 +177,7 @@ impl Object {
             presence.end_use(entry.index, entry.generation);
             return Err(presence.corrupt(&name));
         };
-        Ok(Self { inner: inner.clone(), name, entry, head, words, size, pages, numbers })
+        Ok(Self { inner, name, entry, head, words, size, pages, numbers })
     }
 
     pub fn presence(&self) -> &Presence {

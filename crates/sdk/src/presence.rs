@@ -257,15 +257,6 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
-    fn drop(&mut self) {
-        if self.check_all().is_ok() {
-            self.segment().names().bury(|party| party != self.party && self.lives(party));
-            self.segment().release_groups(&[self.head]);
-        }
-    }
-}
-
 /// Claims a page whose byte was locked before.
 fn enter(neighbour: &Neighbour) -> Result<(Head, LifeLock)> {
     let (segment, mut from) = (neighbour.segment(), 0);

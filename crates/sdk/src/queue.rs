@@ -147,7 +147,7 @@ impl Queue {
             numbers: geometry.numbers(),
             keep: self.keep,
         };
-        Object::create(&segment.inner, name, &shape, |_, _| {}).map(drop)
+        Object::create(segment.inner, name, &shape, |_, _| {}).map(drop)
     }
 
     /// Makes the queue, where it is not there.
@@ -160,7 +160,7 @@ impl Queue {
                 Err(Error::Taken { kind: Kind::Queue, .. }) => {}
                 other => return other,
             }
-            match Object::open(&segment.inner, name, Kind::Queue) {
+            match Object::open(segment.inner, name, Kind::Queue) {
                 Ok(object) => return self.same_as(&object),
                 // It went between the two.
                 Err(Error::NotFound { .. }) => {}

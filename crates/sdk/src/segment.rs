@@ -7,7 +7,7 @@ use crate::{Error, Kind, Result};
 use ginnel_channel::home::default_directory;
 use ginnel_region::{device, parse_size};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Mutex;
 
 /// Where `ginneld` has its sockets, as the system's own service.
 const GINNELD: &str = "/run/ginnel";
@@ -28,11 +28,12 @@ const DEFAULT: &str = "default";
 /// ```
 #[derive(Clone)]
 pub struct Segment {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: &'static Inner,
     trusting: bool,
 }
 
-/// What all handles of a process in one segment share.
+/// What all handles of a process in one segment share: made once, and never given up, as the map
+/// is.
 pub(crate) struct Inner {
     pub presence: Presence,
     pub sleepers: Sleepers,
@@ -208,17 +209,18 @@ fn path_of(name: &Path) -> PathBuf {
 }
 
 /// Joins a segment, once for a process: a child of fork joins anew.
-fn join(path: &Path, size: u64) -> Result<Arc<Inner>> {
-    static JOINED: OnceLock<Mutex<Vec<Arc<Inner>>>> = OnceLock::new();
-    let joined = JOINED.get_or_init(Mutex::default);
+fn join(path: &Path, size: u64) -> Result<&'static Inner> {
+    static JOINED: Mutex<Vec<&Inner>> = Mutex::new(Vec::new());
+    let joined = &JOINED;
     let mut joined = joined.lock().unwrap_or_else(|broken| broken.into_inner());
     // What cannot be used any more stays in memory for the handles that have it.
-    let usable = |inner: &&Arc<Inner>| inner.path == path && inner.presence.check_all().is_ok();
+    let usable = |inner: &&&'static Inner| inner.path == path && inner.presence.check_all().is_ok();
     if let Some(inner) = joined.iter().find(usable).filter(|_| path.exists()) {
-        return Ok(inner.clone());
+        return Ok(inner);
     }
     let presence = Presence::new(Neighbour::join(path, size)?)?;
-    let inner = Arc::new(Inner { presence, sleepers: Sleepers::default(), path: path.to_owned() });
-    joined.push(inner.clone());
+    let inner = Inner { presence, sleepers: Sleepers::default(), path: path.to_owned() };
+    let inner: &'static Inner = Box::leak(Box::new(inner));
+    joined.push(inner);
     Ok(inner)
 }

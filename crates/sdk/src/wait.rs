@@ -7,6 +7,7 @@
 //! tenth of a second, and nobody waits for the dead.
 
 use crate::presence::Presence;
+use crate::segment::Inner;
 use crate::{Error, Result};
 use ginnel_channel::waiter::Waiter;
 use ginnel_ring::park::{self, Want};
@@ -216,37 +217,60 @@ fn has_cores() -> bool {
     *CORES.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1))
 }
 
-/// Waits until `attempt` gives something: spinning, then asleep with a wish in `want`, which is
-/// this caller's alone. `look` is asked before each sleep whether there is anybody to wait for.
+/// Where a sleeper asks to be woken.
+pub(crate) trait Wish {
+    /// Asks. False where there is no room to: then nobody wakes, and the sleep is short.
+    fn put(&self, wish: u64) -> bool;
+    /// Takes it back, where nobody claimed it.
+    fn take_back(&self, wish: u64);
+}
+
+/// A word that is one party's alone to ask in.
+impl Wish for &AtomicU64 {
+    fn put(&self, wish: u64) -> bool {
+        put_wish(self, wish);
+        true
+    }
+
+    fn take_back(&self, wish: u64) {
+        take_wish_back(self, wish);
+    }
+}
+
+/// Waits until `attempt` gives something: spinning, then asleep with a wish in `want`. `look` is
+/// asked before each sleep whether there is anybody to wait for, and may give it too.
 pub(crate) fn until<T>(
-    presence: &Presence,
-    sleepers: &Sleepers,
-    want: &AtomicU64,
+    inner: &Inner,
+    want: impl Wish,
     deadline: Deadline,
     mut attempt: impl FnMut() -> Result<Option<T>>,
-    mut look: impl FnMut() -> Result<()>,
+    mut look: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    let presence = &inner.presence;
     if let Some(done) = spin(presence, &mut attempt)? {
         return Ok(done);
     }
-    let sleeper = sleepers.take(presence)?;
+    let sleeper = inner.sleepers.take(presence)?;
     let mut sleep = || loop {
-        put_wish(want, sleeper.wish());
+        let asked = want.put(sleeper.wish());
         sleeper.sleeping(presence);
         if let Some(done) = attempt()? {
             return Ok(done);
         }
         presence.check_all()?;
-        look()?;
-        sleeper.sleep(deadline.left()?);
+        if let Some(done) = look()? {
+            return Ok(done);
+        }
+        let most = if asked { SLICE } else { Duration::from_millis(1) };
+        sleeper.sleep(deadline.left()?.min(most));
         sleeper.awake(presence);
         if let Some(done) = attempt()? {
             return Ok(done);
         }
     };
     let done = sleep();
-    take_wish_back(want, sleeper.wish());
+    want.take_back(sleeper.wish());
     sleeper.awake(presence);
-    sleepers.give_back(sleeper, presence);
+    inner.sleepers.give_back(sleeper, presence);
     done
 }

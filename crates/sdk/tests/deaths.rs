@@ -6,7 +6,7 @@ use ginnel::{Error, Memory, Queue, Receiver, Segment, Sender, WhenFull};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-const ROUNDS: u64 = 60;
+const ROUNDS: u64 = 40;
 const MANY: u64 = 3000;
 
 fn queue() -> Queue {

@@ -4,5 +4,6 @@
 mod deaths;
 mod hostile;
 mod memory;
+mod mutex;
 mod queue;
 mod stage;

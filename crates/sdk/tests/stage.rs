@@ -62,8 +62,10 @@ pub fn role(role: &str, argument: &str) -> Guarded {
 pub struct Guarded(pub Child);
 
 impl Guarded {
-    /// kill -9.
+    /// kill -9. A role that has ended by itself has failed.
     pub fn kill(mut self) {
+        let ended = self.0.try_wait().expect("a child");
+        assert!(ended.is_none(), "a role failed: {ended:?}");
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

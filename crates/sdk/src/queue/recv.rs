@@ -63,7 +63,7 @@ impl Receiver {
     /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::InUse`] where it has one that lives,
     /// [`Error::Corrupt`].
     pub fn open(segment: &Segment, name: &str) -> Result<Self> {
-        let object = Object::open(&segment.inner, name, Kind::Queue)?;
+        let object = Object::open(segment.inner, name, Kind::Queue)?;
         let geometry = Geometry::of(&object)?;
         let presence = object.presence();
         let (party, word) = (presence.party(), object.words.word(RECEIVER));
@@ -140,11 +140,11 @@ impl Receiver {
 
     fn recv_until(&self, deadline: Deadline) -> Result<Message<'_>> {
         self.object.presence().check()?;
-        let inner = &self.object.inner;
+        let inner = self.object.inner;
         let want = self.object.words.word(WANT_DATA);
         let attempt = || self.take();
-        let look = || self.look_for_senders();
-        wait::until(&inner.presence, &inner.sleepers, want, deadline, attempt, look)
+        let look = || self.look_for_senders().map(|()| None);
+        wait::until(inner, want, deadline, attempt, look)
     }
 
     /// Takes the next message, if there is one at the moment.

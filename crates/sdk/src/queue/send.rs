@@ -55,7 +55,7 @@ impl Sender {
     /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::InUse`] where the queue has as many
     /// senders as it may, [`Error::SegmentFull`], [`Error::NoMemory`], [`Error::Corrupt`].
     pub fn open(segment: &Segment, name: &str) -> Result<Self> {
-        let object = Object::open(&segment.inner, name, Kind::Queue)?;
+        let object = Object::open(segment.inner, name, Kind::Queue)?;
         let geometry = Geometry::of(&object)?;
         let party = object.presence().party();
         let number = take_lane(&object, geometry)?;
@@ -114,10 +114,10 @@ impl Sender {
             Err(Error::WouldBlock) if self.full != WhenFull::Refuse => {}
             other => return other,
         }
-        let inner = &self.object.inner;
+        let inner = self.object.inner;
         let attempt = || self.take_buffer(len);
-        let look = || self.look_for_receiver();
-        wait::until(&inner.presence, &inner.sleepers, self.want(), deadline, attempt, look)
+        let look = || self.look_for_receiver().map(|()| None);
+        wait::until(inner, self.want(), deadline, attempt, look)
     }
 
     /// Borrows a buffer, if there is one at the moment.
