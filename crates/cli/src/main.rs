@@ -9,6 +9,7 @@
 //! | [`doctor`] | `ginnel doctor` |
 //! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
+//! | [`objects`] | `ginnel ls`, `ginnel rm` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`vm`] | `ginnel vm` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
@@ -27,6 +28,7 @@ mod doctor;
 mod exec;
 mod generate;
 mod name;
+mod objects;
 mod policy;
 mod report;
 mod run;
@@ -66,6 +68,8 @@ fn start() -> i32 {
         Command::Detach(args) => detach::detach(&args),
         Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
+        Command::Ls(args) => objects::list(&args),
+        Command::Rm(args) => objects::remove(&args),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

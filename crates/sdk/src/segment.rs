@@ -94,6 +94,17 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Opens the segment that is this program's where none is named: see [`Segment::own`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn own(&self) -> Result<Segment> {
+        let named = std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from);
+        self.open(named.or_else(device::find).unwrap_or_else(|| DEFAULT.into()))
+    }
+}
+
 /// What `ginnel ls` shows of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
@@ -137,8 +148,7 @@ impl Segment {
     /// # Errors
     /// As [`Self::open`].
     pub fn own() -> Result<Self> {
-        let named = std::env::var_os("GINNEL_SEGMENT").map(PathBuf::from);
-        Self::open(named.or_else(device::find).unwrap_or_else(|| DEFAULT.into()))
+        Options::new().own()
     }
 
     /// Its file, device or socket.
