@@ -1,7 +1,7 @@
 //! The rules that `ginnel run` hands to a program: the machine's, and after them the user's.
 
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::policy::Policy;
+use ginnel_tcp::policy::Policy;
 use std::env::VarError;
 use std::ffi::OsString;
 use std::io::ErrorKind;

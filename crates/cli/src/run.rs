@@ -3,9 +3,9 @@
 use crate::args::Run;
 use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::home::{check_directory, default_directory};
-use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
+use ginnel_node::home::{check_directory, default_directory};
+use ginnel_node::join::is_socket;
+use ginnel_preload::{BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,7 @@ pub fn run(args: &Run) -> i32 {
     let way = if is_switched_off(finding.as_ref()) {
         Way::None
     } else {
-        program::way(finding.map(|finding| finding.why), loader.is_some())
+        ginnel_preload::way(finding.map(|finding| finding.why), loader.is_some())
     };
     // The file to execute in the program's place.
     let in_place = loader.filter(|_| way == Way::Loader);
@@ -76,7 +76,7 @@ pub fn run(args: &Run) -> i32 {
 pub fn look(file: &Path) -> Option<Finding> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
     let library = shim().ok().as_deref().and_then(name);
-    program::look(&name(file)?, library.as_deref())
+    ginnel_preload::look(&name(file)?, library.as_deref())
 }
 
 /// What was found about the program in `file`, or about the interpreter that it names.
@@ -91,7 +91,7 @@ fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> 
     finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
     let loader = shim().ok()?.with_file_name(LOADER);
     let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
-    program::can_load(&name, program?).then_some(loader)
+    ginnel_preload::can_load(&name, program?).then_some(loader)
 }
 
 /// Is it in Go, and has the user not asked for such programs?

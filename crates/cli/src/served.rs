@@ -1,8 +1,8 @@
 //! Segments of `ginneld` as programs of the host find them: by the socket at which they may join.
 
-use ginnel_channel::join::is_socket;
 use ginnel_host::config::{Config, DEFAULT_FILE};
 use ginnel_host::rundir::is_trusted;
+use ginnel_node::join::is_socket;
 use std::path::{Path, PathBuf};
 
 /// The socket of the segment that `ginneld` serves, or is configured to serve, under this name.

@@ -60,7 +60,7 @@ impl Use {
 /// bits 42–56 how often the page changed hands, bits 28–41 member, bits 0–27 tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The member of the segment (see `ginnel_channel`), 0 … 16383.
+    /// The member of the segment (see `ginnel_node`), 0 … 16383.
     pub member: u16,
     /// What the pages are for.
     pub kind: Use,

@@ -1,30 +1,32 @@
-//! This process among its neighbours, as `ginnel-channel` has it: joining a segment, waiters, who
-//! of other members lives. All that this crate takes from there comes through this file.
-//!
-//! The list of processes (the ledger) is one apart, in `GINNEL_DIR/objects`: the preloaded library
-//! keeps its own, and neither takes the other's entries for those of a program before an exec.
+//! This process among its neighbours, as `ginnel-node` has it: joining a segment, waiters, who of
+//! other members lives. All that this crate takes from there comes through this file.
 
 use crate::{Error, Result};
-use ginnel_channel::attach::{Attachment, Settings};
-use ginnel_channel::waiter::{Rung, Waiter, ring};
-use ginnel_channel::{home, reclaim};
-use ginnel_region::Segment;
+use ginnel_node::dead::{Look, Reach};
+use ginnel_node::node::Node;
+use ginnel_node::processes::Library;
+use ginnel_node::settings::Settings;
+use ginnel_node::waiter::{Rung, Waiter};
+use ginnel_region::{Head, Segment, Use};
 use std::path::Path;
 
-pub(crate) struct Neighbour(Attachment);
+/// As whom the processes that use named objects stand in the process table. Each copy of this crate in
+/// a process has an entry of its own, beside the preloaded library's.
+const LIBRARY: Library = Library::of_program("objects-1");
+
+pub(crate) struct Neighbour(Node);
 
 impl Neighbour {
     /// Joins the segment at `path`; a file is made, of `size` bytes, where there is none.
     pub fn join(path: &Path, size: u64) -> Result<Self> {
         let refused = |message| Error::Segment { message };
         let mut settings = Settings::from_environment();
-        home::make_directory(&settings.directory).map_err(refused)?;
-        settings.directory = settings.directory.join("objects");
         settings.segment = path.to_owned();
         settings.config.size = size;
-        (settings.tokens, settings.chaos, settings.deaf) = (false, None, 0);
-        let attachment = Attachment::new(settings, |_, _| {}).map_err(|no| refused(no.message))?;
-        if !attachment.joined().fifos || attachment.joined().wake_dir() < 0 {
+        settings.tokens = false;
+        let node = Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {});
+        let (node, ()) = node.map_err(|no| refused(no.message))?;
+        if !node.joined().fifos || node.joined().wake_dir() < 0 {
             let message = format!(
                 "{}: nobody can be woken in this segment; in a virtual machine install the driver \
                  ginnel.ko, else see whether {0}.wake is this user's",
@@ -32,7 +34,7 @@ impl Neighbour {
             );
             return Err(refused(message));
         }
-        Ok(Self(attachment))
+        Ok(Self(node))
     }
 
     pub fn segment(&self) -> &Segment {
@@ -53,8 +55,8 @@ impl Neighbour {
         self.0.joined().wake_dir()
     }
 
-    /// A descriptor that tells of wake-ups beside a waiter's own, edge by edge: those of machines,
-    /// on a host where `ginneld` serves the segment.
+    /// A descriptor that tells of wake-ups beside a waiter's own, edge by edge: those of machines, on
+    /// a host where `ginneld` serves the segment.
     pub fn relayed(&self) -> Option<i32> {
         self.0.joined().bells.as_ref().map(|bells| bells.own()).filter(|&fd| fd >= 0)
     }
@@ -69,11 +71,19 @@ impl Neighbour {
 
     /// Wakes whoever waits with this page, a peer's number. True if somebody slept and was woken.
     pub fn ring(&self, page: u32, bit: u16) -> bool {
-        ring(&self.0, page, bit, false) == Rung::Woken
+        self.0.ring(page, bit) == Rung::Woken
     }
 
-    /// Frees waiters of the dead.
+    /// Frees waiters of the dead, and gives back the entries of processes and members that are gone.
+    /// Objects outlive those that made them, and parties are freed before (see [`crate::presence`]).
     pub fn reclaim(&self) {
-        reclaim::reclaim(&self.0);
+        let mut look = Look::begin(&self.0, Reach::All);
+        let (mut party, mut object) = (none, none);
+        look.pages(&mut [(Use::Party, &mut party), (Use::Object, &mut object)]);
+        look.end(&());
     }
+}
+
+fn none(_: &mut Look<'_>, _: Head) -> Option<Head> {
+    None
 }

@@ -4,7 +4,7 @@ use crate::neighbour::Neighbour;
 use crate::presence::Presence;
 use crate::wait::Sleepers;
 use crate::{Error, Kind, Result};
-use ginnel_channel::home::default_directory;
+use ginnel_node::home::default_directory;
 use ginnel_region::{device, parse_size};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

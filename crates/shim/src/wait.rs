@@ -7,11 +7,11 @@ use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use ginnel_channel::Endpoint;
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, c_short, pollfd, timespec};
 
 /// How a wait ended.

@@ -1,17 +1,17 @@
 //! Who proves, in the segment that is set, that this user's programs hold their connections.
 
 use super::Finding;
-use ginnel_channel::attach::Settings;
-use ginnel_channel::join;
-use ginnel_channel::proof::Prover;
+use ginnel_node::join;
 use ginnel_region::{Segment, Source};
+use ginnel_tcp::proof::Prover;
+use ginnel_tcp::settings::Settings;
 use std::path::Path;
 
 const CHECK: &str = "proof";
 
 /// What there is of a prover.
 pub fn check(settings: &Settings) -> Finding {
-    let path = &settings.segment;
+    let path = &settings.node.segment;
     if join::is_socket(path) {
         return of(Prover::of(false, Source::Host { vectors: 0 }, -1, path), path);
     }

@@ -4,9 +4,9 @@ use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
 use crate::{next, service, sets, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// What a new descriptor is.
@@ -62,7 +62,7 @@ fn stale(fd: c_int) {
             let left = fds::counting(slot, || {
                 let left = fds::unrefer(slot, fd);
                 if let Some(attachment) = runtime::attachment().filter(|_| left == 0) {
-                    attachment.ledger.slot(slot).let_go(attachment.me());
+                    attachment.ledger.slot(slot).let_go(attachment.node.me());
                 }
                 left
             });

@@ -4,10 +4,10 @@ use super::fd::FLAGS_CHANGED;
 use crate::fds::{self, Entry, Young};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::{cork, kernel, path};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::{cork, kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.

@@ -9,9 +9,9 @@ use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event, pollfd};
 use smallvec::SmallVec;
 

@@ -9,7 +9,7 @@ use crate::ops::Outcome;
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_channel::ledger::Stage;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.

@@ -5,10 +5,10 @@ use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits,
 use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …

@@ -7,8 +7,8 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Slot;
-use ginnel_channel::ledger::Stage;
+use ginnel_tcp::Slot;
+use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
 /// A new epoll set.
@@ -83,7 +83,7 @@ pub fn closed(fd: c_int, index: u32) {
     }
     set.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
-            waiter.retire(attachment);
+            waiter.retire(&attachment.node);
         }
         *inner = Inner::default();
     });

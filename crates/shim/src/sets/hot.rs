@@ -4,11 +4,11 @@ use super::collect::{IN, cooled, key, unmask_hot};
 use super::{FIFO_TAG, Inner, Registration, Set, inside, kernel_control, late, make_hot, set_at, tag_base, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::Standing;
-use ginnel_channel::ledger::Stage;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
 /// Arms a registration's channel. False: there is something to report. `past`: something that outer sets
@@ -59,13 +59,13 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
 pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
-        if let Ok(waiter) = Waiter::new(attachment) {
+        if let Ok(waiter) = Waiter::new(&attachment.node) {
             let data = tag_base() | u64::from(FIFO_TAG);
             let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
             inner.waiter = Some(waiter);
         } else {
             // To be had again, perhaps, after the process has joined.
-            inner.waiter_lost = attachment.standing() != Standing::Here;
+            inner.waiter_lost = attachment.node.standing() != Standing::Here;
         }
     }
 }
@@ -73,8 +73,8 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
 /// [`heed_bells`] under the lock.
 #[inline]
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
-    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.joined().segment)) {
-        waiter.take(&attachment.joined().segment, |bit| make_hot(inner, bit));
+    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.node.joined().segment)) {
+        waiter.take(&attachment.node.joined().segment, |bit| make_hot(inner, bit));
     }
 }
 
@@ -173,7 +173,7 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
         })
     };
     let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
     spin::spin_on(attachment, &set.habit, found, together)

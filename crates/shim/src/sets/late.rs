@@ -17,8 +17,8 @@ use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// Whoever asks for one of these must be told by the kernel from this call on.

@@ -7,10 +7,10 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::waiter::BITS;
+use ginnel_node::waiter::BITS;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 
 /// Something changed that a sleeper of this set must see: lets it look again.
 pub(super) fn stir(set: &Set, inner: &mut Inner) {

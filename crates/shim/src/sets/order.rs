@@ -4,14 +4,14 @@
 //! The kernel keeps a list. Who becomes ready comes to its end; who is told of leaves it, or, where
 //! that is level-triggered, comes to its end once more, until a wait finds it no longer ready. Here
 //! nobody notes who becomes ready: that is found in a pass over the hot registrations, and the
-//! writers say since when ([`ginnel_channel::order`]). Who is found ready and has no place in this
+//! writers say since when ([`ginnel_tcp::order`]). Who is found ready and has no place in this
 //! wait is first in the next.
 
 use super::collect::{IN, OUT, key};
 use super::{Inner, Registration, resolve};
 use crate::spin::ticks;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Stage;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::epoll_event;
 
 /// What a set knows of its order.

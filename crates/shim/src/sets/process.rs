@@ -3,8 +3,8 @@
 use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tell_all};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
+use ginnel_tcp::ledger::SLOTS;
 use libc::c_int;
 
 /// How many sets [`lock_all`] has locked.
@@ -55,7 +55,7 @@ pub fn forget_parent() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.with(|inner| {
             if let Some(waiter) = inner.waiter.take() {
-                attachment.disown(waiter.fifo());
+                attachment.node.disown(waiter.fifo());
             }
             // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
@@ -67,14 +67,14 @@ pub fn forget_parent() {
 }
 
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
-pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
+pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     for set in all_sets() {
         set.with(|inner| {
             late::tell(set, inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                waiter.retire(attachment);
+                waiter.retire(&attachment.node);
             }
         });
     }

@@ -4,8 +4,8 @@ use super::{Inner, Registration, Set, local, local_bits, shared, tag};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
 use libc::{c_int, epoll_event};
 
 impl Registration {

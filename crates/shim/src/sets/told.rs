@@ -7,9 +7,9 @@ use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// How often a look asks the kernel where its answers leave places free.

@@ -2,7 +2,7 @@
 
 use super::PATIENCE;
 use crate::runtime;
-use ginnel_channel::ledger::Reason;
+use ginnel_tcp::ledger::Reason;
 use libc::c_int;
 
 /// How long where the socket is only inherited, nanoseconds.

@@ -6,10 +6,10 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Slot, Stage, flag};
-use ginnel_channel::rx::{Sink, Take};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Slot, Stage, flag};
+use ginnel_tcp::rx::{Sink, Take};
 use libc::{c_int, iovec};
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
