@@ -231,6 +231,27 @@ impl Mutex {
         if had & HALF_DONE == 0 { Ok(guard) } else { Err(LockError::HolderDied(guard)) }
     }
 
+    /// For the interface in C, which has no guards: gives back what this thread holds. False where it
+    /// holds nothing.
+    #[doc(hidden)]
+    pub fn unlock(&self) -> bool {
+        let mine = self.is_mine();
+        drop(mine.then_some(Guard { mutex: self, _thread: PhantomData }));
+        mine
+    }
+
+    /// Likewise: see [`Guard::mark_consistent`].
+    #[doc(hidden)]
+    pub fn mark_consistent(&self) -> bool {
+        let mine = self.is_mine();
+        if mine {
+            let guard = Guard { mutex: self, _thread: PhantomData };
+            guard.mark_consistent();
+            std::mem::forget(guard);
+        }
+        mine
+    }
+
     /// Does this thread hold it?
     fn is_mine(&self) -> bool {
         let same = |held: &Held| held.0.iter().any(|(_, word, _)| std::ptr::eq(*word, self.holder));

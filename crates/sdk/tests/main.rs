@@ -6,4 +6,5 @@ mod hostile;
 mod memory;
 mod mutex;
 mod queue;
+mod queue_model;
 mod stage;

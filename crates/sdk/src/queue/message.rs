@@ -63,6 +63,33 @@ impl Message<'_> {
     }
 }
 
+/// For the interface in C, whose callers keep the parts themselves.
+impl<'a> Message<'a> {
+    /// What is needed to give it back: it is held until [`Self::from_parts`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_parts(self) -> (usize, u32, u64) {
+        let parts = (self.lane, self.buffer, self.state);
+        std::mem::forget(self);
+        parts
+    }
+
+    /// The message that was taken apart, without its bytes; `None` where there cannot be such a one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_parts(
+        receiver: &'a Receiver,
+        (lane, buffer, state): (usize, u32, u64),
+    ) -> Option<Self> {
+        let area = {
+            let lanes = receiver.lanes.borrow();
+            let incoming = lanes.get(lane).filter(|incoming| incoming.held > 0)?;
+            incoming.lane.buffer(buffer, 0)?
+        };
+        Some(Self { receiver, lane, buffer, state, area })
+    }
+}
+
 impl Drop for Message<'_> {
     fn drop(&mut self) {
         if self.receiver.object.presence().check().is_err() {

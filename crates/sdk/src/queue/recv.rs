@@ -178,6 +178,12 @@ impl Receiver {
         self.lost.get()
     }
 
+    /// How many messages are held.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.lanes.borrow().iter().map(|incoming| incoming.held).sum()
+    }
+
     #[inline]
     fn take(&self) -> Result<Option<Message<'_>>> {
         self.learn()?;

@@ -167,6 +167,12 @@ impl Sender {
         Ok(())
     }
 
+    /// How many buffers are lent.
+    #[must_use]
+    pub fn lent(&self) -> u32 {
+        self.lent.get()
+    }
+
     fn want(&self) -> &'static AtomicU64 {
         self.object.words.word(want_space_at(self.number))
     }
@@ -327,6 +333,28 @@ impl Loan<'_> {
         if sender.object.presence().check().is_ok() {
             sender.publish(buffer, len);
         }
+    }
+}
+
+/// For the interface in C, whose callers keep the parts themselves.
+impl<'a> Loan<'a> {
+    /// The buffer's number: the loan is out until [`Self::from_parts`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_parts(self) -> u32 {
+        let buffer = self.buffer;
+        std::mem::forget(self);
+        buffer
+    }
+
+    /// The loan that was taken apart; `None` where there cannot be such a one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_parts(sender: &'a Sender, buffer: u32, len: usize) -> Option<Self> {
+        let lent = sender.lent.get() > 0 && buffer < sender.lane.geometry.buffers();
+        let lent = lent && sender.lane.state(buffer).load(Relaxed) == LENT;
+        let area = sender.lane.buffer(buffer, len).filter(|_| lent)?;
+        Some(Self { sender, buffer, area, len })
     }
 }
 
