@@ -37,13 +37,15 @@
 
 mod lane;
 mod layout;
+mod loan;
 mod message;
 mod recv;
 mod send;
 
+pub use loan::Loan;
 pub use message::Message;
 pub use recv::Receiver;
-pub use send::{Loan, Sender};
+pub use send::Sender;
 
 use crate::object::{Object, Shape};
 use crate::{Error, Keep, Kind, Result, Segment};
