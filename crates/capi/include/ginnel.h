@@ -34,7 +34,7 @@ enum ginnel_error {
     GINNEL_ENOTFOUND = 1,    /* no object of this name */
     GINNEL_ETAKEN = 2,       /* the name is taken */
     GINNEL_EKIND = 3,        /* the object is of another kind */
-    GINNEL_ESHAPE = 4,       /* it was made with other measures */
+    GINNEL_ESHAPE = 4,       /* it was made with other measures, or by another version */
     GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
     GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
     GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */

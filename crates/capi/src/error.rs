@@ -36,7 +36,7 @@ fn code(error: &Error) -> c_int {
         Error::NotFound { .. } => 1,
         Error::Taken { .. } => 2,
         Error::WrongKind { .. } => 3,
-        Error::WrongShape { .. } => 4,
+        Error::WrongShape { .. } | Error::Version { .. } => 4,
         Error::Invalid { .. } | Error::Name { .. } => 5,
         Error::Busy { .. } => 6,
         Error::InUse { .. } => 7,

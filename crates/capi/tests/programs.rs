@@ -32,7 +32,8 @@ fn ran(command: &mut Command) -> Output {
 }
 
 fn compiled(place: &Path, compiler: &str, standard: &str, source: &str) -> PathBuf {
-    let program = place.join(source.replace('.', "-"));
+    let name = Path::new(source).file_name().expect("a file").to_string_lossy();
+    let program = place.join(name.replace('.', "-"));
     let flags = ran(Command::new("pkg-config")
         .args(["--cflags", "--libs", "ginnel"])
         .env("PKG_CONFIG_PATH", place.join("lib/pkgconfig")));
@@ -107,4 +108,22 @@ fn the_library_shows_what_the_header_declares() {
     declared.sort_unstable();
     assert!(declared.len() > 30, "{declared:?}");
     assert_eq!(shown, declared);
+}
+
+/// Each example in C of the guide is a whole program.
+#[test]
+fn the_guides_examples_run() {
+    let place = place();
+    installed(place.path());
+    let guide = std::fs::read_to_string(root().join("docs/sdk.md")).expect("there");
+    let examples = guide.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut count = 0;
+    for example in examples {
+        let source = place.path().join(format!("example{count}.c"));
+        std::fs::write(&source, example).expect("written");
+        let program = compiled(place.path(), "cc", "-std=c11", source.to_str().expect("UTF-8"));
+        run_in(place.path(), &program);
+        count += 1;
+    }
+    assert!(count > 0);
 }

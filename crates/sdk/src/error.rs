@@ -40,6 +40,15 @@ pub enum Error {
         /// What was asked for.
         wanted: u64,
     },
+    /// The object was made by another version of Ginnel.
+    Version {
+        /// The name.
+        name: String,
+        /// The version of its layout.
+        theirs: u16,
+        /// The version that this program speaks.
+        ours: u16,
+    },
     /// A measure that no object can have.
     Invalid {
         /// Which, and what it may be.
@@ -147,6 +156,11 @@ impl fmt::Display for Error {
                 f,
                 "{name:?} was made with {what} {is}, not {wanted}; ask for that, or remove it \
                  with `ginnel rm`"
+            ),
+            Self::Version { name, theirs, ours } => write!(
+                f,
+                "{name:?} has layout version {theirs}, this Ginnel speaks {ours}; end its users and \
+                 remove it with `ginnel rm`"
             ),
             Self::Invalid { what } => f.write_str(what),
             Self::Name { len } => {

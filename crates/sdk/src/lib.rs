@@ -53,3 +53,8 @@ pub use memory::Memory;
 pub use mutex::{Guard, LockError, LockResult, Mutex};
 pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
 pub use segment::{ObjectInfo, Options, Segment, User};
+
+/// The examples of the guide run as tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sdk.md")]
+pub struct Guide;

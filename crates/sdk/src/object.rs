@@ -159,11 +159,14 @@ impl Object {
     fn attached(inner: &'static Inner, entry: Entry, head: Head, kind: Kind) -> Result<Self> {
         let presence = &inner.presence;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
+        // What no honest party writes is no version, but nonsense.
+        let at = u64::from(head.page()) * PAGE + KIND as u64;
+        let theirs = u16::try_from(presence.segment().word(at).load(Ordering::Acquire) >> 16).ok();
         let read = || {
             let words = Area::new(presence.segment(), u64::from(head.page()) * PAGE, PAGE)?;
             let value = |at| Untrusted::new(words.word(at).load(Ordering::Acquire));
             value(0).checked(|&magic| magic == MAGIC).ok()?;
-            let wanted = u64::from(kind as u16) | u64::from(VERSION) << 16;
+            let wanted = u64::from(kind as u16) | u64::from(theirs.unwrap_or(VERSION)) << 16;
             value(KIND).checked(|&word| word == wanted).ok()?;
             let most = presence.segment().len() / PAGE;
             let pages = u32::try_from(value(PAGES).within(1, most).ok()?).ok()?;
@@ -173,9 +176,15 @@ impl Object {
             let whole = presence.segment().is_of_group(extent, head.page());
             whole.then_some((words, size, pages, numbers))
         };
-        let Some((words, size, pages, numbers)) = read() else {
+        let refuse = |error| {
             presence.end_use(entry.index, entry.generation);
-            return Err(presence.corrupt(&name));
+            Err(error)
+        };
+        if let Some(theirs) = theirs.filter(|&theirs| theirs != VERSION) {
+            return refuse(Error::Version { name, theirs, ours: VERSION });
+        }
+        let Some((words, size, pages, numbers)) = read() else {
+            return refuse(presence.corrupt(&name));
         };
         Ok(Self { inner, name, entry, head, words, size, pages, numbers })
     }

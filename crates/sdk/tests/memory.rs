@@ -59,6 +59,28 @@ fn what_does_not_fit_is_refused_in_words() {
     });
 }
 
+/// An object that another version made is refused with both numbers.
+#[test]
+fn another_versions_object_is_refused() {
+    use std::os::unix::fs::FileExt;
+    play("memory::another_versions_object_is_refused", |_| {
+        let segment = segment();
+        let memory = Memory::create(&segment, "m", 5000).expect("free");
+        memory.write(0, b"here it lies").expect("inside");
+        let file = std::fs::File::options().read(true).write(true).open(segment.path());
+        let file = file.expect("there");
+        let is_it = |page: &u64| {
+            let mut bytes = [0; 12];
+            file.read_exact_at(&mut bytes, page * 4096).is_ok() && &bytes == b"here it lies"
+        };
+        let first = (1..16384).find(is_it).expect("in the segment") - 1;
+        file.write_all_at(&2u16.to_le_bytes(), first * 4096 + 10).expect("inside");
+        let refused = Memory::open(&segment, "m").err().expect("another version");
+        assert_eq!(refused, Error::Version { name: "m".into(), theirs: 2, ours: 1 });
+        assert!(refused.to_string().contains("version 2, this Ginnel speaks 1"));
+    });
+}
+
 #[test]
 fn only_a_segment_that_is_trusted_gives_the_bytes_themselves() {
     play("memory::only_a_segment_that_is_trusted_gives_the_bytes_themselves", |_| {
