@@ -94,7 +94,13 @@ impl Object {
             || names.claim(name.as_bytes(), presence.party(), |party| presence.lives(party));
         let claim = match claim() {
             // Those of the dead are free after a look at all of them.
-            Err(NameError::Full | NameError::Taken(_)) => {
+            Err(NameError::Full) => {
+                presence.sweep();
+                claim()
+            }
+            Err(NameError::Taken(entry))
+                if entry.owner.is_some_and(|owner| !presence.lives(owner)) =>
+            {
                 presence.sweep();
                 claim()
             }

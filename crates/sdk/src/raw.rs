@@ -13,7 +13,7 @@
 use ginnel_region::{Segment, sys};
 use ginnel_ring::copy::copy;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of a segment that others may write at any time.
 #[derive(Debug, Clone, Copy)]
@@ -151,6 +151,39 @@ impl ForkMark {
     #[inline]
     pub fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 1
+    }
+}
+
+/// A value that is made once and never freed, and may be replaced by another.
+pub struct OwnPointer<T>(AtomicPtr<T>);
+
+impl<T: Sync> OwnPointer<T> {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// What is there.
+    pub fn get(&self) -> Option<&'static T> {
+        // SAFETY: null, or from a box that was leaked; Acquire pairs with the exchange that put it
+        // there, so it is seen whole.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Puts `new` there, unless what stands there by now `is_good`. Returns what stands there.
+    pub fn replace_unless(&self, new: &'static mut T, is_good: impl Fn(&T) -> bool) -> &'static T {
+        let seen = self.get();
+        if let Some(seen) = seen.filter(|seen| is_good(seen)) {
+            return seen;
+        }
+        let old = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());
+        let new = std::ptr::from_mut(new);
+        match self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: from a box that was leaked.
+            Ok(_) => unsafe { &*new },
+            // SAFETY: not null: another thread has just put it there, from a box that was leaked.
+            Err(other) => unsafe { &*other },
+        }
     }
 }
 

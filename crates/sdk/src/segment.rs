@@ -2,10 +2,12 @@
 
 use crate::neighbour::Neighbour;
 use crate::presence::Presence;
+use crate::raw::{ForkMark, OwnPointer};
 use crate::wait::Sleepers;
 use crate::{Error, Kind, Result};
 use ginnel_node::home::default_directory;
 use ginnel_region::{device, parse_size};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -38,6 +40,7 @@ pub(crate) struct Inner {
     pub presence: Presence,
     pub sleepers: Sleepers,
     path: PathBuf,
+    file: Option<(u64, u64)>,
 }
 
 /// How to open a segment.
@@ -218,18 +221,44 @@ fn path_of(name: &Path) -> PathBuf {
     if !file.exists() && served.exists() { served } else { file }
 }
 
+/// The segments that this process has joined. A child of fork begins with none, and with a lock of its
+/// own: another thread of its parent may have held that one.
+struct Joined {
+    mark: ForkMark,
+    segments: Mutex<Vec<&'static Inner>>,
+}
+
+fn joined() -> Result<&'static Joined> {
+    static JOINED: OwnPointer<Joined> = OwnPointer::new();
+    if let Some(joined) = JOINED.get().filter(|joined| joined.mark.is_own()) {
+        return Ok(joined);
+    }
+    let mark = ForkMark::new();
+    let mark = mark.map_err(|errno| Error::System { doing: "join a segment", errno })?;
+    let joined = Box::leak(Box::new(Joined { mark, segments: Mutex::default() }));
+    // Where another thread was faster, its list is this one's, too.
+    Ok(JOINED.replace_unless(joined, |present| present.mark.is_own()))
+}
+
+/// Which file a path names, to tell it from another that comes to have the path.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
 /// Joins a segment, once for a process: a child of fork joins anew.
 fn join(path: &Path, size: u64) -> Result<&'static Inner> {
-    static JOINED: Mutex<Vec<&Inner>> = Mutex::new(Vec::new());
-    let joined = &JOINED;
-    let mut joined = joined.lock().unwrap_or_else(|broken| broken.into_inner());
+    let mut joined = joined()?.segments.lock().unwrap_or_else(|broken| broken.into_inner());
+    let here = identity(path);
     // What cannot be used any more stays in memory for the handles that have it.
-    let usable = |inner: &&&'static Inner| inner.path == path && inner.presence.check_all().is_ok();
-    if let Some(inner) = joined.iter().find(usable).filter(|_| path.exists()) {
+    let usable = |inner: &&&'static Inner| {
+        inner.path == path && inner.file == here && inner.presence.check_all().is_ok()
+    };
+    if let Some(inner) = joined.iter().find(usable).filter(|_| here.is_some()) {
         return Ok(inner);
     }
     let presence = Presence::new(Neighbour::join(path, size)?)?;
-    let inner = Inner { presence, sleepers: Sleepers::default(), path: path.to_owned() };
+    let (sleepers, file) = (Sleepers::default(), identity(path));
+    let inner = Inner { presence, sleepers, path: path.to_owned(), file };
     let inner: &'static Inner = Box::leak(Box::new(inner));
     joined.push(inner);
     Ok(inner)

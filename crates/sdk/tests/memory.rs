@@ -147,6 +147,20 @@ fn names_go_or_stay_as_asked() {
     });
 }
 
+/// Another segment that comes to have the path is another one, in this process too.
+#[test]
+fn a_path_that_names_another_file_is_another_segment() {
+    play("memory::a_path_that_names_another_file_is_another_segment", |_| {
+        let old = segment();
+        let memory = Memory::create(&old, "m", 8).expect("free");
+        std::fs::rename(old.path(), old.path().with_file_name("moved")).expect("its own");
+        let new = segment();
+        Memory::create(&new, "m", 8).expect("free in another segment");
+        assert_eq!(new.objects().expect("listed").len(), 1);
+        memory.write(0, b"still").expect("the old one is there for those that have it");
+    });
+}
+
 /// Making and removing takes no memory for good, and a full segment has room again.
 #[test]
 fn memory_comes_back() {
