@@ -179,7 +179,7 @@ fn only_who_is_another_user_for_good_joins_as_that() {
 /// `/dev/shm`. Prints what the worker has mapped of root's, and what `ginnel status` says of root's
 /// process.
 const FORKS: &str = "import os, mmap, subprocess, sys, time
-path = '/dev/shm/ginnel-0/sockets-8'
+path = '/dev/shm/ginnel-0/processes-1'
 def full():
     # As many processes as the table holds, of the same library: entries of process 1 stand for them.
     with open(path, 'r+b') as f:

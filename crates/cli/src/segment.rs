@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ginnel_node::home::default_directory;
 use ginnel_node::join::is_socket;
 use ginnel_node::processes::Processes;
-use ginnel_node::waiter::directory::wake_directory;
+use ginnel_node::wake::directory::wake_directory;
 use ginnel_region::device::Source;
 use ginnel_region::{Config, Error, Segment, sys};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -206,7 +206,7 @@ fn in_table(directory: &Path, segment: u64) -> Vec<(u32, String)> {
     users.map(|(_, process)| (process.pid.load(Relaxed), process.name())).collect()
 }
 
-/// Is a member's lock file (`ginnel_node::waiter::directory`) held?
+/// Is a member's lock file (`ginnel_node::wake::directory`) held?
 fn locked(wakes: &Path) -> bool {
     let entries = fs::read_dir(wakes).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('m')).any(|entry| {

@@ -7,7 +7,7 @@ use crate::served;
 use ginnel_node::join;
 use ginnel_node::processes::{self, PROCESS_TABLE, ProcessFlags, Processes, is_process_table};
 use ginnel_node::settings::{DEFAULT_SEGMENT, Settings as NodeSettings};
-use ginnel_node::waiter::directory::{member_is_shown, sockets, wake_directory};
+use ginnel_node::wake::directory::{member_is_shown, sockets, wake_directory};
 use ginnel_region::device::{self, Source};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Error, Segment as Region};

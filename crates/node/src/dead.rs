@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::place;
 use crate::processes::{Holdings, Life};
 use crate::waiter;
+use crate::wake::page;
 use ginnel_region::{Head, Use};
 
 /// Where a [`Look`] looks.
@@ -119,7 +120,7 @@ impl<'n> Look<'n> {
         let nobodys = if head.is_busy() {
             (ours || !self.member_lives(maker)) && self.is_left(head)
         } else if ours {
-            let process = waiter::owner_word(&joined.segment, head.page());
+            let process = page::owner_word(&joined.segment, head.page());
             !self.process_lives(process.unwrap_or(u32::MAX))
         } else {
             !self.member_lives(maker)

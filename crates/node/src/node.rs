@@ -7,9 +7,10 @@ use crate::budget::{Budget, Purpose};
 use crate::joined::{Joined, open, open_again};
 use crate::place::{self, Known};
 use crate::processes::{Holdings, Library, PROCESS_TABLE, ProcessFlags, Processes};
+use crate::refusal::Unattached;
 use crate::settings::Settings;
-use crate::waiter::directory::member_is_shown;
-use crate::{home, join, rights};
+use crate::wake::directory::member_is_shown;
+use crate::{home, rights};
 use ginnel_region::{Error, sys};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -52,46 +53,6 @@ pub enum Standing {
     Leaving,
     /// It has left: nothing of the segment is used.
     Away,
-}
-
-/// Why a process could not join its segment. The number stands in its entry
-/// ([`crate::processes::Process::reason`]); libraries have others for why they left it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Refusal {
-    /// The file system has no memory left.
-    NoMemory = 7,
-    /// No table, no segment, or no room for the process.
-    NoSegment = 15,
-    /// It was to join a segment of `ginneld`, and could not.
-    NotServed = 20,
-    /// The memory limit of its cgroup leaves no room.
-    MemoryLimit = 25,
-}
-
-/// A process that could not join its segment.
-#[derive(Debug)]
-pub struct Unattached {
-    /// Why not, in short.
-    pub refusal: Refusal,
-    /// In words.
-    pub message: String,
-}
-
-impl Unattached {
-    fn new(what: &Path, error: &Error) -> Self {
-        let refusal = match error {
-            Error::NoMemory => Refusal::NoMemory,
-            Error::Limited => Refusal::MemoryLimit,
-            _ if join::is_socket(what) => Refusal::NotServed,
-            _ => Refusal::NoSegment,
-        };
-        Self { refusal, message: format!("{}: {error}", what.display()) }
-    }
-
-    fn because(message: String) -> Self {
-        Self { refusal: Refusal::NoSegment, message }
-    }
 }
 
 impl Node {
@@ -379,8 +340,9 @@ impl Node {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::refusal::Refusal;
     use crate::settings::DEFAULT_SEGMENT;
-    use crate::waiter::directory::{find_wake_directory, wake_directory};
+    use crate::wake::directory::{find_wake_directory, wake_directory};
 
     pub(crate) const LIBRARY: Library = Library::of_process("test");
 

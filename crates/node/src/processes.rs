@@ -6,14 +6,17 @@
 //! of a program that was before. A library may keep a table of its own beside it, which names entries
 //! of this one ([`Holdings`]).
 
+mod alive;
 mod doubt;
 mod elsewhere;
+mod enter;
+mod entry;
 mod left;
 mod lock;
-mod process;
 
+pub use alive::PATIENCE;
+pub use entry::{Library, Life, Process, ProcessFlags};
 pub use lock::{Held, Interrupted, Lock};
-pub use process::{Library, Life, PATIENCE, Process, ProcessFlags};
 
 use crate::table::{Kind, Table};
 use doubt::Doubts;

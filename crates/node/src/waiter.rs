@@ -1,37 +1,23 @@
-//! Sleeping and being woken: a page of flags in the segment ([`page`]), and something beside it that the
-//! kernel sleeps on.
+//! Sleeping and being woken: a page of flags in the segment, and something beside it that the kernel
+//! sleeps on.
 //!
 //! A waiter is one sleeping thread, or one epoll set. Channels are armed with its page and a bit. A peer
 //! that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a waiter that
 //! is awake costs no system call.
 //!
-//! | ends | woken by |
-//! |---|---|
-//! | processes of one kernel | one byte in a [`fifo`] |
-//! | machines | a [`doorbell`] of the guest's driver |
-//! | the host and machines | a [`relay`]: `ginneld` passes doorbells on, and a process's service thread turns them into bytes in FIFOs |
-//!
-//! Which it is, [`Joined::way`] says. Where none is to be had, the ends wake each other over TCP.
-
-pub mod directory;
-mod doorbell;
-mod fifo;
-pub(crate) mod page;
-pub mod relay;
-
-pub use doorbell::open as open_device;
-pub(crate) use fifo::Cache;
-pub(crate) use page::owner_word;
-pub use page::{BITS, owner};
+//! What that is, FIFO, doorbell or relay ([`crate::wake`]), [`Joined::way`] says. Where none is to be had
+//! there are no waiters, and the ends have to wake each other by other means.
 
 use crate::joined::Joined;
 use crate::node::{Node, Standing};
 use crate::place::Place;
-use directory::{find_wake_directory, wake_directory};
+use crate::wake::directory::{find_wake_directory, wake_directory};
+use crate::wake::page::{self, Call};
+pub use crate::wake::page::{BITS, owner};
+use crate::wake::relay::Bells;
+use crate::wake::{doorbell, fifo, open_device};
 use ginnel_region::{Error, Head, Owner, Segment, Use, device, sys};
 use ginnel_ring::park::Want;
-use page::Call;
-use relay::Bells;
 use std::path::Path;
 
 /// A waiter of this process.
@@ -105,13 +91,13 @@ impl Waiter {
         };
         node.own(fd);
         let waiter = Self { page: head.page(), fifo: fd };
-        let entered = relay.is_none_or(|bells| bells.enter(waiter));
+        let entered = relay.is_none_or(|bells| bells.enter(waiter.page, waiter.fifo));
         let bell = relay.map_or(0, |bells| page::bell(0, bells.vector()));
         if entered && page::made(segment, head, node.me(), id, bell) {
             return Ok(waiter);
         }
         if let Some(bells) = relay.filter(|_| entered) {
-            bells.leave(waiter);
+            bells.leave(waiter.page, waiter.fifo);
         }
         node.disown(fd);
         give_up(Error::Full)
@@ -154,7 +140,7 @@ impl Waiter {
     /// The same, where it was made in a segment that this process may have left by now.
     pub fn retire_in(self, node: &Node, joined: &Joined) {
         if let Some(bells) = &joined.bells {
-            bells.leave(self);
+            bells.leave(self.page, self.fifo);
         }
         node.disown(self.fifo);
         if let Some(head) = page::head_of(&joined.segment, self.page).and_then(|head| joined.segment.take(head)) {
@@ -195,6 +181,20 @@ impl Waiter {
     /// Reads the FIFO empty, of all that was in it before.
     pub fn empty(self) {
         fifo::empty(self.fifo);
+    }
+
+    /// Sleeps until somebody rings it, for `ms` milliseconds at most; −1: for as long as that takes. Returns
+    /// at once where `is_there` finds that what is waited for has come already. Not for a waiter that
+    /// other threads sleep on, too.
+    ///
+    /// Returns whether any bit is set, which [`Self::take`] takes.
+    pub fn sleep(self, segment: &Segment, ms: i32, is_there: impl FnOnce() -> bool) -> bool {
+        self.sleeping(segment);
+        if !self.any(segment) && !is_there() {
+            let _ = sys::poll(self.fifo, libc::POLLIN, ms);
+        }
+        self.awake(segment, false);
+        self.any(segment)
     }
 
     /// Is any bit set?

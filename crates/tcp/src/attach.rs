@@ -2,8 +2,8 @@
 
 use crate::ledger::{LEDGER, Ledger, Reason};
 use crate::settings::Settings;
-use ginnel_node::node::{Node, Refusal, Unattached};
 use ginnel_node::processes::{Library, PROCESS_TABLE, Processes};
+use ginnel_node::{Node, Refusal, Unattached};
 use ginnel_region::{Error, sys};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

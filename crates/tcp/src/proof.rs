@@ -36,7 +36,7 @@ pub mod repair;
 use crate::kernel;
 use crate::ledger::Tuple;
 use ginnel_node::joined::Joined;
-use ginnel_node::waiter::open_device;
+use ginnel_node::wake::open_device;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Source, device};
 use siphasher::sip::SipHasher24;

@@ -9,7 +9,8 @@
 //! answers of its own. It prints what came of it, as one line of JSON, after each step.
 
 use ginnel_node::join;
-use ginnel_node::waiter::{self, directory::wake_directory};
+use ginnel_node::waiter;
+use ginnel_node::wake::directory::wake_directory;
 use ginnel_region::{Owner, PAGE, Segment, Use, sys};
 use ginnel_ring::park::Want;
 use ginnel_tcp::layout::{Channel, Direction, MAGIC, NO_EOF, Record};

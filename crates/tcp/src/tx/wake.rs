@@ -140,7 +140,7 @@ mod tests {
     use crate::attach::tests::attached;
     use crate::settle::tests::active_end;
     use ginnel_node::waiter::Waiter;
-    use ginnel_node::waiter::directory::wake_directory;
+    use ginnel_node::wake::directory::wake_directory;
 
     /// The other end's writer sleeps until there is room, and this process cannot ring it, nor send it a token: it would sleep its whole nap for each ring.
     #[test]

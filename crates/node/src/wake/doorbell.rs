@@ -18,7 +18,7 @@ pub fn open(path: &Path) -> i32 {
 ///
 /// # Errors
 /// The `errno` of the driver's ioctl: ENOSPC where a vector has as many waiters as it may.
-pub(super) fn watch(segment: &Segment, place: Place, page: u32) -> sys::Result<(i32, u16)> {
+pub(crate) fn watch(segment: &Segment, place: Place, page: u32) -> sys::Result<(i32, u16)> {
     // Vector 0 is also rung for whoever comes and goes. The others are shared out.
     let others = u32::from(place.vectors).saturating_sub(1);
     let vector = if others == 0 { 0 } else { u16::try_from(1 + page % others).unwrap_or(0) };

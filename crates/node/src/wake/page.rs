@@ -27,14 +27,14 @@ const CALLED: u64 = 2;
 const FIFO: u64 = 8;
 const OWNER: u64 = 16;
 const DOORBELL: u64 = 32;
-pub(super) const SUMMARY: u64 = 0x40;
+pub(crate) const SUMMARY: u64 = 0x40;
 const FLAGS: u64 = 0x80;
 /// In the doorbell's word: there is one.
 const BELL: u64 = 1 << 32;
 
 /// What wakes a waiter that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     /// A doorbell: peer and vector.
     Bell(u16, u16),
     /// A byte in the FIFO of this number.
@@ -42,7 +42,7 @@ pub(super) enum Call {
 }
 
 /// A doorbell as it stands in a waiter's page; 0: none.
-pub(super) fn bell(peer: u16, vector: u16) -> u64 {
+pub(crate) fn bell(peer: u16, vector: u16) -> u64 {
     BELL | u64::from(peer) << 16 | u64::from(vector)
 }
 
@@ -51,23 +51,23 @@ fn word(segment: &Segment, page: u32, offset: u64) -> &AtomicU64 {
 }
 
 /// The head of a page that is a waiter's.
-pub(super) fn head_of(segment: &Segment, page: u32) -> Option<Head> {
+pub(crate) fn head_of(segment: &Segment, page: u32) -> Option<Head> {
     segment.head(page).filter(|head| head.owner().kind == Use::Waiter)
 }
 
 /// The number of a waiter's FIFO.
-pub(super) fn fifo_of(segment: &Segment, page: u32) -> u64 {
+pub(crate) fn fifo_of(segment: &Segment, page: u32) -> u64 {
     word(segment, page, FIFO).load(Ordering::Acquire)
 }
 
 /// Names the FIFO of a waiter that is being made.
-pub(super) fn name_fifo(segment: &Segment, page: u32, id: u64) {
+pub(crate) fn name_fifo(segment: &Segment, page: u32, id: u64) {
     word(segment, page, FIFO).store(id, Ordering::Release);
 }
 
 /// The last of making a waiter: says whose it is (`process`: an entry of its member's process table), and how it is
 /// woken. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
-pub(super) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell: u64) -> bool {
+pub(crate) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell: u64) -> bool {
     segment.still(head).is_ok() && {
         let word = |at| word(segment, head.page(), at);
         word(FIFO).store(fifo, Ordering::Relaxed);
@@ -89,14 +89,14 @@ pub(crate) fn owner_word(segment: &Segment, page: u32) -> Option<u32> {
     u32::try_from(word(segment, page, OWNER).load(Ordering::Relaxed)).ok()?.checked_sub(1)
 }
 
-/// About to sleep: see [`super::Waiter::sleeping`].
-pub(super) fn sleeping(segment: &Segment, page: u32) {
+/// About to sleep: see [`crate::waiter::Waiter::sleeping`].
+pub(crate) fn sleeping(segment: &Segment, page: u32) {
     word(segment, page, 0).store(ASLEEP, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
 /// Awake again. Returns whether somebody may have written into the FIFO meanwhile.
-pub(super) fn awake(segment: &Segment, page: u32) -> bool {
+pub(crate) fn awake(segment: &Segment, page: u32) -> bool {
     let rung = word(segment, page, 0).swap(0, Ordering::AcqRel) != ASLEEP;
     // An interrupt that was meant for another may have found a bit of ours set: it must not wake us again and again.
     rung || word(segment, page, DOORBELL).load(Ordering::Relaxed) & BELL != 0
@@ -109,7 +109,7 @@ pub(crate) fn has_news(segment: &Segment, page: u32) -> bool {
 }
 
 /// Takes every bit that is set, and calls `each` with it.
-pub(super) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
+pub(crate) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
     let summary = word(segment, page, SUMMARY).swap(0, Ordering::AcqRel);
     for line in (0..62u64).filter(|line| summary >> line & 1 == 1) {
         for at in 0..8u64 {
@@ -124,7 +124,7 @@ pub(super) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
 }
 
 /// Sets a waiter's bit. Returns what wakes it, where it sleeps: the caller does that, and says so ([`raised`]).
-pub(super) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
+pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     if u32::from(bit) >= BITS || head_of(segment, page).is_none() {
         return None;
     }
@@ -145,7 +145,7 @@ pub(super) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
 
 /// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again by now. Else it
 /// sleeps on, as far as is known here, and who can wake it is to do so.
-pub(super) fn raised(segment: &Segment, page: u32, woken: bool) {
+pub(crate) fn raised(segment: &Segment, page: u32, woken: bool) {
     // Not what a page holds that has come to be something else meanwhile.
     if head_of(segment, page).is_some() {
         let now = if woken { 0 } else { ASLEEP };

@@ -6,7 +6,7 @@
 //! Without the daemon memory and connections stay as they are. While it is away the service thread looks at the waiters every few milliseconds by
 //! itself, machines are woken by tokens, and it tries to join again.
 
-use super::{Waiter, page};
+use super::page;
 use crate::join::{self, Admission};
 use ginnel_region::Segment;
 use ginnel_region::sys::{self, Fd};
@@ -125,8 +125,8 @@ impl Bells {
     }
 
     /// A new waiter of this process. False where there is no room.
-    pub(crate) fn enter(&self, waiter: Waiter) -> bool {
-        let word = word(waiter);
+    pub(crate) fn enter(&self, page: u32, fifo: i32) -> bool {
+        let word = word(page, fifo);
         let free = |place: &AtomicU64| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let place = self.waiters.iter().position(free);
         self.used.fetch_max(place.map_or(0, |place| place + 1), Ordering::Release);
@@ -134,8 +134,8 @@ impl Bells {
     }
 
     /// A waiter's FIFO is about to be closed.
-    pub(crate) fn leave(&self, waiter: Waiter) {
-        let word = word(waiter);
+    pub(crate) fn leave(&self, page: u32, fifo: i32) {
+        let word = word(page, fifo);
         if let Some(place) = self.waiters.iter().find(|place| place.load(Ordering::Relaxed) & !BUSY == word) {
             // The service thread, whose signals are blocked, is at it for one system call at most.
             while place.compare_exchange_weak(word, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -214,6 +214,6 @@ impl Drop for Bells {
     }
 }
 
-fn word(waiter: Waiter) -> u64 {
-    u64::from(waiter.page()) << 32 | u64::from(waiter.fifo().unsigned_abs())
+fn word(page: u32, fifo: i32) -> u64 {
+    u64::from(page) << 32 | u64::from(fifo.unsigned_abs())
 }

@@ -11,13 +11,13 @@ const EMPTIED_AT_ONCE: usize = 256;
 const LARGEST: usize = 1 << 20;
 
 /// The file's name.
-pub(super) fn name(id: u64) -> CString {
+pub(crate) fn name(id: u64) -> CString {
     CString::new(format!("w{id:016x}")).unwrap_or_default()
 }
 
 /// Reads a FIFO empty, of all that was in it before: a peer that goes on writing does not hold the caller
 /// up. What it writes meanwhile wakes once more.
-pub(super) fn empty(fifo: i32) {
+pub(crate) fn empty(fifo: i32) {
     let mut bytes = [0u8; EMPTIED_AT_ONCE];
     for _ in 0..LARGEST / EMPTIED_AT_ONCE {
         if !sys::read(fifo, &mut bytes).is_ok_and(|n| n == bytes.len()) {
@@ -88,7 +88,7 @@ impl Cache {
     }
 
     /// Writes into the FIFO of this number, in the directory `dir`.
-    pub(super) fn write(&self, dir: i32, id: u64) -> sys::Result<()> {
+    pub(crate) fn write(&self, dir: i32, id: u64) -> sys::Result<()> {
         if !self.lock() {
             let fd = open(dir, id)?;
             let written = wake_by(fd);
@@ -128,7 +128,7 @@ fn wake_by(fifo: i32) -> sys::Result<()> {
 
 /// Opens a FIFO that this process has just made, and gives others the rights to it that they have to
 /// the segment: only if it is that FIFO. Who owns the directory may have put something else there.
-pub(super) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
+pub(crate) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
     let fd = open(dir, id)?;
     let is_own = sys::fstat(fd).is_ok_and(|stat| stat.st_uid == sys::effective_ids().0 && stat.st_nlink == 1);
     let shared = if is_own { sys::fchmod(fd, mode) } else { Err(libc::EPERM) };
@@ -136,7 +136,7 @@ pub(super) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
 }
 
 /// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.
-pub(super) fn open(dir: i32, id: u64) -> sys::Result<i32> {
+pub(crate) fn open(dir: i32, id: u64) -> sys::Result<i32> {
     let fd = sys::openat(dir, &name(id), libc::O_RDWR | libc::O_NONBLOCK | libc::O_NOFOLLOW, 0)?;
     match sys::fstat(fd) {
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFIFO => Ok(fd),
