@@ -2,11 +2,7 @@
 //! other members lives. All that this crate takes from there comes through this file.
 
 use crate::{Error, Result};
-use ginnel_node::dead::{Look, Reach};
-use ginnel_node::node::Node;
-use ginnel_node::processes::Library;
-use ginnel_node::settings::Settings;
-use ginnel_node::waiter::{Rung, Waiter};
+use ginnel_node::{Library, Look, Node, Reach, Rung, Settings, Waiter};
 use ginnel_region::{Head, Segment, Use};
 use std::path::Path;
 

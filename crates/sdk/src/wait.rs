@@ -9,7 +9,7 @@
 use crate::presence::Presence;
 use crate::segment::Inner;
 use crate::{Error, Result};
-use ginnel_node::waiter::Waiter;
+use ginnel_node::Waiter;
 use ginnel_ring::park::{self, Want};
 use rustix::event::epoll;
 use rustix::time::{
