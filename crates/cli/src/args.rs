@@ -102,6 +102,13 @@ pub enum Command {
     Service(service::Service),
     /// Have containers meet in a segment, by CDI or by options of their runtime
     Container(container::Container),
+    /// List the named objects of a segment: memory, queues, locks
+    Ls(Ls),
+    /// Take the names from objects of a segment
+    ///
+    /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
+    /// memory is freed when nobody does.
+    Rm(Rm),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
     /// Compare transports on this machine, as a report with charts
@@ -272,6 +279,31 @@ pub struct Remove {
     /// ones do not meet them
     #[arg(long)]
     pub force: bool,
+}
+
+/// `ginnel ls`
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users", "removed"}]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ginnel rm`
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Names of objects
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "removed": [NAME, …]}
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `ginnel vm`

@@ -9,6 +9,7 @@
 //! | [`doctor`] | `ginnel doctor` |
 //! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
+//! | [`objects`] | `ginnel ls`, `ginnel rm` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`service`] | `ginnel service`: services of systemd
 //! | [`container`] | `ginnel container`: what a container is given
@@ -30,6 +31,7 @@ mod doctor;
 mod exec;
 mod generate;
 mod name;
+mod objects;
 mod policy;
 mod report;
 mod run;
@@ -72,6 +74,8 @@ fn start() -> i32 {
         Command::Segment(args) => segment::segment(&args.command),
         Command::Service(args) => service::service(&args.command),
         Command::Container(args) => container::container(&args.command),
+        Command::Ls(args) => objects::list(&args),
+        Command::Rm(args) => objects::remove(&args),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

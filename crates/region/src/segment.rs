@@ -1,6 +1,7 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
+use crate::names::NAMES_BYTES;
 use crate::open;
 use crate::sys::{self, Fd};
 use crate::{Corrupt, Error, PAGE, PeerTable};
@@ -16,7 +17,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
 /// First word of the memory that `ginneld` gives to those who may not join.
 const REFUSAL: &[u8; 8] = b"GINNELNO";
 /// Layout version. A reader of another version refuses.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const MIN_SIZE: u64 = 16 << 20;
 pub(crate) const MAX_SIZE: u64 = 1 << 40;
@@ -461,6 +462,11 @@ impl Segment {
         self.word(OWNERS + u64::from(page) * 8)
     }
 
+    /// Where the table of names begins, bytes from the segment's start.
+    pub(crate) fn names_at(&self) -> u64 {
+        names_at(self.len)
+    }
+
     /// Every page that can be claimed, up to before `end`, with its owner word.
     pub(crate) fn owner_words(&self, end: u32) -> impl Iterator<Item = (u32, &AtomicU64)> {
         let (first, last) = self.page_range();
@@ -534,7 +540,34 @@ pub(crate) const OWNERS: u64 = MEMBERS + MEMBERS_BYTES;
 /// Where the member table begins.
 pub(crate) const MEMBERS: u64 = PAGE + RENDEZVOUS_BYTES;
 
-/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page.
+/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page, names.
 pub(crate) fn tables_end(size: u64) -> u64 {
+    names_at(size) + NAMES_BYTES
+}
+
+/// Where the table of names begins.
+fn names_at(size: u64) -> u64 {
     OWNERS + (size / PAGE * 8).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// A segment that an older Ginnel made, or a newer one, is refused with both numbers.
+    #[test]
+    fn another_layout_is_refused_with_both_versions() {
+        let path = std::env::temp_dir().join(format!("ginnel-version-{:x}", sys::random_u64()));
+        let config = Config { size: MIN_SIZE, ..Config::default() };
+        Segment::create(&path, &config).expect("create").close();
+        let file = std::fs::File::options().write(true).open(&path).expect("own file");
+        for theirs in [2, 4] {
+            file.write_all_at(&u32::to_le_bytes(theirs), 8).expect("memory");
+            let error = Segment::open_or_create(&path, &config).err().expect("refused");
+            assert_eq!(error, Error::Version { theirs, ours: 3 });
+            assert!(error.to_string().contains(&format!("layout version {theirs}, this Ginnel speaks 3")));
+        }
+        std::fs::remove_file(path).expect("remove");
+    }
 }
