@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages (release 12 was tried) that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench|peers|packages|conformance]      (no argument: demo, test and bench)
+#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|peers|packages|conformance|all) ;;
-    *) echo "usage: $0 [demo|test|bench|peers|packages|conformance]" >&2; exit 2 ;;
+    demo|test|bench|peers|switch|packages|conformance|all) ;;
+    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -39,6 +39,7 @@ case $group in
     packages)
         wanted=("${build[@]}" "${packing[@]}")
         optional=(mmdebstrap=mmdebstrap) ;;
+    switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;

@@ -47,7 +47,7 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     std::fs::create_dir_all(&into).expect("the target folder can be written");
     let mut make = Command::new("timeout");
-    make.args(["600", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
+    make.args(["1800", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
     let output = make.current_dir(source).output().expect("it starts");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
@@ -127,6 +127,7 @@ fn lives_in(suite: &str) {
     let during = host.said(FILES);
     assert!(["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"].iter().all(|file| during.contains(file)), "{during}");
     assert_eq!(host.said("systemctl is-active ginneld").trim(), "active", "the daemon runs, as its own user");
+    assert_eq!(host.sh("systemctl is-enabled ginnel-prover").out.trim(), "disabled", "it is there, and enabled by hand");
     assert_eq!(host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel");
     assert!(host.said("ginnel doctor").contains("serves segment default"), "the command finds what the daemon serves");
     host.must("test -e /usr/share/man/man1/ginnel-run.1.gz -a -e /usr/share/bash-completion/completions/ginnel");

@@ -183,6 +183,18 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
     Ok(at as *mut u8)
 }
 
+/// `mmap(2)` of zeroed memory that children of `fork` have in common with this process, taken only as it
+/// is touched.
+///
+/// # Errors
+/// The `errno`.
+pub fn map_common(len: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+    let at = unsafe { raw(Sysno::mmap, [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0]) }?;
+    Ok(at as *mut u8)
+}
+
 /// Has a child of `fork` find zeroes in its copy of a private map (`MADV_WIPEONFORK`, Linux 4.14).
 ///
 /// # Errors

@@ -70,6 +70,17 @@ impl Endpoint<'_> {
         let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
         stamps.into_iter().find(|&stamp| stamp != 0 && stamp >> TIME == head).map(|stamp| time_of(stamp, now))
     }
+
+    /// When the first byte that is unread was put into the ring, also where others that came with it were
+    /// read by now. `None`: as above.
+    #[must_use]
+    pub fn filled_since(self, now: u64) -> Option<u64> {
+        let head = self.slot().rx.head.load(Relaxed);
+        let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
+        let read = |stamp: &u64| place(head.wrapping_sub(stamp >> TIME));
+        let before = |stamp: &u64| *stamp != 0 && read(stamp) >> (PLACE - 1) == 0;
+        stamps.into_iter().filter(before).min_by_key(read).map(|stamp| time_of(stamp, now))
+    }
 }
 
 /// The writer is about to publish bytes from `from` on: says when, if it is asked to. True: once they

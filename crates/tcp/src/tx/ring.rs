@@ -17,7 +17,7 @@ const PIECE: u64 = 16 << 10;
 
 impl<'a> Endpoint<'a> {
     /// Bytes in the ring that the reader has not taken.
-    pub(super) fn unread(self) -> u64 {
+    pub(crate) fn unread(self) -> u64 {
         let tx = &self.slot().tx;
         let head = later(self.outgoing().head().load(Acquire), tx.begun.load(Relaxed));
         tx.tail.load(Relaxed).wrapping_sub(head)
