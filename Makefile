@@ -55,9 +55,9 @@ test-all: deps-test product loom
 product:
 	$(CARGO) build --release $(PRODUCT)
 
-# The models of the rings, compiled with loom's atomics instead, apart from the rest.
+# The models of the rings and of the cache's buckets, compiled with loom's atomics instead, apart from the rest.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring --test loom --profile testing --target-dir $(TARGET)/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring -p ginnel-cache --test loom --profile testing --target-dir $(TARGET)/loom
 
 bench: deps-bench
 	$(CARGO) build --release --workspace

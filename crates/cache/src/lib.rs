@@ -1,0 +1,25 @@
+//! A cache that any memcached client can use, and whose neighbours read items themselves.
+//!
+//! The server keeps items and their index in one piece of shared memory, which it alone writes.
+//! A client on the same kernel is handed a read-only descriptor of it and looks keys up by itself:
+//! no message, no lock, no wake-up. Everything else goes over memcached's protocols.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`memory`] | the mapping; the only raw memory |
+//! | [`layout`] | what lies where in it |
+//! | [`seq`] | a bucket's version |
+//! | [`store`] | the writer: items, eviction, expiry |
+//! | [`reader`] | looking up without the server |
+//! | [`hints`], [`life`] | what readers tell the server, and how they see that it ended |
+
+pub mod hints;
+pub mod layout;
+#[cfg(not(loom))]
+pub mod life;
+pub mod memory;
+pub mod number;
+pub mod reader;
+pub mod seq;
+pub mod store;
+pub mod sync;
