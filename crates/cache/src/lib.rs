@@ -11,15 +11,24 @@
 //! | [`seq`] | a bucket's version |
 //! | [`store`] | the writer: items, eviction, expiry |
 //! | [`reader`] | looking up without the server |
+//! | [`protocol`] | memcached's protocols, apart from sockets |
+//! | [`server`] | sockets, threads, the clock |
+//! | [`door`] | how a neighbour is handed the memory |
 //! | [`hints`], [`life`] | what readers tell the server, and how they see that it ended |
 
+#[cfg(not(loom))]
+pub mod door;
 pub mod hints;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod life;
 pub mod memory;
 pub mod number;
+#[cfg(not(loom))]
+pub mod protocol;
 pub mod reader;
 pub mod seq;
+#[cfg(not(loom))]
+pub mod server;
 pub mod store;
 pub mod sync;
