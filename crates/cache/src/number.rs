@@ -1,8 +1,9 @@
-//! Numbers in text, read as C's strtoul and memcached read them.
+//! Numbers in text, read as C's strtoul and memcached read them: as C strings, which end at a 0.
 
 /// Returns the digits' value, their sign, and what follows them: blanks before, a sign, then
 /// decimal digits, and after them an end or a blank.
 fn parse(text: &[u8]) -> Option<(bool, u128)> {
+    let text = c_string(text);
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !is_blank(byte))?;
     let (negative, digits) = match text[start..].split_first() {
@@ -21,6 +22,10 @@ fn parse(text: &[u8]) -> Option<(bool, u128)> {
     Some((negative, value.unwrap_or(u128::MAX)))
 }
 
+fn c_string(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
 /// Returns an unsigned number of 64 bits, or nothing where memcached would refuse the text.
 ///
 /// C's strtoull takes a sign and wraps; memcached refuses only what then looks negative.
@@ -29,7 +34,7 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     let (negative, value) = parse(text)?;
     let value = u64::try_from(value).ok()?;
     let value = if negative { value.wrapping_neg() } else { value };
-    let looks_negative = value > i64::MAX.cast_unsigned() && text.contains(&b'-');
+    let looks_negative = value > i64::MAX.cast_unsigned() && c_string(text).contains(&b'-');
     (!looks_negative).then_some(value)
 }
 
@@ -70,6 +75,8 @@ mod tests {
             (" ", None),
             ("12a", None),
             ("x", None),
+            ("4\0x", Some(4)),
+            ("\0", None),
             ("99999999999999999999999999999999999999999999", None),
         ] {
             assert_eq!(unsigned(text.as_bytes()), value, "{text:?}");

@@ -28,7 +28,7 @@ pub enum Look {
 ///
 /// ```
 /// use ginnel_cache::store::{Limits, Put, Store};
-/// let limits = Limits { memory: 8 << 20, max_item: 1 << 20, index: None };
+/// let limits = Limits { memory: 8 << 20, max_item: 1 << 20, ..Limits::default() };
 /// let mut store = Store::private(&limits)?;
 /// store.put(&Put::set(b"greeting", b"hello"));
 ///

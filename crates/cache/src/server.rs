@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<(), String> {
             .ok()
     };
     connections.most.store(args.conn_limit, Ordering::Relaxed);
-    connections.threads.store(args.threads.max(1) as u64, Ordering::Relaxed);
+    connections.threads.store(u64::from(args.threads), Ordering::Relaxed);
     let settings = settings(args, &limits, door.as_ref())?;
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let store = Mutex::new(store);
@@ -106,7 +106,13 @@ fn limits(args: &Args) -> Result<Limits, String> {
         return Err("-m: more than 16 TiB".into());
     }
     let index = args.index_size.as_deref().map(args::size).transpose()?;
-    Ok(Limits { memory: args.memory_limit.max(1) << 20, max_item, index })
+    Ok(Limits {
+        memory: args.memory_limit.max(1) << 20,
+        max_item,
+        index,
+        keep_all: args.disable_evictions,
+        no_cas: args.disable_cas,
+    })
 }
 
 fn random() -> Result<u64, String> {
@@ -165,11 +171,11 @@ fn settings(args: &Args, limits: &Limits, door: Option<&Door>) -> Result<Setting
         ("inter", listen),
         ("verbosity", args.verbose.to_string()),
         ("oldest", "0".into()),
-        ("evictions", "on".into()),
+        ("evictions", if args.disable_evictions { "off" } else { "on" }.into()),
         ("domain_socket", socket),
         ("umask", args.unix_mask.clone()),
-        ("num_threads", args.threads.max(1).to_string()),
-        ("cas_enabled", "yes".into()),
+        ("num_threads", args.threads.to_string()),
+        ("cas_enabled", yes(!args.disable_cas)),
         ("tcp_backlog", args.listen_backlog.to_string()),
         ("binding_protocol", args.protocol.clone()),
         ("item_size_max", limits.max_item.to_string()),
@@ -200,9 +206,8 @@ fn serve(
     args: &Args,
     ended: &AtomicBool,
 ) -> io::Result<()> {
-    let workers: Vec<Worker> = (0..args.threads.max(1))
-        .map(|_| Worker::start(shared.clone()))
-        .collect::<Result<_, _>>()?;
+    let workers: Vec<Worker> =
+        (0..args.threads).map(|_| Worker::start(shared.clone())).collect::<Result<_, _>>()?;
     let mut poll = Poll::new()?;
     for (at, listener) in listeners.iter_mut().enumerate() {
         listener.register(poll.registry(), Token(at))?;

@@ -37,6 +37,17 @@ pub struct Limits {
     pub max_item: usize,
     /// Bytes for the index; by default an eighth of `memory`.
     pub index: Option<usize>,
+    /// Whether an item that has no room is refused, rather than old ones taken out (`-M`).
+    pub keep_all: bool,
+    /// Whether items have no unique numbers (`-C`).
+    pub no_cas: bool,
+}
+
+impl Default for Limits {
+    /// memcached's.
+    fn default() -> Self {
+        Self { memory: 64 << 20, max_item: 1 << 20, index: None, keep_all: false, no_cas: false }
+    }
 }
 
 /// A slot of a bucket, by the words at which they lie.
@@ -303,6 +314,7 @@ impl Store {
             same.then_some(Found { spot, place, item })
         })?;
         if found.item.is_expired(u64::from(self.now)) {
+            self.counts.get_expired += 1;
             self.counts.dropped(&found.item, true);
             self.remove(&found);
             return None;

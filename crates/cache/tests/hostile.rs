@@ -25,12 +25,15 @@ fn word(random: &mut Random, words: usize) -> u64 {
 
 #[test]
 fn a_reader_bears_whatever_is_written() {
-    let limits = Limits { memory: 256 << 10, max_item: 4 << 10, index: Some(1 << 10) };
+    let limits =
+        Limits { memory: 256 << 10, max_item: 4 << 10, index: Some(1 << 10), ..Limits::default() };
     let mut store = Store::private(&limits).expect("memory");
     let mut reader = Reader::new(store.view()).expect("an honest header");
     let (words, stop) = (store.view().len(), AtomicBool::new(false));
     let keys: Vec<String> = (0..50).map(|at| format!("k-{at}")).collect();
-    keys.iter().for_each(|key| drop(store.put(&Put::set(key.as_bytes(), &[7; 100]))));
+    keys.iter().for_each(|key| {
+        let _ = store.put(&Put::set(key.as_bytes(), &[7; 100]));
+    });
     let index = 16 * BUCKET_WORDS;
     let mut counts = [0; 3];
     std::thread::scope(|scope| {
@@ -80,7 +83,8 @@ fn reader_hash(store: &Store, key: &[u8]) -> u64 {
 /// A version that changes all the time, or stays odd, costs a bounded number of tries.
 #[test]
 fn a_bucket_that_is_never_at_rest_is_given_up() {
-    let limits = Limits { memory: 256 << 10, max_item: 4 << 10, index: Some(1 << 10) };
+    let limits =
+        Limits { memory: 256 << 10, max_item: 4 << 10, index: Some(1 << 10), ..Limits::default() };
     let mut store = Store::private(&limits).expect("memory");
     store.put(&Put::set(b"key", b"value"));
     let mut reader = Reader::new(store.view()).expect("an honest header");
@@ -99,7 +103,9 @@ fn a_bucket_that_is_never_at_rest_is_given_up() {
                 }
             }
         });
-        (0..10_000).for_each(|_| drop(reader.look(b"key")));
+        (0..10_000).for_each(|_| {
+            let _ = reader.look(b"key");
+        });
         stop.store(true, Ordering::Relaxed);
     });
 }

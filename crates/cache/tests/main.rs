@@ -1,8 +1,13 @@
 //! All tests of this crate that are not beside its code, in one executable.
 #![cfg(not(loom))]
 
+#[path = "support/commands.rs"]
+mod commands;
+mod differential;
 mod hostile;
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/servers.rs"]
+mod servers;
 mod store;
 mod stress;

@@ -181,7 +181,7 @@ impl Both {
 
 #[test]
 fn a_store_is_a_map() {
-    let limits = Limits { memory: 64 << 20, max_item: 1 << 20, index: None };
+    let limits = Limits { memory: 64 << 20, max_item: 1 << 20, ..Limits::default() };
     for seed in 0..4 {
         let mut random = Random::new(seed);
         let mut both = Both::new(&limits, false);
@@ -202,8 +202,9 @@ fn live(both: &mut Both, keys: usize) -> usize {
 /// In memory that is far too small, and in an index that is: what is there is right.
 #[test]
 fn what_is_not_evicted_is_right() {
-    let small = Limits { memory: 1 << 20, max_item: 64 << 10, index: None };
-    let few_slots = Limits { memory: 8 << 20, max_item: 64 << 10, index: Some(4 << 10) };
+    let small = Limits { memory: 1 << 20, max_item: 64 << 10, ..Limits::default() };
+    let few_slots =
+        Limits { memory: 8 << 20, max_item: 64 << 10, index: Some(4 << 10), ..Limits::default() };
     for (limits, seed) in
         [(small.clone(), 10), (small, 11), (few_slots.clone(), 12), (few_slots, 13)]
     {
@@ -220,7 +221,7 @@ fn what_is_not_evicted_is_right() {
 /// What is read again and again outlives a flood of what is read never.
 #[test]
 fn what_is_read_survives() {
-    let limits = Limits { memory: 8 << 20, max_item: 64 << 10, index: None };
+    let limits = Limits { memory: 8 << 20, max_item: 64 << 10, ..Limits::default() };
     let mut store = Store::private(&limits).expect("memory");
     let hot: Vec<String> = (0..100).map(|at| format!("hot-{at}")).collect();
     hot.iter().for_each(|key| {

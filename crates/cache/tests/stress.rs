@@ -62,7 +62,8 @@ fn read(mut reader: Reader, acknowledged: &[AtomicU64], stop: &AtomicBool, seen:
 
 /// Runs a writer and three readers for a while. `meddle` is called after each write.
 fn run(time: Duration, mut meddle: impl FnMut(&Store, u64) + Send) -> Seen {
-    let limits = Limits { memory: 512 << 10, max_item: 8 << 10, index: Some(2 << 10) };
+    let limits =
+        Limits { memory: 512 << 10, max_item: 8 << 10, index: Some(2 << 10), ..Limits::default() };
     let mut store = Store::private(&limits).expect("memory");
     let readers: Vec<Reader> =
         (0..3).map(|_| Reader::new(store.view()).expect("an honest header")).collect();
@@ -81,8 +82,12 @@ fn run(time: Duration, mut meddle: impl FnMut(&Store, u64) + Send) -> Seen {
                 let key = random.below(KEYS);
                 let name = format!("key-{key}");
                 match random.below(20) {
-                    0 => drop(store.delete(name.as_bytes(), 0)),
-                    1 => drop(store.get(name.as_bytes())),
+                    0 => {
+                        store.delete(name.as_bytes(), 0);
+                    }
+                    1 => {
+                        store.get(name.as_bytes());
+                    }
                     _ => {
                         store.put(&Put::set(name.as_bytes(), &value(key, number)));
                         acknowledged[key].store(number, Ordering::Release);

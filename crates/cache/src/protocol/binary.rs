@@ -26,16 +26,27 @@ const NO_MEMORY: Status = (0x82, "Out of memory");
 /// What a command does; each has a quiet form with another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
-    Get { with_key: bool },
-    Touch { with_key: bool, with_value: bool },
+    Get {
+        with_key: bool,
+    },
+    Touch {
+        with_key: bool,
+        with_value: bool,
+    },
     Store(Mode),
     Delete,
-    Change { up: bool },
+    Change {
+        up: bool,
+    },
     Quit,
     Flush,
     Noop,
     Version,
     Stat,
+    /// Not offered, but its forms are looked at as memcached does.
+    Sasl {
+        lists: bool,
+    },
     Unknown,
 }
 
@@ -63,6 +74,7 @@ impl Verb {
             0x10 => (Self::Stat, false),
             0x1c => (Self::Touch { with_key: false, with_value: false }, false),
             0x1d | 0x1e => (Self::Touch { with_key: false, with_value: true }, opcode == 0x1e),
+            0x20..=0x22 => (Self::Sasl { lists: opcode == 0x20 }, false),
             0x23 | 0x24 => (Self::Touch { with_key: true, with_value: true }, opcode == 0x24),
             _ => (Self::Unknown, false),
         }
@@ -80,6 +92,8 @@ impl Verb {
             Self::Flush => key == 0 && value == 0 && (extras == 0 || extras == 4),
             Self::Quit | Self::Noop | Self::Version => body == 0,
             Self::Stat => extras == 0,
+            Self::Sasl { lists: true } => extras == 0 && key == 0 && body == 0,
+            Self::Sasl { lists: false } => extras == 0 && key > 0,
             Self::Unknown => true,
         }
     }
@@ -125,6 +139,7 @@ impl Request {
             (Stored::Stored(cas), _) => self.done(cas, &[], out),
             (Stored::Exists, _) => self.fail(EXISTS, out),
             (Stored::NotFound, _) => self.fail(NOT_FOUND, out),
+            (Stored::NoRoom, _) => self.fail(NO_MEMORY, out),
             (Stored::NotStored, Mode::Add) => self.fail(EXISTS, out),
             (Stored::NotStored, Mode::Replace) => self.fail(NOT_FOUND, out),
             (Stored::NotStored, _) => self.fail(NOT_STORED, out),
@@ -233,7 +248,7 @@ fn execute(
             stat(&request, parts.key, context, out);
             return skip(parts.value);
         }
-        Verb::Unknown => {
+        Verb::Sasl { .. } | Verb::Unknown => {
             request.fail(UNKNOWN, out);
             return skip(parts.value);
         }

@@ -1,6 +1,6 @@
 //! The meta commands: mg, ms, md, ma, me. (mn needs nothing and is among the text commands.)
 
-use super::text::{NOT_NUMBER, Tokens, forget, say, tell};
+use super::text::{NO_ROOM, NOT_NUMBER, Tokens, forget, say, tell};
 use super::{Answer, Context, Next, Pending, is_stored};
 use crate::layout::{MAX_KEY, bits};
 use crate::number;
@@ -66,6 +66,8 @@ impl Flags {
             match read.take(name, rest, context) {
                 Ok(()) => {}
                 Err("CLIENT_ERROR invalid flag") => return Err("CLIENT_ERROR invalid flag"),
+                // memcached has no words of its own for bad client flags.
+                Err(BAD_LINE) => wrong = wrong.or(Some(BAD_LINE)),
                 Err(error) => wrong = Some(error),
             }
         }
@@ -228,7 +230,13 @@ fn get(words: &[&[u8]], flags: &Flags, context: &mut Context<'_>, out: &mut Vec<
     } else {
         out.extend_from_slice(b"HD");
     }
-    let won = get_words(words, flags, &mut found, made, context, out)?;
+    let won = get_words(words, flags, &mut found, made, context, out).inspect_err(|_| {
+        // memcached counts the read before the error, unless it looks at the item's state first.
+        let looks = |word: &&[u8]| matches!(word.first(), Some(b'N' | b'T' | b'R' | b'l' | b'h'));
+        if !flags.no_bump && !words.iter().any(looks) {
+            context.store.read(&found);
+        }
+    })?;
     state_words(&mut found, won, context, out);
     out.extend_from_slice(b"\r\n");
     if flags.value {
@@ -310,6 +318,7 @@ impl Ask {
             Stored::Exists => (b"EX", 0),
             Stored::NotFound => (b"NF", 0),
             Stored::NotStored => (b"NS", 0),
+            Stored::NoRoom => return say(out, false, NO_ROOM),
         };
         out.extend_from_slice(status);
         for flag in &self.words {

@@ -25,6 +25,10 @@ pub struct Connections {
     pub written: AtomicU64,
     /// Clients that were handed the memory.
     pub neighbours: AtomicU64,
+    /// Connections that were closed because they were silent for long.
+    pub idle: AtomicU64,
+    /// How often a connection had more to do than others would wait for.
+    pub yields: AtomicU64,
     /// Threads that serve connections.
     pub threads: AtomicU64,
 }
@@ -112,6 +116,10 @@ fn general(context: &Context<'_>) -> Rows {
         row("direct_hits_sampled", counts.direct_hits),
     ];
     rows.extend([
+        row("get_expired", counts.get_expired),
+        row("idle_kicks", count(&connections.idle)),
+        row("conn_yields", count(&connections.yields)),
+        row("listen_disabled_num", 0),
         row("delete_misses", counts.deletes.1),
         row("delete_hits", counts.deletes.0),
         row("incr_misses", counts.incrs.1),
@@ -124,7 +132,7 @@ fn general(context: &Context<'_>) -> Rows {
         row("touch_hits", counts.touches - counts.touch_misses),
         row("touch_misses", counts.touch_misses),
         row("store_too_large", counts.too_large),
-        row("store_no_memory", 0),
+        row("store_no_memory", counts.no_room),
         row("bytes_read", count(&connections.read)),
         row("bytes_written", count(&connections.written)),
         row("limit_maxbytes", store.limits().memory),

@@ -71,6 +71,7 @@ pub(super) fn stored(stored: Stored) -> &'static str {
         Stored::Exists => "EXISTS",
         Stored::NotFound => "NOT_FOUND",
         Stored::NotStored => "NOT_STORED",
+        Stored::NoRoom => NO_ROOM,
     }
 }
 
@@ -254,6 +255,7 @@ fn arithmetic(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut Vec<u8>)
     Next::Command
 }
 
+pub(super) const NO_ROOM: &str = "SERVER_ERROR out of memory storing object";
 pub(super) const NOT_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 fn delete(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut Vec<u8>) -> Next {

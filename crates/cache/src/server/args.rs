@@ -33,11 +33,13 @@ pub struct Args {
     #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m")]
     pub max_item_size: String,
     /// Most connections at once
-    #[arg(short, long, value_name = "N", default_value_t = 1024)]
+    #[arg(short, long, value_name = "N", default_value_t = 1024,
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub conn_limit: u64,
     /// Threads that serve connections
-    #[arg(short, long, value_name = "N", default_value_t = 4)]
-    pub threads: usize,
+    #[arg(short, long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: u16,
     /// Become this user (only root can, and must)
     #[arg(short, long)]
     pub user: Option<String>,
@@ -47,6 +49,15 @@ pub struct Args {
     /// Length of the queue of connections that wait to be accepted
     #[arg(short = 'b', long, value_name = "N", default_value_t = 1024)]
     pub listen_backlog: i32,
+    /// Refuse to store what has no room, rather than evict
+    #[arg(short = 'M', long)]
+    pub disable_evictions: bool,
+    /// Give items no unique numbers
+    #[arg(short = 'C', long)]
+    pub disable_cas: bool,
+    /// Accepted: a connection has its turn for eight reads
+    #[arg(short = 'R', long, value_name = "N", default_value_t = 20, hide_default_value = true)]
+    pub max_reqs_per_event: u32,
     /// Refuse flush_all
     #[arg(short = 'F', long)]
     pub disable_flush_all: bool,
@@ -103,6 +114,7 @@ const PASSED_OVER: &[&str] = &[
     "worker_logbuf_size",
     "watcher_logbuf_size",
     "track_sizes",
+    "slab_chunk_max",
     "no_inline_ascii_resp",
     "read_buf_mem_limit",
     "resp_obj_mem_limit",

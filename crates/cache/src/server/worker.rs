@@ -161,6 +161,7 @@ impl State {
         match one.turn(&mut self.buffer, &self.shared) {
             Left::Nothing => {}
             Left::More => {
+                self.shared.connections.yields.fetch_add(1, Ordering::Relaxed);
                 one.queued = true;
                 self.turns.push_back(at);
             }
@@ -179,6 +180,7 @@ impl State {
         for at in 0..self.slots.len() {
             if self.slots[at].as_ref().is_some_and(|one| !one.queued && one.last.elapsed() > limit)
             {
+                self.shared.connections.idle.fetch_add(1, Ordering::Relaxed);
                 self.close(at);
             }
         }

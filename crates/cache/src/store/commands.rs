@@ -72,6 +72,8 @@ pub enum Stored {
     NotFound,
     /// The mode does not allow it.
     NotStored,
+    /// There is no room for it.
+    NoRoom,
 }
 
 /// What an item's number is changed by.
@@ -125,7 +127,7 @@ impl Store {
 
     /// Returns a unique number that no item had before.
     fn next_cas(&mut self) -> u64 {
-        self.cas += 1;
+        self.cas += u64::from(!self.limits.no_cas);
         self.cas
     }
 
@@ -201,7 +203,7 @@ impl Store {
         let (Ok(key_len), Ok(value_len)) =
             (u8::try_from(put.key.len()), u32::try_from(put.value.len()))
         else {
-            return Stored::NotStored;
+            return Stored::NoRoom;
         };
         let binary = if put.binary_key { bits::BINARY_KEY } else { 0 };
         let (accessed, stored) = (self.now, self.now);
@@ -214,7 +216,11 @@ impl Store {
         let linked = self.link(item);
         // A large value's room is not kept for small ones.
         self.scratch.shrink_to(64 << 10);
-        linked.map_or(Stored::NotStored, |()| Stored::Stored(cas))
+        if linked.is_none() {
+            self.counts.no_room += 1;
+            return Stored::NoRoom;
+        }
+        Stored::Stored(cas)
     }
 
     /// Reads an item: it counts as read, and expires as told.
@@ -350,6 +356,8 @@ impl Store {
         if at <= self.now {
             self.flush_at = None;
             self.flush();
+            // As memcached does: what comes after has a higher number than the flush.
+            self.next_cas();
         } else {
             self.flush_at = Some(at);
         }

@@ -15,6 +15,8 @@ pub struct Counts {
     pub gets: u64,
     /// Of those, not found.
     pub get_misses: u64,
+    /// Keys whose item was found expired.
+    pub get_expired: u64,
     /// Reads out of the memory that clients told of: a sample where they read faster than that.
     pub direct_hits: u64,
     /// Storing commands.
@@ -37,6 +39,8 @@ pub struct Counts {
     pub metas: u64,
     /// Items that were too large to be stored.
     pub too_large: u64,
+    /// Items for which there was no room.
+    pub no_room: u64,
     /// Items taken out to make room.
     pub evictions: u64,
     /// Of those, never read.

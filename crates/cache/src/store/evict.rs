@@ -32,6 +32,9 @@ impl Store {
             if let Some(place) = self.log.take(Class::Fresh { left }, words, expiry) {
                 return Some(place);
             }
+            if self.limits.keep_all {
+                return None;
+            }
             self.evict()?;
         }
     }
