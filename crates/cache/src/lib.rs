@@ -13,9 +13,12 @@
 //! | [`reader`] | looking up without the server |
 //! | [`protocol`] | memcached's protocols, apart from sockets |
 //! | [`server`] | sockets, threads, the clock |
+//! | [`client`] | reading items oneself, and asking where that is not possible |
 //! | [`door`] | how a neighbour is handed the memory |
 //! | [`hints`], [`life`] | what readers tell the server, and how they see that it ended |
 
+#[cfg(not(loom))]
+pub mod client;
 #[cfg(not(loom))]
 pub mod door;
 pub mod hints;

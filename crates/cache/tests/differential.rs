@@ -49,9 +49,7 @@ const BINARY: Protocol = Protocol {
         answer[0] = 0x81;
         answer
     },
-    cas: |said| {
-        said.get(16..24).map(be_64).into_iter().filter(|&cas| cas != 0).collect()
-    },
+    cas: |said| said.get(16..24).map(be_64).into_iter().filter(|&cas| cas != 0).collect(),
     fill: |command, cas| replace(command, &BINARY_CAS.to_be_bytes(), &cas.to_be_bytes()),
 };
 

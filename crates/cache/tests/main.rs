@@ -5,6 +5,7 @@
 mod commands;
 mod differential;
 mod hostile;
+mod neighbours;
 #[path = "support/random.rs"]
 mod random;
 #[path = "support/servers.rs"]

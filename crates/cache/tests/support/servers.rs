@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// A server of one test, killed with it.
 pub struct Server {
     child: Child,
+    command: Command,
     pub socket: PathBuf,
     /// The Ginnel directory that it has.
     pub home: tempfile::TempDir,
@@ -36,31 +37,34 @@ impl Server {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let home = tempfile::Builder::new().permissions(mode).tempdir().expect("a directory");
         let socket = home.path().join("socket");
-        let child = Command::new(program)
-            .args(["-u", "root", "-s"])
-            .arg(&socket)
-            .args(args)
-            .env("GINNEL_DIR", home.path())
-            .stdin(Stdio::null())
+        let mut command = Command::new(program);
+        command.args(["-u", "root", "-s"]).arg(&socket).args(args);
+        command.env("GINNEL_DIR", home.path()).stdin(Stdio::null());
+        let child = Self::spawn(&mut command, &socket);
+        Self { child, command, socket, home }
+    }
+
+    fn spawn(command: &mut Command, socket: &Path) -> Child {
+        let child = command
             .spawn()
-            .unwrap_or_else(|error| panic!("{program}: {error} (make deps-test installs it)"));
-        let server = Self { child, socket, home };
+            .unwrap_or_else(|error| panic!("{command:?}: {error} (make deps-test installs it)"));
         let until = Instant::now() + Duration::from_secs(20);
-        while UnixStream::connect(&server.socket).is_err() {
-            assert!(Instant::now() < until, "{program} does not listen");
+        while UnixStream::connect(socket).is_err() {
+            assert!(Instant::now() < until, "{command:?} does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }
-        server
+        child
+    }
+
+    /// Kills it, and starts it anew.
+    pub fn restart(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+        self.child = Self::spawn(&mut self.command, &self.socket);
     }
 
     pub fn pid(&self) -> u32 {
         self.child.id()
-    }
-
-    /// Ends it as nothing can be caught.
-    pub fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
     }
 
     pub fn connect(&self) -> Peer {
