@@ -8,6 +8,7 @@
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-guests  those between two virtual machines
+#   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
@@ -17,7 +18,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -62,6 +63,11 @@ loom:
 bench: deps-bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
+
+# Every server in it is its own, on loopback. GINNEL_DIR is a folder of its own, too.
+bench-cache: deps-test
+	$(CARGO) build --release -p ginnel-cache --bins --example bench
+	$(TARGET)/release/examples/bench $(CACHE_ARGS)
 
 # With what others have built, in the same rounds. iceoryx2 is fetched and built then.
 bench-peers: deps-peers
