@@ -10,5 +10,6 @@ mod neighbours;
 mod random;
 #[path = "support/servers.rs"]
 mod servers;
+mod serving;
 mod store;
 mod stress;
