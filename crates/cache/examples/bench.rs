@@ -244,6 +244,7 @@ impl Trace {
     fn run(&self, address: &str, operations: usize) -> f64 {
         const BATCH: usize = 40;
         let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).expect("an option");
         let mut answers = BufReader::with_capacity(256 << 10, stream.try_clone().expect("a copy"));
         let mut questions = stream;
         let (zipf, mut random) = (Zipf::new(self.keys, self.skew), Random(1));

@@ -16,6 +16,7 @@
 //! | [`client`] | reading items oneself, and asking where that is not possible |
 //! | [`door`] | how a neighbour is handed the memory |
 //! | [`hints`], [`life`] | what readers tell the server, and how they see that it ended |
+#![deny(unsafe_code)]
 
 #[cfg(not(loom))]
 pub mod client;
@@ -24,7 +25,9 @@ pub mod door;
 pub mod hints;
 pub mod layout;
 #[cfg(not(loom))]
+#[allow(unsafe_code, reason = "the kernel is given a list by address")]
 pub mod life;
+#[allow(unsafe_code, reason = "mappings")]
 pub mod memory;
 pub mod number;
 #[cfg(not(loom))]

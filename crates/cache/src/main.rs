@@ -1,4 +1,5 @@
 //! The command `ginnel-cache`.
+#![forbid(unsafe_code)]
 
 #[cfg(loom)]
 fn main() {}

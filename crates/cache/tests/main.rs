@@ -8,8 +8,11 @@ mod hostile;
 mod neighbours;
 #[path = "support/random.rs"]
 mod random;
+#[path = "support/script.rs"]
+mod script;
 #[path = "support/servers.rs"]
 mod servers;
 mod serving;
 mod store;
 mod stress;
+mod suite;

@@ -1,12 +1,17 @@
 //! The meta commands: mg, ms, md, ma, me. (mn needs nothing and is among the text commands.)
 
-use super::text::{NO_ROOM, NOT_NUMBER, Tokens, forget, say, tell};
-use super::{Answer, Context, Next, Pending, is_stored};
+mod flags;
+mod set;
+
+pub(super) use set::Ask;
+
+use super::text::{NOT_NUMBER, Tokens, tell};
+use super::{Context, Next, is_stored};
 use crate::layout::{MAX_KEY, bits};
-use crate::number;
-use crate::store::{Change, Delta, Found, Mode, Put, Stored};
+use crate::store::{Change, Delta, Found, Mode, Put};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flags::Flags;
 use std::io::Write;
 
 /// Most words of a meta command.
@@ -15,103 +20,7 @@ const MOST_WORDS: usize = 19;
 const MAX_OPAQUE: usize = 32;
 
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format";
-const BAD_WORD: &str = "CLIENT_ERROR bad token in command line format";
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
-
-/// What a command's flags say, looked at once.
-#[derive(Debug, Clone)]
-struct Flags {
-    key: Vec<u8>,
-    binary_key: bool,
-    value: bool,
-    quiet: bool,
-    no_bump: bool,
-    stale: bool,
-    vivify: Option<u32>,
-    ttl: Option<u32>,
-    recache: u32,
-    client_flags: u32,
-    cas: Option<u64>,
-    mode: u8,
-    initial: u64,
-    delta: u64,
-}
-
-impl Flags {
-    /// Reads the flags of a command; an error is the answer to it.
-    fn read(key: &[u8], flags: &[&[u8]], context: &Context<'_>) -> Result<Self, &'static str> {
-        let mut read = Self {
-            key: key.to_vec(),
-            binary_key: false,
-            value: false,
-            quiet: false,
-            no_bump: false,
-            stale: false,
-            vivify: None,
-            ttl: None,
-            recache: 0,
-            client_flags: 0,
-            cas: None,
-            mode: 0,
-            initial: 0,
-            delta: 1,
-        };
-        let (mut seen, mut wrong) = ([false; 128], None);
-        for flag in flags {
-            let Some((&name, rest)) = flag.split_first() else { continue };
-            let known = usize::from(name);
-            if known >= 127 || std::mem::replace(&mut seen[known], true) {
-                return Err("CLIENT_ERROR duplicate flag");
-            }
-            match read.take(name, rest, context) {
-                Ok(()) => {}
-                Err("CLIENT_ERROR invalid flag") => return Err("CLIENT_ERROR invalid flag"),
-                // memcached has no words of its own for bad client flags.
-                Err(BAD_LINE) => wrong = wrong.or(Some(BAD_LINE)),
-                Err(error) => wrong = Some(error),
-            }
-        }
-        wrong.map_or(Ok(read), Err)
-    }
-
-    fn take(&mut self, name: u8, rest: &[u8], context: &Context<'_>) -> Result<(), &'static str> {
-        let time = || {
-            let exptime = number::signed_32(rest).ok_or(BAD_WORD)?;
-            Ok::<u32, &'static str>(context.expiry(i64::from(exptime)))
-        };
-        match name {
-            b'b' => {
-                self.binary_key = true;
-                let key = BASE64.decode(&self.key).ok().filter(|key| !key.is_empty());
-                self.key = key.ok_or("CLIENT_ERROR error decoding key")?;
-            }
-            b'N' => self.vivify = Some(time()?),
-            b'T' => self.ttl = Some(time()?),
-            b'R' => self.recache = time()?,
-            b'v' => self.value = true,
-            b'u' => self.no_bump = true,
-            b'q' => self.quiet = true,
-            b'I' => self.stale = true,
-            b'F' => self.client_flags = number::unsigned_32(rest).ok_or(BAD_LINE)?,
-            b'C' => self.cas = Some(number::unsigned(rest).ok_or(BAD_WORD)?),
-            b'M' => match rest {
-                [mode] => self.mode = *mode,
-                _ => return Err("CLIENT_ERROR incorrect length for M token"),
-            },
-            b'J' => {
-                let invalid = "CLIENT_ERROR invalid numeric initial value";
-                self.initial = number::unsigned(rest).ok_or(invalid)?;
-            }
-            b'D' => {
-                let invalid = "CLIENT_ERROR invalid numeric delta value";
-                self.delta = number::unsigned(rest).ok_or(invalid)?;
-            }
-            b'l' | b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'h' => {}
-            _ => return Err("CLIENT_ERROR invalid flag"),
-        }
-        Ok(())
-    }
-}
 
 /// Executes a meta command.
 pub(super) fn command(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut Vec<u8>) -> Next {
@@ -136,7 +45,7 @@ pub(super) fn command(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut 
         );
     }
     if name == b"ms" {
-        return set(tokens, context, out);
+        return set::set(tokens, context, out);
     }
     let words = &tokens.all()[2..];
     let flags = match Flags::read(key, words, context) {
@@ -298,97 +207,6 @@ fn state_words(found: &mut Found, mut won: bool, context: &mut Context<'_>, out:
         out.extend_from_slice(b" W");
         context.store.set_bits(found, state | bits::WON);
     }
-}
-
-/// What the client of ms wants to hear.
-#[derive(Debug)]
-pub(super) struct Ask {
-    quiet: bool,
-    binary_key: bool,
-    /// The words O, k and c of the command, in their order.
-    words: Vec<Vec<u8>>,
-}
-
-impl Ask {
-    /// Says what became of the value.
-    pub fn stored(&self, stored: Stored, key: &[u8], out: &mut Vec<u8>) {
-        let (status, cas): (&[u8], u64) = match stored {
-            Stored::Stored(_) if self.quiet => return,
-            Stored::Stored(cas) => (b"HD", cas),
-            Stored::Exists => (b"EX", 0),
-            Stored::NotFound => (b"NF", 0),
-            Stored::NotStored => (b"NS", 0),
-            Stored::NoRoom => return say(out, false, NO_ROOM),
-        };
-        out.extend_from_slice(status);
-        for flag in &self.words {
-            match flag.first() {
-                Some(b'O') => {
-                    out.push(b' ');
-                    out.extend_from_slice(flag);
-                }
-                Some(b'k') => key_word(out, key, self.binary_key),
-                _ => word(out, b'c', &cas),
-            }
-        }
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-fn set(tokens: &Tokens<'_>, context: &mut Context<'_>, out: &mut Vec<u8>) -> Next {
-    let len = number::signed_32(tokens.at(2)).and_then(|len| usize::try_from(len).ok());
-    let Some(len) = len.filter(|&len| len <= i32::MAX as usize - 2) else {
-        return tell(out, BAD_LINE);
-    };
-    match set_checked(tokens, len, context) {
-        Ok(pending) => Next::Value(pending),
-        Err(error) => {
-            say(out, false, error);
-            Next::Skip(len + 2)
-        }
-    }
-}
-
-fn set_checked(
-    tokens: &Tokens<'_>,
-    len: usize,
-    context: &mut Context<'_>,
-) -> Result<Pending, &'static str> {
-    let words = &tokens.all()[3..];
-    let flags = Flags::read(tokens.at(1), words, context)?;
-    let is_long = |word: &&[u8]| word.first() == Some(&b'O') && word.len() > MAX_OPAQUE;
-    let mode = match flags.mode {
-        0 | b'S' => Mode::Set,
-        b'E' => Mode::Add,
-        b'A' => Mode::Append,
-        b'P' => Mode::Prepend,
-        b'R' => Mode::Replace,
-        _ => return Err("CLIENT_ERROR invalid mode for ms M token"),
-    };
-    if words.iter().any(is_long) {
-        return Err(LONG_OPAQUE);
-    }
-    let compares = flags.cas.is_some() && matches!(mode, Mode::Set | Mode::Replace);
-    let mode = if compares { Mode::Cas } else { mode };
-    if !context.store.is_size_allowed(flags.key.len(), flags.client_flags, len) {
-        context.store.counts.too_large += 1;
-        forget(context, &flags.key);
-        return Err("SERVER_ERROR object too large for cache");
-    }
-    let asked = words.iter().filter(|word| matches!(word.first(), Some(b'O' | b'k' | b'c')));
-    let words = asked.map(|word| word.to_vec()).collect();
-    Ok(Pending {
-        flags: flags.client_flags,
-        expiry: flags.ttl.unwrap_or(0),
-        mode,
-        cas: flags.cas.unwrap_or(0),
-        stale_too: flags.stale && mode == Mode::Cas,
-        binary_key: flags.binary_key,
-        len: len + 2,
-        value: Vec::new(),
-        answer: Answer::Meta(Ask { quiet: flags.quiet, binary_key: flags.binary_key, words }),
-        key: flags.key,
-    })
 }
 
 fn delete(words: &[&[u8]], flags: &Flags, context: &mut Context<'_>, out: &mut Vec<u8>) -> Done {
