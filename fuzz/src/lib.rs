@@ -10,7 +10,9 @@
 //! | [`channel`] | a channel, with an honest end at either side and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
+//! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 
+pub mod cache;
 pub mod channel;
 pub mod config;
 pub mod protocol;
@@ -24,8 +26,14 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 4] =
-    [("segment", segment::target), ("channel", channel::target), ("protocol", protocol::target), ("config", config::target)];
+pub const TARGETS: [(&str, Target); 6] = [
+    ("segment", segment::target),
+    ("channel", channel::target),
+    ("protocol", protocol::target),
+    ("config", config::target),
+    ("cache-session", cache::session),
+    ("cache-reader", cache::reader),
+];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.
 const STUCK: Duration = Duration::from_secs(60);

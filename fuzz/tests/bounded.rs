@@ -31,3 +31,13 @@ fn protocol() {
 fn config() {
     bounded("config");
 }
+
+#[test]
+fn cache_session() {
+    bounded("cache-session");
+}
+
+#[test]
+fn cache_reader() {
+    bounded("cache-reader");
+}
