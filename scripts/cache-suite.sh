@@ -48,7 +48,7 @@ chmod +x "$work/memcached-debug" "$work/timedrun"
 
 one() {
     local file=$1 out=$work/$1.out plan passed failed
-    timeout -k 5 100 perl "t/$file" > "$out" 2>&1 || true
+    timeout -k 5 400 perl "t/$file" > "$out" 2>&1 || true
     if grep -aq '^1\.\.0 ' "$out"; then
         echo "$file skipped"
         return
