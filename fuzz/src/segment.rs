@@ -1,11 +1,11 @@
 //! A segment's header and tables, as whoever opens it finds them.
 
 use crate::Bytes;
-use ginnel_channel::census::census;
-use ginnel_channel::layout::{Channel, MAGIC};
-use ginnel_channel::ledger::Tuple;
-use ginnel_channel::rendezvous::{self, Found};
 use ginnel_region::{Config, Owner, PAGE, Segment, Use};
+use ginnel_tcp::census::census;
+use ginnel_tcp::layout::{Channel, MAGIC};
+use ginnel_tcp::ledger::Tuple;
+use ginnel_tcp::rendezvous::{self, Found};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
