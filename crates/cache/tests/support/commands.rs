@@ -39,7 +39,7 @@ fn flags(random: &mut Random) -> &'static str {
 
 fn number(random: &mut Random) -> String {
     match random.below(8) {
-        0 => "18446744073709551615".into(),
+        0 => "4611686018427387904".into(),
         1 => "18446744073709551616".into(),
         2 => pick(random, &["-1", "1x", "", "0", "99999999999999999999"]).into(),
         _ => random.below(2000).to_string(),
