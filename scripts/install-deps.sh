@@ -22,7 +22,7 @@ servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
          memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=/usr/lib/x86_64-linux-gnu/libelf.so.1)
-tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
+tests=(dpkg-dev=dpkg-source perl=perl python3=python3 nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
 packing=(debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage lintian=lintian binutils=objdump python3-venv=)
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
@@ -46,7 +46,7 @@ case $group in
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
-                  golang-go=go sockperf=sockperf python3=python3 curl=curl) ;;
+                  golang-go=go sockperf=sockperf curl=curl) ;;
 esac
 
 installed() {  # package=probe

@@ -46,3 +46,13 @@ fn switch_messages() {
 fn switch_offload() {
     bounded("switch-offload");
 }
+
+#[test]
+fn cache_session() {
+    bounded("cache-session");
+}
+
+#[test]
+fn cache_reader() {
+    bounded("cache-reader");
+}
