@@ -10,6 +10,8 @@
 //! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
+//! | [`service`] | `ginnel service`: services of systemd
+//! | [`container`] | `ginnel container`: what a container is given
 //! | [`vm`] | `ginnel vm` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
@@ -22,6 +24,7 @@
 mod address;
 mod args;
 mod bench;
+mod container;
 mod detach;
 mod doctor;
 mod exec;
@@ -32,6 +35,7 @@ mod report;
 mod run;
 mod segment;
 mod served;
+mod service;
 mod size;
 mod status;
 mod survey;
@@ -66,6 +70,8 @@ fn start() -> i32 {
         Command::Detach(args) => detach::detach(&args),
         Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
+        Command::Service(args) => service::service(&args.command),
+        Command::Container(args) => container::container(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

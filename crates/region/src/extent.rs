@@ -170,8 +170,7 @@ impl Segment {
 
     /// Bytes of an extent that have no memory yet.
     fn untouched(&self, extent: Extent) -> u64 {
-        let (at, len) = (self.base() as usize + extent.offset() as usize, extent.pages as usize * PAGE as usize);
-        (0..len).step_by(sys::MOST_RESIDENT).map(|from| sys::not_resident(at + from, (len - from).min(sys::MOST_RESIDENT))).sum()
+        self.without_memory(extent.offset(), u64::from(extent.pages) * PAGE)
     }
 
     /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
@@ -385,6 +384,33 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ginnel-extent-{:x}", sys::random_u64()));
         let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
         (segment, path)
+    }
+
+    #[test]
+    fn memory_is_asked_for_once_where_nobody_touched_the_pages() {
+        let (segment, path) = segment();
+        let owner = Owner::new(3, Use::Channel);
+        let claim = || {
+            let mut asked = None;
+            let extent = segment.claim_if(3, owner, |bytes| asked.replace(bytes).is_none()).expect("three");
+            (extent, asked)
+        };
+        let (first, asked) = claim();
+        assert_eq!(asked, Some(3 * PAGE), "nobody has touched them");
+        for page in first.page..first.page + 3 {
+            assert!(segment.owner(page).is_some());
+        }
+        assert_eq!(segment.untouched(first), 0, "they are real now");
+        // A run of which a part was touched by somebody else.
+        let next = Extent { page: first.page + 3, pages: 3 };
+        // SAFETY: a byte of the map, which nobody else has.
+        unsafe { segment.base().add(next.offset() as usize + PAGE as usize).write_volatile(1) };
+        assert_eq!(segment.untouched(next), 2 * PAGE);
+        // Without its file nothing is known, and all of it counts.
+        std::fs::remove_file(&path).expect("ours");
+        assert_eq!(segment.untouched(first), 3 * PAGE);
+        let refused = segment.claim_if(1, owner, |_| false);
+        assert!(matches!(refused, Err(Error::Limited)));
     }
 
     #[test]
