@@ -10,11 +10,13 @@
 //! | [`channel`] | a channel, with an honest end at either side and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
+//! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
 
 pub mod channel;
 pub mod config;
 pub mod protocol;
 pub mod segment;
+pub mod switch;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +26,15 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 4] =
-    [("segment", segment::target), ("channel", channel::target), ("protocol", protocol::target), ("config", config::target)];
+pub const TARGETS: [(&str, Target); 7] = [
+    ("segment", segment::target),
+    ("channel", channel::target),
+    ("protocol", protocol::target),
+    ("config", config::target),
+    ("switch-ring", switch::ring),
+    ("switch-messages", switch::messages),
+    ("switch-offload", switch::offload),
+];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.
 const STUCK: Duration = Duration::from_secs(60);

@@ -31,3 +31,18 @@ fn protocol() {
 fn config() {
     bounded("config");
 }
+
+#[test]
+fn switch_ring() {
+    bounded("switch-ring");
+}
+
+#[test]
+fn switch_messages() {
+    bounded("switch-messages");
+}
+
+#[test]
+fn switch_offload() {
+    bounded("switch-offload");
+}

@@ -11,6 +11,8 @@
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`objects`] | `ginnel ls`, `ginnel rm` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
+//! | [`service`] | `ginnel service`: services of systemd
+//! | [`container`] | `ginnel container`: what a container is given
 //! | [`vm`] | `ginnel vm` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
@@ -23,6 +25,7 @@
 mod address;
 mod args;
 mod bench;
+mod container;
 mod detach;
 mod doctor;
 mod exec;
@@ -34,6 +37,7 @@ mod report;
 mod run;
 mod segment;
 mod served;
+mod service;
 mod size;
 mod status;
 mod survey;
@@ -70,6 +74,8 @@ fn start() -> i32 {
         Command::Segment(args) => segment::segment(&args.command),
         Command::Ls(args) => objects::list(&args),
         Command::Rm(args) => objects::remove(&args),
+        Command::Service(args) => service::service(&args.command),
+        Command::Container(args) => container::container(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

@@ -206,6 +206,12 @@ fn in_table(directory: &Path, segment: u64) -> Vec<(u32, String)> {
     users.map(|(_, process)| (process.pid.load(Relaxed), process.name())).collect()
 }
 
+/// Does anybody use a segment in this directory?
+pub fn is_in_use(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wake") && locked(&path))
+}
+
 /// Is a member's lock file (`ginnel_node::wake::directory`) held?
 fn locked(wakes: &Path) -> bool {
     let entries = fs::read_dir(wakes).into_iter().flatten().flatten();

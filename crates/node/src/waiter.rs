@@ -5,7 +5,7 @@
 //! that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a waiter that
 //! is awake costs no system call.
 //!
-//! What that is, FIFO, doorbell or relay ([`crate::wake`]), [`Joined::way`] says. Where none is to be had
+//! What that is, FIFO, doorbell or relay ([`crate::wake`]), `Joined::way` says. Where none is to be had
 //! there are no waiters, and the ends have to wake each other by other means.
 
 use crate::joined::Joined;

@@ -37,8 +37,7 @@ impl Segment {
 
     /// Bytes of an extent that have no memory yet.
     fn untouched(&self, extent: Extent) -> u64 {
-        let (at, len) = (self.base() as usize + extent.offset() as usize, extent.pages as usize * PAGE as usize);
-        (0..len).step_by(sys::MOST_RESIDENT).map(|from| sys::not_resident(at + from, (len - from).min(sys::MOST_RESIDENT))).sum()
+        self.without_memory(extent.offset(), u64::from(extent.pages) * PAGE)
     }
 
     /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).

@@ -6,6 +6,7 @@ use crate::open;
 use crate::sys::{self, Fd};
 use crate::{Corrupt, Error, PAGE, PeerTable};
 use std::ffi::{CStr, CString, OsStr};
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -297,12 +298,36 @@ impl Segment {
     }
 
     fn blocks(&self) -> Option<u64> {
+        u64::try_from(sys::fstat(self.named()?.0).ok()?.st_blocks).ok()
+    }
+
+    /// What stands under the segment's name now, not opened (O_PATH).
+    fn named(&self) -> Option<Fd> {
         let mut name = [0; 1024];
         let path = self.path.as_os_str().as_bytes();
         name.get_mut(..path.len())?.copy_from_slice(path);
         let name = CStr::from_bytes_until_nul(&name).ok()?;
-        let fd = sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()?;
-        u64::try_from(sys::fstat(fd.0).ok()?.st_blocks).ok()
+        sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()
+    }
+
+    /// Bytes of the `len` ones at `offset` for which there is no memory yet; all of them where the kernel
+    /// does not say. Takes no memory from an allocator.
+    ///
+    /// Asks the file (lseek(2), SEEK_DATA) and not mincore(2): a service manager's filter lets the one
+    /// through and may end a program for the other (systemd's `@system-service`).
+    pub(crate) fn without_memory(&self, offset: u64, len: u64) -> u64 {
+        self.opened_to_look().map_or(len, |file| len - sys::data_within(file.0, offset, len).min(len))
+    }
+
+    /// The segment's own file, for reading; `None` where it is no longer to be had by its name.
+    fn opened_to_look(&self) -> Option<Fd> {
+        let named = self.named()?;
+        let stat = sys::fstat(named.0).ok().filter(|stat| (stat.st_dev, stat.st_ino) == self.file)?;
+        debug_assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFREG);
+        let mut again = [0_u8; 32];
+        write!(again.as_mut_slice(), "/proc/self/fd/{}\0", named.0).ok()?;
+        let again = CStr::from_bytes_until_nul(&again).ok()?;
+        sys::openat(libc::AT_FDCWD, again, libc::O_RDONLY | libc::O_NONBLOCK, 0).map(Fd).ok()
     }
 
     /// Unmaps a segment that nothing was done with.

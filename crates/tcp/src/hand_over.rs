@@ -143,6 +143,19 @@ impl Endpoint<'_> {
         (phase & 1 == 1 && ended).then(|| incoming.tail().load(Acquire) != head)
     }
 
+    /// Would a kernel answer with a reset what lies in a ring, sent over TCP? Of an end that neither sends
+    /// nor receives (shutdown(2), both ways), which can read all of it in the ring.
+    #[must_use]
+    pub fn is_best_read_in_ring(self) -> bool {
+        if self.slot().stage() != Stage::Active {
+            return false;
+        }
+        let channel = self.channel();
+        let shut = |side| channel.is_shut(side) && channel.has_ended(side);
+        let side = self.slot().side();
+        shut(1 - side) && self.tx_in_ring() && self.unread() > 0 || shut(side) && self.ring_is_filled()
+    }
+
     fn out_is_on_tcp(self) -> bool {
         let slot = self.slot();
         !self.owes() && (!self.tx_in_ring() || slot.has(flag::TX_SHUT))

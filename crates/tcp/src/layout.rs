@@ -25,7 +25,7 @@
 //!
 //! | offset | what | written by |
 //! |---|---|---|
-//! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu, `since` {ring, ticks} | writer |
+//! | 0x000 | writer's line: `tail`, `epoch` (u64), `grown` (u64), cpu, four stamps | writer |
 //! | 0x040 | writer's records: `up` {epoch, tcp, ring}, `down` {epoch, tcp, ring}, `eof` (`u64::MAX`: none) | writer |
 //! | 0x080 | rings: two of {start, offset, size}, the current one at `grown & 1` | writer |
 //! | 0x0c0 | `want_space`; 0x0c8 `wish`, 0x0d0 `mute`, 0x0d8 `sent` | writer arms, reader claims; writer |
@@ -46,6 +46,9 @@ pub const GATE_HOLD: u64 = 2;
 pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
+
+/// How many publications a writer stamps until the reader has taken them.
+pub(crate) const STAMPS: usize = 4;
 
 /// Words of a channel's page that mean anything: its head and two directions.
 pub const COPIED: usize = 0x600 / 8;
@@ -288,10 +291,6 @@ impl<'a> Direction<'a> {
         grown = 0x010;
         /// Processor on which the writer last published.
         writer_cpu = 0x018;
-        /// The last place at which bytes were published that the reader came to find: see [`crate::order`] …
-        since = 0x020;
-        /// … and when that was, ticks.
-        since_ticks = 0x028;
         /// End of the ring part, once there is one.
         eof = 0x070;
         /// How the writer wants to be woken when there is room.
@@ -320,8 +319,16 @@ impl<'a> Direction<'a> {
         grown_ack = 0x168;
         /// TCP offset up to which the reader has taken what came over TCP. Kept while TCP is the carrier.
         received = 0x170;
-        /// Not zero: the reader asks for `since`.
+        /// Not zero: the reader asks for stamps.
         ordered = 0x178;
+    }
+
+    /// When bytes were published: [`STAMPS`] words of the writer's line, see [`crate::order`].
+    #[inline]
+    pub(crate) fn stamps(self) -> [&'a AtomicU64; STAMPS] {
+        const { assert!(0x020 + STAMPS * 8 <= 0x040) };
+        // SAFETY: they lie inside the direction's 512 bytes.
+        core::array::from_fn(|i| unsafe { self.words.at(0x020 + i * 8) })
     }
 
     fn record(self, at: usize) -> Record {

@@ -7,7 +7,7 @@
 mod large;
 mod slot;
 
-pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, Tuple, attention, flag};
+pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, Tuple, attention, flag};
 
 use ginnel_node::bits::Bits;
 use ginnel_node::processes::{Holdings, Lock, Processes};

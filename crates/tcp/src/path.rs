@@ -2,7 +2,7 @@
 //! goes to TCP, and stalls.
 //!
 //! The kernel asks, by keepalive: its probes are no bytes of the stream, so nothing that is counted changes. They are sent only while rings carry bytes. For that time the
-//! shim's settings stand in the kernel instead of the program's ([`Stand`]), which the slot keeps and which `getsockopt` goes on to show. The service thread looks at the
+//! shim's settings stand in the kernel instead of the program's (`Stand`), which the slot keeps and which `getsockopt` goes on to show. The service thread looks at the
 //! answers ([`Endpoint::check_path`]); nothing here is on the way of a byte.
 //!
 //! An end that finds the path cut says so in its own slot and, for the other end's writer, in the gate of the direction that it reads. Nothing is sent for that: a direction leaves

@@ -21,16 +21,18 @@
 //! | in a segment that belongs to this user alone | nobody: the other party is the user |
 //! | in a virtual machine with the driver | the driver, by an ioctl ([`device::secret`]) |
 //! | of a process with CAP_NET_ADMIN in the socket's network namespace | itself ([`repair`]) |
+//! | of another process, in a segment of `ginneld` | `ginnel-prover`, by BPF ([`helper`]) |
 //! | in a file that several users may open | nobody: all are on one kernel, see above |
 //!
 //! Where none of these can, the connection stays on TCP, unless the user's policy trusts the
-//! address ([`crate::policy`]). A helper with CAP_NET_ADMIN to which other programs hand their
-//! sockets was tried and is not there: whoever shares a socket with one who puts it under repair can
-//! bind it meanwhile to a port that is another user's, as repair forces the port's reuse.
+//! address ([`crate::policy`]). The prover does not use TCP_REPAIR: whoever shares a socket with one
+//! who puts it under repair can bind it meanwhile to a port that is another user's, as repair forces
+//! the port's reuse.
 //!
 //! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well.
 
 pub mod exchange;
+pub mod helper;
 pub mod repair;
 
 use crate::kernel;
@@ -88,8 +90,8 @@ pub enum Prover<'a> {
     Nothing,
     /// The guest driver, through this open file of its device; -1: one opened for each proof.
     Driver(i32, &'a Path),
-    /// The process itself, if it may.
-    Process,
+    /// The process itself, if it may; else the prover of the daemon that it joined at this socket.
+    Process(&'a Path),
 }
 
 impl<'a> Prover<'a> {
@@ -111,7 +113,7 @@ impl<'a> Prover<'a> {
             Source::File if own => Self::Nobody,
             Source::File => Self::Nothing,
             Source::Device { .. } => Self::Driver(device, path),
-            Source::Host { .. } | Source::Bar { .. } => Self::Process,
+            Source::Host { .. } | Source::Bar { .. } => Self::Process(path),
         }
     }
 
@@ -133,7 +135,10 @@ impl<'a> Prover<'a> {
                 Err(Unproven::Never) => by_itself(),
                 secret => secret,
             },
-            Self::Process => by_itself(),
+            Self::Process(host) => match by_itself() {
+                Err(Unproven::Never) => helper::secret(host, fd, claim),
+                secret => secret,
+            },
         }
     }
 }
@@ -189,7 +194,8 @@ impl Prover<'_> {
         self != Self::Nothing && can_prove_by_itself()
             || match self {
                 Self::Nobody => true,
-                Self::Process | Self::Nothing => false,
+                Self::Nothing => false,
+                Self::Process(host) => helper::is_there(host),
                 Self::Driver(_, path) => device::makes_secrets(Fd(open_device(path)).0),
             }
     }

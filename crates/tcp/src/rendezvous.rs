@@ -1,6 +1,6 @@
 //! The rendezvous table of a segment: two endpoints of one connection find each other by its 4-tuple.
 //!
-//! An entry is found within [`WINDOW`] places of its key's hash. Whoever comes first publishes; whoever comes second claims the entry, makes the
+//! An entry is found within `WINDOW` places of its key's hash. Whoever comes first publishes; whoever comes second claims the entry, makes the
 //! channel and offers it there. Entry words: 0 state, 1 key, 2–7 tuple as the publisher sees it, 8 nonce, 9 owner (member << 32 | slot), 10 generation
 //! of the slot, 11 channel page, 12 offer's nonce.
 

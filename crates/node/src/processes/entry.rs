@@ -22,7 +22,7 @@ impl Library {
     /// program goes on with it, and with what is noted under it. There is one copy in a process.
     ///
     /// `name` should end in the version of what the library keeps beside the process table
-    /// ([`Holdings`]): entries are only given from one process to another of the same name.
+    /// ([`super::Holdings`]): entries are only given from one process to another of the same name.
     #[must_use]
     pub const fn of_process(name: &str) -> Self {
         Self { number: hash(name), lasts: Lasts::Process }
@@ -62,7 +62,7 @@ pub enum ProcessFlags {
     Serves = 2,
     /// It left its segment, and will join it again.
     Away = 4,
-    /// It holds a lock on its byte of the table while it runs ([`Processes::alive`]).
+    /// It holds a lock on its byte of the table while it runs ([`super::Processes::alive`]).
     Locked = 8,
     /// It is about to become another program, which takes the lock anew.
     Executing = 16,
@@ -85,7 +85,7 @@ pub struct Process {
     pub segment: AtomicU64,
     /// Its name (`/proc/PID/comm`), zero-padded.
     pub name: [AtomicU64; 2],
-    /// Why it is in no segment (an [`crate::node::Absence`]), 0: it is in one.
+    /// Why it is in no segment: a [`crate::Refusal`] or a number of its library's; 0: it is in one.
     pub reason: AtomicU32,
     /// Counts the programs that ran in the process: after an exec, locks of the program before are nobody's.
     pub image: AtomicU32,

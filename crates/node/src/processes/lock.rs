@@ -8,7 +8,7 @@ use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syscalls::Sysno;
 
-/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]) in the lower [`TICKET`] bits, and above them where on its stack the holder took it.
+/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]) in the lower `TICKET` bits, and above them where on its stack the holder took it.
 #[repr(transparent)]
 pub struct Lock(AtomicU64);
 

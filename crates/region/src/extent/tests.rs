@@ -8,6 +8,33 @@ fn segment() -> (Segment, std::path::PathBuf) {
 }
 
 #[test]
+fn memory_is_asked_for_once_where_nobody_touched_the_pages() {
+    let (segment, path) = segment();
+    let owner = Owner::new(3, Use::Channel);
+    let claim = || {
+        let mut asked = None;
+        let extent = segment.claim_if(3, owner, |bytes| asked.replace(bytes).is_none()).expect("three");
+        (extent, asked)
+    };
+    let (first, asked) = claim();
+    assert_eq!(asked, Some(3 * PAGE), "nobody has touched them");
+    for page in first.page..first.page + 3 {
+        assert!(segment.owner(page).is_some());
+    }
+    assert_eq!(segment.untouched(first), 0, "they are real now");
+    // A run of which a part was touched by somebody else.
+    let next = Extent { page: first.page + 3, pages: 3 };
+    // SAFETY: a byte of the map, which nobody else has.
+    unsafe { segment.base().add(next.offset() as usize + PAGE as usize).write_volatile(1) };
+    assert_eq!(segment.untouched(next), 2 * PAGE);
+    // Without its file nothing is known, and all of it counts.
+    std::fs::remove_file(&path).expect("ours");
+    assert_eq!(segment.untouched(first), 3 * PAGE);
+    let refused = segment.claim_if(1, owner, |_| false);
+    assert!(matches!(refused, Err(Error::Limited)));
+}
+
+#[test]
 fn pages_are_claimed_once_and_come_back() {
     let (segment, path) = segment();
     let (free, all) = segment.page_counts();

@@ -282,11 +282,16 @@ pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
 }
 
 /// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a receive does: whoever was told of them takes 0 for the end of file.
-fn readable_bytes(endpoint: Endpoint<'_>) -> u64 {
+fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
     let mut switch = wait::Moment::default();
     loop {
         let bytes = endpoint.pending_bytes();
-        if bytes != 0 || !endpoint.is_switching() || !switch.passes(endpoint) {
+        if bytes != 0 || !endpoint.is_switching() {
+            return bytes;
+        }
+        if !switch.passes(endpoint) {
+            // As for a receive that finds none.
+            sets::edge(endpoint);
             return bytes;
         }
     }

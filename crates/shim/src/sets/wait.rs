@@ -4,7 +4,7 @@ use super::asked::arm_for_kernel;
 use super::collect::{Pass, collect, collect_due, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::told::{NONE_BEFORE, look, rest, translate, usual};
-use super::{FIFO_TAG, Inner, Set, inside, late, order, set_at, shared, stir, tag_base};
+use super::{Inner, Set, fifo_tag, inside, late, order, set_at, shared, stir};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
@@ -73,7 +73,7 @@ pub(super) unsafe fn until_ready(
                 None => continue,
             }
         }
-        shared::look(set, epfd);
+        shared::look_before_wait(set, epfd);
         heat_masked(set);
         let Pass { n: ready, hot, recent, reserved, number } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if set.cold.load(Ordering::Relaxed) == hot {
@@ -199,8 +199,7 @@ pub(super) fn awake(
     got: Result<usize, i32>,
 ) {
     let others = set.wakes() > 1;
-    let told =
-        inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
+    let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();

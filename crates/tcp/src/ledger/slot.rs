@@ -218,6 +218,8 @@ pub mod flag {
     pub const OF_PROOF: u32 = PROVED | BEGUN | ON_TRIAL;
     /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
     pub const KERNEL_FULL: u32 = 1 << 19;
+    /// The same of the ring: one of the processes that have the socket may wait for room there.
+    pub const RING_FULL: u32 = 1 << 21;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -434,6 +436,14 @@ pub struct Slot {
     pub registered: AtomicU32,
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
+    /// Edge-triggered, in a set that several processes have: up to which byte of the incoming ring one of
+    /// them was told (its lower 52 bits), and [`TOLD`]; 0: of none.
+    pub told: AtomicU64,
+    /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were several.
+    pub told_of: AtomicU64,
+    /// Counts what programs did that is an edge of all that the connection has to report: see the shim's
+    /// `sets::edge`.
+    pub edges: AtomicU32,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
     reason: AtomicU32,
@@ -454,6 +464,9 @@ pub struct Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
+
+/// In [`Slot::told`]: it says how far.
+pub const TOLD: u64 = 1 << 63;
 
 /// In [`Slot::cookie`], above the ticket of who seized it. Not in a socket's: those count up.
 pub const TAKEN: u64 = 1 << 63;

@@ -34,7 +34,12 @@ impl<'a> Endpoint<'a> {
         }
         if !self.live() {
             // SAFETY: the caller's promise.
-            return Ok(unsafe { self.peek_kernel(sink, u64::MAX) });
+            let take = unsafe { self.peek_kernel(sink, u64::MAX) };
+            return Ok(match answer {
+                // The kernel tells an error once, and has told it.
+                Step::Done(error @ Take::Error(_)) if sink.filled() == 0 => error,
+                _ => take,
+            });
         }
         let direction = self.incoming();
         if !self.rx_in_ring() {

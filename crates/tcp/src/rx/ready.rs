@@ -40,8 +40,17 @@ impl<'a> Endpoint<'a> {
     #[must_use]
     #[inline]
     pub fn ring_is_filled(self) -> bool {
+        self.look_at_ring() == Some(true)
+    }
+
+    /// Are there bytes in the ring, as memory alone tells? `None`: a switch is under way, and only
+    /// [`Self::readable`] can tell.
+    #[must_use]
+    #[inline]
+    pub fn look_at_ring(self) -> Option<bool> {
         let direction = self.incoming();
-        self.is_filled(direction) && direction.epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)
+        let filled = self.is_filled(direction);
+        (direction.epoch().load(Acquire) == self.slot().rx.phase.load(Relaxed)).then_some(filled)
     }
 
     /// The same, whatever switch may be under way.
@@ -88,6 +97,28 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn peer_has_ended(self) -> bool {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
+    }
+
+    /// Will the other end write no more, as it said itself?
+    #[must_use]
+    pub fn has_written_all(self) -> bool {
+        self.peer_has_ended() || self.reset_is_meant()
+    }
+
+    /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower 52
+    /// bits: a reader that goes back has what it has not read sent again.)
+    #[must_use]
+    pub fn had_come(self, tail: u64) -> bool {
+        let (direction, rx) = (self.incoming(), &self.slot().rx);
+        let phase = rx.phase.load(Relaxed);
+        if phase == 0 || phase & 1 == 1 || direction.epoch().load(Acquire) != phase {
+            return false;
+        }
+        let come = rx.received.load(Relaxed) + kernel::readable(self.fd());
+        direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
+            let again = tail.wrapping_sub(record.ring) << 12 >> 12;
+            again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
+        })
     }
 
     /// Where the next byte will lie, if nothing changes: for prefetching only.

@@ -17,7 +17,7 @@ const PIECE: u64 = 16 << 10;
 
 impl<'a> Endpoint<'a> {
     /// Bytes in the ring that the reader has not taken.
-    pub(super) fn unread(self) -> u64 {
+    pub(crate) fn unread(self) -> u64 {
         let tx = &self.slot().tx;
         let head = later(self.outgoing().head().load(Acquire), tx.begun.load(Relaxed));
         tx.tail.load(Relaxed).wrapping_sub(head)
@@ -127,8 +127,11 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
         let before = tx.tail.load(Relaxed);
         tx.tail.store(tail, Relaxed);
+        let renew = order::note(direction, before);
         let want = park::publish(direction.tail(), tail, direction.want_data());
-        order::note(direction, before);
+        if renew {
+            order::renew(direction, tail);
+        }
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
         }
