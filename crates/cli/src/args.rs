@@ -98,10 +98,6 @@ pub enum Command {
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
-    /// Switch services of systemd on and off
-    Service(service::Service),
-    /// Have containers meet in a segment, by CDI or by options of their runtime
-    Container(container::Container),
     /// List the named objects of a segment: memory, queues, locks
     Ls(Ls),
     /// Take the names from objects of a segment
@@ -109,6 +105,10 @@ pub enum Command {
     /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
     /// memory is freed when nobody does.
     Rm(Rm),
+    /// Switch services of systemd on and off
+    Service(service::Service),
+    /// Have containers meet in a segment, by CDI or by options of their runtime
+    Container(container::Container),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
     /// Compare transports on this machine, as a report with charts

@@ -72,10 +72,10 @@ fn start() -> i32 {
         Command::Detach(args) => detach::detach(&args),
         Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
-        Command::Service(args) => service::service(&args.command),
-        Command::Container(args) => container::container(&args.command),
         Command::Ls(args) => objects::list(&args),
         Command::Rm(args) => objects::remove(&args),
+        Command::Service(args) => service::service(&args.command),
+        Command::Container(args) => container::container(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };
