@@ -41,7 +41,9 @@ case $group in
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
-                  golang-go=go sockperf=sockperf python3=python3 curl=curl) ;;
+                  golang-go=go sockperf=sockperf python3=python3 curl=curl
+                  openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi mpich=mpirun.mpich libmpich-dev=
+                  netpipe-openmpi=NPopenmpi python3-mpi4py= libfabric-bin=fi_info) ;;
 esac
 
 installed() {  # package=probe

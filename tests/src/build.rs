@@ -77,6 +77,12 @@ pub fn program_with(name: &str, output: &str, libraries: &[&str]) -> PathBuf {
     compile(name, output, libraries)
 }
 
+/// The same by another compiler (`mpicc.openmpi`), as `output`.
+#[must_use]
+pub fn program_by(compiler: &str, name: &str, output: &str) -> PathBuf {
+    compile_by(compiler, name, output, &[])
+}
+
 /// The same without shared libraries: out of reach of anything preloaded.
 #[must_use]
 pub fn static_program(name: &str) -> PathBuf {

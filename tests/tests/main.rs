@@ -11,6 +11,7 @@ mod go;
 mod hostile;
 mod leaks;
 mod memory;
+mod mpi;
 mod path;
 mod pid_namespaces;
 mod policy;

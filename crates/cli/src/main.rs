@@ -11,6 +11,7 @@
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`vm`] | `ginnel vm` |
+//! | [`mpi`] | `ginnel mpirun`, `ginnel mpi env` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
 //! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
@@ -26,6 +27,7 @@ mod detach;
 mod doctor;
 mod exec;
 mod generate;
+mod mpi;
 mod name;
 mod policy;
 mod report;
@@ -59,6 +61,10 @@ fn start() -> i32 {
     let mut wrong = false;
     let done = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Mpirun(args) => return mpi::mpirun(&args),
+        Command::Mpi(args) => match args.command {
+            args::MpiCommand::Env(args) => mpi::env(&args),
+        },
         Command::Bench(args) => bench::bench(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args).map(|well| wrong = !well),
