@@ -22,10 +22,14 @@ pub enum EventKind {
     Send(bool),
     /// A message was received; with a tag?
     Receive(bool),
-    /// Another's memory was written, or changed by an operation without an answer.
+    /// Another's memory was written.
     Write,
-    /// Another's memory was read, or changed by an operation with an answer.
+    /// Another's memory was read.
     Read,
+    /// An operation was applied to another's memory.
+    Change,
+    /// The same, and what was there before has come.
+    Fetch,
     /// Another wrote to this endpoint's memory, and left data.
     Written,
 }
@@ -528,7 +532,7 @@ impl Endpoint {
     pub unsafe fn read(&mut self, to: u32, key: u64, address: u64, buffers: Buffers, token: Token, report: bool) -> Result<(), Error> {
         let len = buffers.len() as u64;
         let frame = |number| Frame::new(Kind::Read, [key, address, number]);
-        self.ask(to, buffers, token, report, frame, &len.to_le_bytes())
+        self.ask(Sent { to, token, report, kind: EventKind::Read, delivered: true }, buffers, frame, &len.to_le_bytes())
     }
 
     /// Applies an operation to another's registered memory. `operands` is what [`crate::incoming`] says;
@@ -553,26 +557,17 @@ impl Endpoint {
         let flags = if answer.is_some() { flag::FETCH } else { 0 };
         let frame = |number| Frame { kind: Kind::Apply, flags, words: [key, address, number] };
         if let Some(answer) = answer {
-            return self.ask(to, answer, token, report, frame, operands);
+            return self.ask(Sent { to, token, report, kind: EventKind::Fetch, delivered: true }, answer, frame, operands);
         }
-        let sent = Sent { to, token, report, kind: EventKind::Write, delivered: true };
+        let sent = Sent { to, token, report, kind: EventKind::Change, delivered: true };
         self.ready(to)?;
         self.request(sent, Request::Done(sent), frame, operands)
     }
 
-    fn ask(
-        &mut self,
-        to: u32,
-        buffers: Buffers,
-        token: Token,
-        report: bool,
-        frame: impl Fn(u64) -> Frame,
-        payload: &[u8],
-    ) -> Result<(), Error> {
-        self.ready(to)?;
-        let sent = Sent { to, token, report, kind: EventKind::Read, delivered: true };
+    fn ask(&mut self, sent: Sent, buffers: Buffers, frame: impl Fn(u64) -> Frame, payload: &[u8]) -> Result<(), Error> {
+        self.ready(sent.to)?;
         if buffers.is_empty() {
-            self.tell_owner(Event::new(sent.kind, token, report));
+            self.tell_owner(Event::new(sent.kind, sent.token, sent.report));
             return Ok(());
         }
         self.request(sent, Request::Reading { sent, buffers, got: 0 }, frame, payload)
