@@ -329,6 +329,8 @@ pub struct Mpirun {
 pub enum Over {
     /// By the library's own TCP transport, whose connections Ginnel carries as those of any program
     Tcp,
+    /// By libfabric and Ginnel's provider: faster, on one host, where the library has libfabric
+    Fabric,
 }
 
 /// `ginnel mpi`

@@ -4,10 +4,15 @@
 //! Each MPI library has its own names for the same two questions: which transport a rank takes, and
 //! which variables the launcher hands to ranks. [`Library`] knows both. The launcher itself is not
 //! carried: its own connections are few and long-lived, and on another host it may have no Ginnel.
+//!
+//! A job whose ranks were killed has nobody left to give back what they held in the provider's segment. So
+//! `ginnel mpirun --over fabric` waits for the launcher, and does that.
 
 use crate::args::{Env, For, Mpirun, Over, Run};
+use crate::name::SegmentName;
 use crate::{exec, run};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use ginnel_channel::home::default_directory;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -45,6 +50,17 @@ impl Library {
         match (self, over) {
             (Self::OpenMpi, Over::Tcp) => Ok(owned(&[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self")])),
             (Self::Mpich, Over::Tcp) => Ok(ucx_over_tcp()),
+            // osc/rdma of Open MPI 4.1.4 crashes in MPI_Compare_and_swap, whatever is below it.
+            (Self::OpenMpi, Over::Fabric) => Ok(owned(&[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_mtl_ofi_provider_include", "ginnel"),
+                ("OMPI_MCA_osc", "^rdma"),
+            ])),
+            (Self::Mpich, Over::Fabric) => bail!(
+                "Debian's MPICH has UCX and no libfabric: use --over tcp, or an MPICH that was built with ch4:ofi \
+                 and the settings of ginnel mpi env --for libfabric --over fabric"
+            ),
         }
     }
 
@@ -72,6 +88,27 @@ fn ucx_over_tcp() -> Vec<Setting> {
     owned(&[("UCX_TLS", "tcp,self")])
 }
 
+const PROVIDER: &str = "libginnel-fi.so";
+
+/// What has libfabric find the provider, and what a rank has of Ginnel's settings.
+fn of_provider(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
+    let shim = run::shim()?;
+    let folder = shim.parent().unwrap_or(Path::new("/"));
+    ensure!(folder.join(PROVIDER).is_file(), "{PROVIDER} is not in {}, beside {}", folder.display(), shim.display());
+    let mut settings = vec![("FI_PROVIDER_PATH", folder.as_os_str().to_owned())];
+    settings.extend(of_environment(&["GINNEL_DIR", "GINNEL_SIZE"]));
+    if let Some(segment) = segment {
+        settings.push(("GINNEL_FABRIC", std::path::absolute(segment.path(&default_directory()))?.into()));
+    } else {
+        settings.extend(of_environment(&["GINNEL_FABRIC"]));
+    }
+    Ok(settings)
+}
+
+fn of_environment(names: &[&'static str]) -> Vec<Setting> {
+    names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect()
+}
+
 /// What `ginnel run` would set for a rank.
 fn of_run(args: &Run) -> Result<Vec<Setting>> {
     const NAMES: [&str; 11] = [
@@ -95,6 +132,7 @@ fn of_run(args: &Run) -> Result<Vec<Setting>> {
 /// Becomes the launcher; returns only where that failed, with the exit status.
 pub fn mpirun(args: &Mpirun) -> i32 {
     match prepare(args) {
+        Ok((command, environment)) if args.over == Over::Fabric => wait(args, &command, environment),
         Ok((command, environment)) => {
             let errno = exec::exec(&command, None, environment);
             eprintln!("ginnel: cannot run {}: {}", args.launcher.display(), std::io::Error::from_raw_os_error(errno));
@@ -107,6 +145,20 @@ pub fn mpirun(args: &Mpirun) -> i32 {
     }
 }
 
+/// Runs the launcher to its end, and gives back what killed ranks held.
+fn wait(args: &Mpirun, command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32 {
+    let named = environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
+    let path = named.map_or_else(ginnel_fabric::node::default_path, Ok);
+    let done = exec::wait_for(command, environment);
+    if let Err(error) = path.and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| format!("{error:?}"))) {
+        eprintln!("ginnel: cannot look for what ended ranks left: {error}");
+    }
+    done.unwrap_or_else(|error| {
+        eprintln!("ginnel: cannot run {}: {error}", args.launcher.display());
+        run::CANNOT
+    })
+}
+
 /// The launcher's command line and environment.
 fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Vec<(OsString, OsString)>)> {
     let name = args.launcher.display();
@@ -115,32 +167,42 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Vec<(OsString, OsString)>)> 
     };
     let library = Library::of(&launcher)?;
     let transport = library.transport(args.over)?;
-    let ranks = of_run(&as_run(args.segment.clone(), args.verbose))?;
+    let ranks = match args.over {
+        Over::Tcp => of_run(&as_run(args.segment.clone(), args.verbose))?,
+        Over::Fabric => of_provider(args.segment.as_ref())?,
+    };
     // What the user has said of the transport stands.
     let said = |(name, _): &Setting| std::env::var_os(name).is_none();
     let transport: Vec<Setting> = transport.into_iter().filter(said).collect();
     let mut command = vec![launcher.into_os_string()];
     command.extend(library.hand_on(&ranks));
     command.extend(args.arguments.iter().cloned());
-    let environment = std::env::vars_os().chain(transport.into_iter().map(|(name, value)| (name.into(), value)));
+    let segment = ranks.into_iter().filter(|(name, _)| *name == "GINNEL_FABRIC");
+    let environment = std::env::vars_os().chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));
     Ok((command, environment.collect()))
 }
 
-fn as_run(segment: Option<crate::name::SegmentName>, verbose: bool) -> Run {
+fn as_run(segment: Option<SegmentName>, verbose: bool) -> Run {
     Run { segment, policy: None, allow: Vec::new(), verbose, no_spin: false, command: Vec::new() }
 }
 
 /// Prints the settings as a shell's `export` lines.
 pub fn env(args: &Env) -> Result<()> {
-    let ranks = || of_run(&as_run(args.segment.clone(), false));
+    let ranks = match args.over {
+        Over::Tcp => of_run(&as_run(args.segment.clone(), false))?,
+        Over::Fabric => of_provider(args.segment.as_ref())?,
+    };
     let settings = match (args.library, args.over) {
-        (For::Openmpi, Over::Tcp) => {
-            let mut settings = Library::OpenMpi.transport(Over::Tcp)?;
-            settings.push(("OMPI_MCA_mca_base_env_list", env_list(&ranks()?)?));
+        (For::Openmpi, over) => {
+            let mut settings = Library::OpenMpi.transport(over)?;
+            settings.push(("OMPI_MCA_mca_base_env_list", env_list(&ranks)?));
             settings
         }
-        (For::Mpich | For::Ucx, Over::Tcp) => [ucx_over_tcp(), ranks()?].concat(),
-        (For::Libfabric, Over::Tcp) => [owned(&[("FI_PROVIDER", "tcp")]), ranks()?].concat(),
+        (For::Mpich, over) => [Library::Mpich.transport(over)?, ranks].concat(),
+        (For::Ucx, Over::Tcp) => [ucx_over_tcp(), ranks].concat(),
+        (For::Ucx, Over::Fabric) => bail!("UCX does not use libfabric: --over tcp"),
+        (For::Libfabric, Over::Tcp) => [owned(&[("FI_PROVIDER", "tcp")]), ranks].concat(),
+        (For::Libfabric, Over::Fabric) => [owned(&[("FI_PROVIDER", "ginnel")]), ranks].concat(),
     };
     let mut text = Vec::new();
     for (name, value) in settings {

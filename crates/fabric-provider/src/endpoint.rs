@@ -75,7 +75,9 @@ fn join() -> Result<Endpoint, c_int> {
     }
     Endpoint::open(&path, &config, Tuning::default()).map_err(|failed| {
         let why = match failed {
-            Error::NoMemory => "no memory is left in its file system, or no pages in it (GINNEL_SIZE makes a larger one)".to_owned(),
+            Error::NoMemory => {
+                "no memory is left in its file system, or no pages in it (GINNEL_SIZE makes a larger one)".to_owned()
+            }
             Error::System(doing, errno) => format!("{doing}: {}", std::io::Error::from_raw_os_error(errno)),
             other => format!("{other:?}"),
         };

@@ -18,7 +18,12 @@ static EVENTS: Table<b::fi_ops_eq> = Table(b::fi_ops_eq {
     strerror: Some(strerror),
 });
 
-pub unsafe extern "C" fn open(_: *mut b::fid_fabric, _: *mut b::fi_eq_attr, eq: *mut *mut b::fid_eq, context: *mut c_void) -> c_int {
+pub unsafe extern "C" fn open(
+    _: *mut b::fid_fabric,
+    _: *mut b::fi_eq_attr,
+    eq: *mut *mut b::fid_eq,
+    context: *mut c_void,
+) -> c_int {
     let fid = b::fid { fclass: b::FI_CLASS_EQ as usize, context, ops: FID.get() };
     let made = Box::new(Events { fid: b::fid_eq { fid, ops: EVENTS.get() } });
     // SAFETY: libfabric's rules.

@@ -14,18 +14,14 @@ const FORMAT: u32 = b::FI_PROV_SPECIFIC | 0x6769;
 const PROTOCOL: u32 = b::FI_PROV_SPECIFIC | 0x6769;
 
 const KINDS: u64 = (b::FI_MSG | b::FI_TAGGED | b::FI_RMA | b::FI_ATOMIC) as u64;
-const DIRECTIONS: u64 =
-    (b::FI_SEND | b::FI_RECV | b::FI_READ | b::FI_WRITE | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE) as u64;
+const DIRECTIONS: u64 = (b::FI_SEND | b::FI_RECV | b::FI_READ | b::FI_WRITE | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE) as u64;
 const MULTI_RECV: u64 = b::FI_MULTI_RECV as u64;
 const BESIDES: u64 = MULTI_RECV | b::FI_SOURCE | b::FI_DIRECTED_RECV | b::FI_LOCAL_COMM | b::FI_REMOTE_COMM;
 const ALL: u64 = KINDS | DIRECTIONS | BESIDES;
 /// Messages of one sender are matched in the order of their sending. Of operations on memory those that change it in
 /// place are done in order.
-const ORDER: u64 = b::FI_ORDER_SAS as u64
-    | b::FI_ORDER_ATOMIC_RAR
-    | b::FI_ORDER_ATOMIC_RAW
-    | b::FI_ORDER_ATOMIC_WAR
-    | b::FI_ORDER_ATOMIC_WAW;
+const ORDER: u64 =
+    b::FI_ORDER_SAS as u64 | b::FI_ORDER_ATOMIC_RAR | b::FI_ORDER_ATOMIC_RAW | b::FI_ORDER_ATOMIC_WAR | b::FI_ORDER_ATOMIC_WAW;
 const OPERATION_FLAGS: u64 = (b::FI_COMPLETION
     | b::FI_INJECT
     | b::FI_INJECT_COMPLETE
@@ -87,7 +83,13 @@ unsafe fn is_ours(asked: *const c_char) -> bool {
 unsafe fn fits(hints: &b::fi_info, tuning: &Tuning) -> bool {
     // SAFETY: libfabric's rules: each is null or its structure.
     let (tx, rx, ep, domain, fabric) = unsafe {
-        (hints.tx_attr.as_ref(), hints.rx_attr.as_ref(), hints.ep_attr.as_ref(), hints.domain_attr.as_ref(), hints.fabric_attr.as_ref())
+        (
+            hints.tx_attr.as_ref(),
+            hints.rx_attr.as_ref(),
+            hints.ep_attr.as_ref(),
+            hints.domain_attr.as_ref(),
+            hints.fabric_attr.as_ref(),
+        )
     };
     let format = [b::FI_FORMAT_UNSPEC, FORMAT].contains(&hints.addr_format);
     let tx = tx.is_none_or(|tx| {
@@ -100,7 +102,11 @@ unsafe fn fits(hints: &b::fi_info, tuning: &Tuning) -> bool {
     });
     let ep = ep.is_none_or(|ep| {
         let kind = [b::FI_EP_UNSPEC, b::FI_EP_RDM].contains(&ep.type_) && [0, PROTOCOL].contains(&ep.protocol);
-        kind && ep.max_msg_size <= LONGEST && ep.msg_prefix_size == 0 && ep.auth_key_size == 0 && ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1
+        kind && ep.max_msg_size <= LONGEST
+            && ep.msg_prefix_size == 0
+            && ep.auth_key_size == 0
+            && ep.tx_ctx_cnt <= 1
+            && ep.rx_ctx_cnt <= 1
     });
     let domain = domain.is_none_or(|domain| {
         // SAFETY: libfabric's rules.
@@ -177,7 +183,8 @@ unsafe fn fill(info: &mut b::fi_info, version: u32, hints: Option<&b::fi_info>, 
     info.caps = capabilities(hints.map_or(0, |hints| hints.caps));
     info.mode = 0;
     info.addr_format = FORMAT;
-    let receives = u64::from(b::FI_RECV | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE | b::FI_MULTI_RECV) | b::FI_SOURCE | b::FI_DIRECTED_RECV;
+    let receives =
+        u64::from(b::FI_RECV | b::FI_REMOTE_READ | b::FI_REMOTE_WRITE | b::FI_MULTI_RECV) | b::FI_SOURCE | b::FI_DIRECTED_RECV;
     let sends = u64::from(b::FI_SEND | b::FI_READ | b::FI_WRITE);
     tx.caps = info.caps & !receives;
     tx.op_flags = asked_tx.map_or(0, |tx| tx.op_flags);

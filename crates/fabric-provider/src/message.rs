@@ -221,4 +221,3 @@ const QUIET_NOT: u64 = 1 << 63;
 pub fn with(buffers: Option<Buffers>, go_on: impl FnOnce(Buffers) -> Size) -> Size {
     buffers.map_or(fails(b::FI_EINVAL), go_on)
 }
-

@@ -331,7 +331,13 @@ unsafe extern "C" fn readerr(cq: *mut b::fid_cq, into: *mut b::fi_cq_err_entry, 
     1
 }
 
-unsafe extern "C" fn strerror(_: *mut b::fid_cq, number: c_int, _: *const c_void, buffer: *mut c_char, len: usize) -> *const c_char {
+unsafe extern "C" fn strerror(
+    _: *mut b::fid_cq,
+    number: c_int,
+    _: *const c_void,
+    buffer: *mut c_char,
+    len: usize,
+) -> *const c_char {
     let text: &CStr = match u32::try_from(number).unwrap_or(0) {
         b::FI_ETRUNC => c"the message was longer than its receive",
         b::FI_ECANCELED => c"the operation was cancelled",

@@ -13,12 +13,8 @@ struct Object {
 }
 
 static FID: Table<b::fi_ops> = operations(close, bind, control);
-pub static REGIONS: Table<b::fi_ops_mr> = Table(b::fi_ops_mr {
-    size: size_of::<b::fi_ops_mr>(),
-    reg: Some(reg),
-    regv: Some(regv),
-    regattr: Some(regattr),
-});
+pub static REGIONS: Table<b::fi_ops_mr> =
+    Table(b::fi_ops_mr { size: size_of::<b::fi_ops_mr>(), reg: Some(reg), regv: Some(regv), regattr: Some(regattr) });
 
 /// Bound to endpoints and counters where the caller wants it; it is the whole domain's here.
 unsafe extern "C" fn bind(_: *mut b::fid, _: *mut b::fid, _: u64) -> c_int {

@@ -196,7 +196,9 @@ impl Operands<'_> {
             let before = bytes.len();
             for piece in pieces.iter().filter(|piece| !piece.addr.is_null()) {
                 // SAFETY: the caller's promise.
-                bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.addr.cast::<u8>(), piece.count * element.size()) });
+                bytes.extend_from_slice(unsafe {
+                    std::slice::from_raw_parts(piece.addr.cast::<u8>(), piece.count * element.size())
+                });
             }
             // A read has no operand.
             if self.operation == memory::op::READ {
@@ -212,7 +214,13 @@ impl Operands<'_> {
 
 /// # Safety
 /// libfabric's rules for operands and results.
-unsafe fn apply(ep: *mut b::fid_ep, (to, address, key): To, operands: Operands<'_>, results: Option<&[b::fi_ioc]>, call: Call) -> Size {
+unsafe fn apply(
+    ep: *mut b::fid_ep,
+    (to, address, key): To,
+    operands: Operands<'_>,
+    results: Option<&[b::fi_ioc]>,
+    call: Call,
+) -> Size {
     let size = Element::of(operands.kind).map_or(0, Element::size);
     let elements = match results {
         Some(results) => results.iter().map(|piece| piece.count).sum(),

@@ -1,5 +1,6 @@
 //! An endpoint: what its owner asks of it, and progress.
 
+use crate::Error;
 use crate::frame::{Frame, Kind, WORDS, flag};
 use crate::idle::{Idle, Rest};
 use crate::incoming::Incoming;
@@ -8,7 +9,6 @@ use crate::memory::Memory;
 use crate::node::{EndpointId, Node};
 use crate::pair::{Writer, release_writer};
 use crate::requests::Requests;
-use crate::Error;
 use ginnel_region::sys::Fd;
 use ginnel_region::{Config, Corrupt, Segment};
 use smallvec::SmallVec;
@@ -166,7 +166,15 @@ impl Outgoing {
 
     /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this end is not connected.
     #[inline]
-    fn put(&mut self, node: &Node, frame: &Frame, prefix: &[u8], buffers: &Buffers, from: usize, len: usize) -> Result<bool, Corrupt> {
+    fn put(
+        &mut self,
+        node: &Node,
+        frame: &Frame,
+        prefix: &[u8],
+        buffers: &Buffers,
+        from: usize,
+        len: usize,
+    ) -> Result<bool, Corrupt> {
         let writer = self.writer.as_mut().ok_or(Corrupt)?;
         let prefix_part = (!prefix.is_empty()).then_some((prefix.as_ptr(), prefix.len()));
         let parts = prefix_part.into_iter().chain(buffers.range(from, len).map(|(at, len)| (at.cast_const(), len)));
@@ -356,7 +364,14 @@ impl Endpoint {
         Ok(())
     }
 
-    fn offer(&mut self, sent: Sent, flags: u8, words: impl Fn(u64) -> [u64; 3], tagged: bool, buffers: Buffers) -> Result<(), Error> {
+    fn offer(
+        &mut self,
+        sent: Sent,
+        flags: u8,
+        words: impl Fn(u64) -> [u64; 3],
+        tagged: bool,
+        buffers: Buffers,
+    ) -> Result<(), Error> {
         let len = (buffers.len() as u64).to_le_bytes();
         let request = self.requests.insert(Request::Offered(sent, buffers));
         let kind = if tagged { Kind::TaggedOffer } else { Kind::Offer };
@@ -529,7 +544,15 @@ impl Endpoint {
     ///
     /// # Safety
     /// The buffers stay writable until the event of its end.
-    pub unsafe fn read(&mut self, to: u32, key: u64, address: u64, buffers: Buffers, token: Token, report: bool) -> Result<(), Error> {
+    pub unsafe fn read(
+        &mut self,
+        to: u32,
+        key: u64,
+        address: u64,
+        buffers: Buffers,
+        token: Token,
+        report: bool,
+    ) -> Result<(), Error> {
         let len = buffers.len() as u64;
         let frame = |number| Frame::new(Kind::Read, [key, address, number]);
         self.ask(Sent { to, token, report, kind: EventKind::Read, delivered: true }, buffers, frame, &len.to_le_bytes())

@@ -329,7 +329,8 @@ impl Endpoint {
         while at < self.incoming.len() {
             let incoming = &self.incoming[at];
             let empty = incoming.broken || matches!(incoming.reader.look(self.segment()), Ok(None));
-            if empty && incoming.reader.is_left(&self.node)
+            if empty
+                && incoming.reader.is_left(&self.node)
                 && let Ok(guard) = self.node.guard()
             {
                 let gone = self.incoming.swap_remove(at);

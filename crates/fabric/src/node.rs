@@ -470,4 +470,3 @@ pub fn default_path() -> Result<PathBuf, String> {
 
 /// The segment's name in the user's directory.
 pub const NAME: &str = "mpi";
-

@@ -44,7 +44,10 @@ impl<T> Requests<T> {
     /// Every request, with its number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let number = |place: usize, generation: u32| u64::from(generation) << 32 | place as u64;
-        self.places.iter().enumerate().filter_map(move |(place, (generation, kept))| Some((number(place, *generation), kept.as_ref()?)))
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(move |(place, (generation, kept))| Some((number(place, *generation), kept.as_ref()?)))
     }
 
     /// Are there none?
