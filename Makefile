@@ -42,7 +42,7 @@ demo-peers: deps-demo
 # What the tests run is the release build, as users have it; they themselves are compiled by the
 # profile `testing`, without link-time optimisation. More run at once than there are processors:
 # most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
-PRODUCT  := -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest
+PRODUCT  := -p ginnel-shim -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest
 RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
 
 test: deps-test product loom

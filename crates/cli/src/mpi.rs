@@ -174,7 +174,8 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Vec<(OsString, OsString)>)> 
     // What the user has said of the transport stands.
     let said = |(name, _): &Setting| std::env::var_os(name).is_none();
     let transport: Vec<Setting> = transport.into_iter().filter(said).collect();
-    let mut command = vec![launcher.into_os_string()];
+    // As it was named: Open MPI's, called by a path, puts its own folder first into the ranks' PATH.
+    let mut command = vec![args.launcher.clone()];
     command.extend(library.hand_on(&ranks));
     command.extend(args.arguments.iter().cloned());
     let segment = ranks.into_iter().filter(|(name, _)| *name == "GINNEL_FABRIC");

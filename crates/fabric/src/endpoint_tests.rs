@@ -1,6 +1,7 @@
 //! Endpoints of one process in one segment, which know nothing of being in one process.
 
 use super::*;
+use crate::matching::{Buffers, Posted, Token};
 use crate::memory::{Region, op};
 
 const SMALL: Tuning = Tuning { ring: 8192, eager: 1000, piece: 700 };

@@ -5,10 +5,11 @@
 //! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of elements),
 //! the operands, and for an operation that compares what to compare with.
 
-use crate::endpoint::{Endpoint, Event, EventKind, Failure, Receiving, Request};
+use crate::endpoint::Endpoint;
 use crate::frame::{Frame, Kind, flag};
 use crate::matching::{Buffers, Early, Place};
 use crate::memory::{self, Element, Memory};
+use crate::operation::{Event, EventKind, Failure, Receiving, Request};
 use crate::pair::{Got, Reader};
 use ginnel_region::Corrupt;
 use smallvec::SmallVec;

@@ -10,8 +10,10 @@
 //! | [`pair`] | a ring of frames from one endpoint to another |
 //! | [`frame`] | what a frame says, and which ones are refused |
 //! | [`matching`] | receives that were posted, messages that came before them |
-//! | [`endpoint`] | all of it together: sending, progress |
-//! | [`incoming`] | what is done with each kind of frame |
+//! | [`endpoint`] | all of it together: opened, closed, making progress |
+//! | [`operation`] | operations, what waits for its other end, what the owner is told |
+//! | `sending`, `receiving` | what the owner asks for |
+//! | `outgoing`, `incoming` | the way to another endpoint; what is done with each kind of frame |
 //! | [`memory`] | registered memory, and operations on it |
 //! | [`idle`] | what a caller does while nothing comes |
 //!
@@ -27,8 +29,12 @@ mod incoming;
 pub mod matching;
 pub mod memory;
 pub mod node;
+pub mod operation;
+mod outgoing;
 pub mod pair;
+mod receiving;
 mod requests;
+mod sending;
 
 pub use endpoint::{Endpoint, Event, EventKind};
 pub use node::EndpointId;

@@ -20,10 +20,16 @@
 //! the process ends. It tells across pid namespaces, too. Byte 0 is locked by whoever makes or frees
 //! groups, so that a group that is half made under a free byte 0 is a dead one's.
 
+mod dead;
+mod place;
+
 use crate::Error;
-use crate::pair::{self, PAIR};
+use crate::pair;
+pub use dead::clean;
+use dead::{reclaim, remove_if_empty};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, open};
+pub use place::{NAME, default_path};
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -329,37 +335,6 @@ impl Node {
     }
 }
 
-/// Frees what the dead left in the segment at `path`, and removes it where nobody is left. Nothing
-/// where there is none.
-///
-/// # Errors
-/// What stood against it.
-pub fn clean(path: &Path) -> Result<(), Error> {
-    let segment = match Segment::open(path) {
-        Err(ginnel_region::Error::System { errno: libc::ENOENT, .. }) => return Ok(()),
-        opened => opened?,
-    };
-    let done = guard(path, &segment).and_then(|guard| {
-        let (Some(_guard), Some(file)) = (guard, reopen(path, &segment)?) else { return Ok(()) };
-        let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW;
-        let wakes = sys::openat(libc::AT_FDCWD, &c_path(&wake_directory(path))?, flags, 0).map_or(Fd(-1), Fd);
-        reclaim(&segment, &file, &wakes);
-        remove_if_empty(&segment, path);
-        Ok(())
-    });
-    segment.close();
-    done
-}
-
-fn remove_if_empty(segment: &Segment, path: &Path) {
-    if segment.heads_within_reach().next().is_none()
-        && let (Ok(file), directory) = (c_path(path), wake_directory(path))
-    {
-        let _ = sys::unlinkat(libc::AT_FDCWD, &file);
-        let _ = std::fs::remove_dir(directory);
-    }
-}
-
 type Present = (EndpointId, Head, u64, *mut u8, Fd);
 
 /// Makes this endpoint's page, lock and FIFO.
@@ -426,47 +401,3 @@ pub(crate) fn lives(segment: &Segment, file: &Fd, id: EndpointId) -> bool {
         // Where it cannot be asked, it is taken to be there.
         && sys::byte_is_shared(file.0, id.page().into()).unwrap_or(true)
 }
-
-/// Frees the groups of the dead. The caller has the guard.
-fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
-    let free = |head: Head| {
-        if let Some(head) = segment.take(head) {
-            segment.release_groups(&[head]);
-        }
-    };
-    let heads: Vec<Head> = segment.heads_within_reach().collect();
-    for &head in &heads {
-        let first = word(segment, head.page(), 0).load(Ordering::Acquire);
-        if head.is_busy() {
-            // Whoever makes or frees groups has the guard, which the caller has.
-            free(head);
-        } else if first == ENDPOINT && sys::byte_is_shared(file.0, head.page().into()) == Ok(false) {
-            let number = word(segment, head.page(), FIFO).load(Ordering::Relaxed);
-            let _ = sys::unlinkat(wakes.0, &fifo_name(number));
-            free(head);
-        }
-    }
-    for &head in &heads {
-        if head_of(segment, head.page(), PAIR) == Some(head)
-            && pair::is_nobodys(segment, head.page(), |id| lives(segment, file, id))
-        {
-            free(head);
-        }
-    }
-}
-
-/// The default place of the segment: `mpi` in the user's directory, or what `GINNEL_FABRIC` names.
-///
-/// # Errors
-/// In words, where the directory is not the user's alone.
-pub fn default_path() -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os("GINNEL_FABRIC").filter(|path| !path.is_empty()) {
-        return Ok(path.into());
-    }
-    let directory = ginnel_channel::home::default_directory();
-    ginnel_channel::home::make_directory(&directory)?;
-    Ok(directory.join(NAME))
-}
-
-/// The segment's name in the user's directory.
-pub const NAME: &str = "mpi";
