@@ -7,6 +7,7 @@
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
+#   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
@@ -17,12 +18,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-mpi bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance deps-mpi
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-conformance deps-mpi: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -70,6 +71,11 @@ bench-peers: deps-peers
 
 bench-compare: deps-bench
 	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
+
+# Between two network namespaces.
+bench-mpi: deps-mpi
+	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-cli
+	scripts/bench-mpi.sh $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`segment`] | a segment's header and tables |
 //! | [`channel`] | a channel, with an honest end at either side and a third party that writes into it |
+//! | [`fabric`] | a segment of endpoints, with two honest ones and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
 
 pub mod channel;
 pub mod config;
+pub mod fabric;
 pub mod protocol;
 pub mod segment;
 
@@ -24,8 +26,13 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 4] =
-    [("segment", segment::target), ("channel", channel::target), ("protocol", protocol::target), ("config", config::target)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("segment", segment::target),
+    ("channel", channel::target),
+    ("fabric", fabric::target),
+    ("protocol", protocol::target),
+    ("config", config::target),
+];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.
 const STUCK: Duration = Duration::from_secs(60);

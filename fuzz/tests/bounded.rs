@@ -31,3 +31,8 @@ fn protocol() {
 fn config() {
     bounded("config");
 }
+
+#[test]
+fn fabric() {
+    bounded("fabric");
+}

@@ -312,6 +312,10 @@ impl Endpoint {
     fn on_apply(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
         let incoming = &self.incoming[at];
         let (back, [key, address, number]) = (incoming.back, got.frame.words);
+        if got.len > self.eager() {
+            // More than goes back in one frame: no caller of this version asks for it.
+            return Err(Corrupt);
+        }
         let mut payload: SmallVec<[u8; 128]> = SmallVec::from_elem(0, got.len);
         // SAFETY: it has as many bytes.
         unsafe { incoming.reader.copy_out(got, 0, payload.as_mut_ptr(), got.len) };
