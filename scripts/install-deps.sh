@@ -44,7 +44,7 @@ case $group in
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
                   golang-go=go sockperf=sockperf python3=python3 curl=curl
-                  "${mpi[@]}" mpich=mpirun.mpich libmpich-dev=) ;;
+                  "${mpi[@]}" mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac
 
 installed() {  # package=probe

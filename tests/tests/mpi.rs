@@ -237,7 +237,7 @@ fn a_killed_rank_over_the_provider_ends_the_job() {
     assert_nothing_is_left(&stand);
 }
 
-/// NetPIPE compares every byte in this mode, between two network namespaces that share a directory.
+/// NetPIPE compares every byte in this mode.
 #[test]
 #[ignore = "test-all: half a minute"]
 fn netpipe_over_the_provider_finds_no_wrong_byte() {
@@ -276,5 +276,20 @@ fn fi_pingpong_over_the_provider() {
     let server = server.finish();
     assert!(client.success() && server.success(), "{client}\n{server}");
     assert!(client.stdout.lines().count() > 15, "{client}");
+    assert_nothing_is_left(&stand);
+}
+
+/// Calls of libfabric that MPI does not make, each answer checked.
+#[test]
+fn libfabric_calls() {
+    if !std::path::Path::new("/usr/include/rdma/fabric.h").exists() {
+        return skip("libfabric_calls", "no headers of libfabric here (Debian: libfabric-dev)");
+    }
+    let stand = Stand::plain("libfabric-calls");
+    let mut command = stand.command(build::program_with("fabric", "fabric", &["-lfabric"]));
+    command.env("FI_PROVIDER_PATH", build::release_dir()).env("GINNEL_DIR", stand.dir());
+    let done = stand.run(&mut command);
+    assert!(done.success() && done.stdout.contains("all well"), "{done}");
+    assert!(done.stderr.contains("are in another segment"), "a name of another segment is explained: {done}");
     assert_nothing_is_left(&stand);
 }

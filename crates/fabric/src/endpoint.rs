@@ -11,7 +11,7 @@ pub use crate::operation::{Event, EventKind, Failure, Message};
 use crate::outgoing::Outgoing;
 use crate::pair::{Reader, release_writer};
 use crate::requests::Requests;
-use ginnel_region::{Config, Segment};
+use ginnel_region::{Config, Segment, sys};
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
@@ -31,6 +31,9 @@ impl Default for Tuning {
         Self { ring: 64 << 10, eager: 8 << 10, piece: 8 << 10 }
     }
 }
+
+/// How long an endpoint that leaves tries to tell others that what they wait for is done, nanoseconds.
+const LINGER: u64 = 200_000_000;
 
 /// One process's presence.
 pub struct Endpoint {
@@ -93,8 +96,14 @@ impl Endpoint {
         &self.node
     }
 
-    /// Leaves the segment. What was sent stays readable for those who live.
-    pub fn close(self) {
+    /// Leaves the segment. What was sent stays readable for those who live; answers that had no room are
+    /// given a moment.
+    pub fn close(mut self) {
+        let until = sys::monotonic_ns() + LINGER;
+        while self.untold > 0 && sys::monotonic_ns() < until {
+            self.tell_again();
+            sys::yield_now();
+        }
         self.node.leave();
     }
 
