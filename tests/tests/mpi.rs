@@ -53,7 +53,12 @@ fn checked(library: Library, ranks: u32, what: &str) {
     let name = format!("mpi-{}-{ranks}-{what}", library.name);
     let Some(program) = program(library, &name) else { return };
     let stand = Stand::shimmed(&name, &[]).limit(Duration::from_secs(300));
-    let done = stand.run(mpirun(&stand, library, ranks).arg(program).arg(what));
+    let mut command = mpirun(&stand, library, ranks);
+    if what == "oneside" && library.name == OPEN_MPI.name {
+        // Ranks of one system would share the window's memory.
+        command.args(["--mca", "osc", "pt2pt"]);
+    }
+    let done = stand.run(command.arg(program).arg(what));
     assert!(done.success() && done.stdout.contains("all well"), "{done}");
     if what == "check" {
         assert_carried(&stand.report(), ranks, &done);
@@ -192,7 +197,7 @@ fn fabric(stand: &Stand, ranks: u32, more: &[&str]) -> Command {
 
 /// Open MPI names the provider that it takes.
 fn said_provider(done: &Done) -> bool {
-    format!("{}{}", done.stdout, done.stderr).contains("mtl:ofi:provider: ginnel")
+    format!("{}{}", done.stdout, done.stderr).contains("mtl:ofi:prov: ginnel")
 }
 
 fn assert_nothing_is_left(stand: &Stand) {
