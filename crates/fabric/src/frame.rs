@@ -108,7 +108,7 @@ impl Frame {
     #[inline]
     pub fn head(&self, payload: usize, position: u64) -> u64 {
         let bytes = (WORDS + payload) as u64 & 0xff_ffff;
-        bytes | (self.kind as u64) << 24 | u64::from(self.flags) << 32 | (position / LINE & 0xffff) << 48
+        bytes | (self.kind as u64) << 24 | u64::from(self.flags) << 32 | ((position / LINE) & 0xffff) << 48
     }
 
     /// Kind, flags and bytes of payload by a first word that another wrote.
@@ -119,7 +119,7 @@ impl Frame {
     pub fn check(head: u64, position: u64, most: u64) -> Result<(Kind, u8, usize), Corrupt> {
         let bytes = head & 0xff_ffff;
         let kind = Kind::of((head >> 24) as u8).ok_or(Corrupt)?;
-        if bytes < WORDS as u64 || bytes > most || head >> 48 != position / LINE & 0xffff {
+        if bytes < WORDS as u64 || bytes > most || head >> 48 != (position / LINE) & 0xffff {
             return Err(Corrupt);
         }
         Ok((kind, (head >> 32) as u8, bytes as usize - WORDS))

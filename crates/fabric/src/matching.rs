@@ -138,10 +138,13 @@ struct Several {
     exhausted: bool,
 }
 
+/// A receive, and where it takes several messages, its number there and how many bytes are used.
+type Waiting = (Posted, Option<(u64, usize)>);
+
 /// Both lists, without tags and with.
 #[derive(Default)]
 pub struct Matching {
-    posted: [VecDeque<(Posted, Option<(u64, usize)>)>; 2],
+    posted: [VecDeque<Waiting>; 2],
     early: [VecDeque<Early>; 2],
     several: Requests<Several>,
 }
