@@ -72,8 +72,9 @@ impl End {
             delivered: bytes.one_in(3),
         };
         let address = bytes.below(GIVEN as u64);
-        // SAFETY (all of them): what is given lives until the endpoint has left.
+        // What is given to an operation lives until the endpoint has left.
         match bytes.byte() % 6 {
+            // SAFETY: as above.
             0 | 1 => _ = unsafe { self.endpoint.send(to, message) },
             2 => {
                 self.taken.push(Given::new());
@@ -83,6 +84,7 @@ impl End {
                 // SAFETY: as above.
                 unsafe { self.endpoint.receive(tagged, posted) };
             }
+            // SAFETY: as above.
             3 => _ = unsafe { self.endpoint.write(to, KEY, address, Message { tag: None, ..message }) },
             4 => {
                 let into = self.answer.buffers(len);
