@@ -7,6 +7,7 @@
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
+#   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
 #   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
@@ -23,12 +24,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-guests bench-switch portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-guests bench-switch bench-mpi portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -48,7 +49,7 @@ demo-peers: deps-demo
 # What the tests run is the release build, as users have it; they themselves are compiled by the
 # profile `testing`, without link-time optimisation. More run at once than there are processors:
 # most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
-PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
+PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
 RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
 
 test: deps-test product loom
@@ -81,6 +82,11 @@ bench-peers: deps-peers
 
 bench-compare: deps-bench
 	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
+
+# Between two network namespaces.
+bench-mpi: deps-mpi
+	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-cli
+	scripts/bench-mpi.sh $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`segment`] | a segment's header and tables |
 //! | [`channel`] | a channel, with an honest end at either side and a third party that writes into it |
+//! | [`fabric`] | a segment of endpoints, with two honest ones and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
@@ -16,6 +17,7 @@
 pub mod cache;
 pub mod channel;
 pub mod config;
+pub mod fabric;
 pub mod protocol;
 pub mod segment;
 pub mod switch;
@@ -28,9 +30,10 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("segment", segment::target),
     ("channel", channel::target),
+    ("fabric", fabric::target),
     ("protocol", protocol::target),
     ("config", config::target),
     ("cache-session", cache::session),

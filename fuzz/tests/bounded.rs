@@ -56,3 +56,8 @@ fn cache_session() {
 fn cache_reader() {
     bounded("cache-reader");
 }
+
+#[test]
+fn fabric() {
+    bounded("fabric");
+}
