@@ -1,7 +1,7 @@
 //! `ginnel-switch`: what a guest writes into its memory, and what a front end says.
 
 use crate::Bytes;
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options, USER};
 use ginnel_switch::poller::Poller;
 use ginnel_switch::ring::{Layout, Memory, Region, Ring, Slices};

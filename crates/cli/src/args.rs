@@ -1,5 +1,8 @@
 //! Every command and flag. Help, manual page and completions are made from these definitions.
 
+pub mod container;
+pub mod service;
+
 use crate::name::SegmentName;
 use crate::size::{Mode, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -30,24 +33,29 @@ Exit status:
 
 const RUN: &str = "\
 Environment, handed to PROGRAM and all that it starts:
-  GINNEL_DIR       directory of the segments given by name and of the list of sockets
-                   [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID, else
-                   ginnel-UID in $TMPDIR or /tmp]
+  GINNEL_DIR       directory of the segments given by name and of the list of sockets: the user's
+                   own, mode 700 [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID,
+                   else ginnel-UID in $TMPDIR or /tmp]
   GINNEL_SEGMENT   the segment, as --segment sets it [default: in a virtual machine the one
                    that its host shares, such as /dev/ginnel0; else default]
-  GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
+  GINNEL_SIZE      bytes of a segment that is made because there is none; memory is taken only as
+                   it is used [default: 1073741824]
   GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it
                    [default: 30; in a segment shared with other machines 200, where the processor
                    is emulated in software 1000]
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 8]
-  GINNEL_RING      first size of a ring, bytes [default: 32768]
-  GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
-  GINNEL_GO        1: programs in Go are reached too (new)
+  GINNEL_RING      first size of a ring, bytes, rounded up to a power of two from 4096 to 67108864
+                   [default: 32768]
+  GINNEL_RING_MAX  largest size of a ring, rounded likewise, at least GINNEL_RING. Only directions
+                   through which much goes get more than 1048576, two of a user's at a time; one
+                   such ring takes at most 1/16 of the segment, all of them 1/8 [default: 4194304]
+  GINNEL_GO        1: programs in Go are reached too (new); else they stay on TCP
   GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
   GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends
   GINNEL_SHIM      the library to preload, where it is not found beside ginnel
+  GINNEL_OFF       if it is set at all, the preloaded library does nothing
 
 Rules of a policy, one to a line; the first that holds decides, and what none holds for is carried:
   deny port 5432                           either end's port
@@ -90,6 +98,17 @@ pub enum Command {
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
+    /// Switch services of systemd on and off
+    Service(service::Service),
+    /// Have containers meet in a segment, by CDI or by options of their runtime
+    Container(container::Container),
+    /// List the named objects of a segment: memory, queues, locks
+    Ls(Ls),
+    /// Take the names from objects of a segment
+    ///
+    /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
+    /// memory is freed when nobody does.
+    Rm(Rm),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
     /// Compare transports on this machine, as a report with charts
@@ -97,7 +116,7 @@ pub enum Command {
     /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help (docs/bench.md).
     #[command(disable_help_flag = true)]
     Bench(Bench),
-    /// Print the manual page or completions
+    /// Print the manual page, completions, or docs/reference.md
     #[command(hide = true)]
     Generate(Generate),
 }
@@ -262,6 +281,31 @@ pub struct Remove {
     pub force: bool,
 }
 
+/// `ginnel ls`
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users", "removed"}]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ginnel rm`
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Names of objects
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "removed": [NAME, …]}
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `ginnel vm`
 #[derive(Debug, Args)]
 pub struct Vm {
@@ -344,6 +388,8 @@ pub enum What {
     Man,
     /// Completions.
     Completions,
+    /// docs/reference.md.
+    Reference,
 }
 
 #[cfg(test)]

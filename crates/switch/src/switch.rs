@@ -10,7 +10,7 @@ use crate::poller::Poller;
 use crate::port::Port;
 use crate::trace::Tracer;
 use anyhow::Context;
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

@@ -5,10 +5,11 @@ use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits,
 use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
@@ -33,9 +34,14 @@ const TX_SHUT: u32 = 1 << 26;
 const RX_SHUT: u32 = 1 << 25;
 
 fn marks(endpoint: Endpoint<'_>) -> u32 {
+    own_ends(endpoint) | if endpoint.peer_has_ended() { PEER } else { 0 }
+}
+
+/// Those of them that this end's shutdowns make.
+pub(super) fn own_ends(endpoint: Endpoint<'_>) -> u32 {
     let slot = endpoint.slot();
     let mark = |is: bool, mark: u32| if is { mark } else { 0 };
-    mark(endpoint.peer_has_ended(), PEER) | mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
+    mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
 }
 
 /// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
@@ -61,41 +67,83 @@ pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
 }
 
 /// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let (news, ends) = joined(set, entry, endpoint, events);
+/// bytes that were, or an end that was told with them. `made`: it is none of the kernel's own.
+pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
+    if !endpoint.rx_in_ring() {
+        return edge_on_tcp(entry, endpoint, events, made);
+    }
+    let (news, ends) = joined(set, entry, endpoint, events, made);
     entry.ended |= ends;
+    entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
     news
+}
+
+/// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a wake-up
+/// that is swept by now brings the kernel's room, which was told of.
+fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
+    let slot = endpoint.slot();
+    if events & ENDS != 0 {
+        let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
+        let over = endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
+        entry.ended |= ends;
+        entry.edges = edges;
+        return if known { 0 } else { events };
+    }
+    if slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
+        return events;
+    }
+    let told = entry.told();
+    let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
+    if !again || entry.room && entry.wants(libc::EPOLLOUT) {
+        return events;
+    }
+    // An end that was not asked for makes an edge as well.
+    let ends = held(endpoint) & ENDS | marks(endpoint);
+    // So does an urgent byte.
+    let known = ends & !entry.ended == 0 && sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0;
+    entry.ended |= ends;
+    if known { events & !(IN | OUT) } else { events }
 }
 
 /// The same, and nothing is told. (Of what is not in the ring too.)
 pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let events = if entry.room { events } else { events & !OUT };
-    let in_ring = events & (IN | ENDS) != 0 && endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-    if in_ring { joined(set, entry, endpoint, events).0 } else { events }
+    let same = |ends: u32| ends & !entry.ended == 0;
+    let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
+    let events = if untold { events } else { events & !OUT };
+    let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
 }
 
 /// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
 /// that is news where the program may wait for it, and else only one event more than TCP has.
-fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
-    let same = entry.seen == key(endpoint);
-    if !same && !endpoint.may_have_ended() {
+fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
+    let key = key(endpoint);
+    let same = entry.was_told(key);
+    if !same && !endpoint.may_have_ended() && events & IN != 0 {
         return (events, 0);
     }
-    let held = held(endpoint) & !OUT;
+    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
     let ends = held & ENDS | marks(endpoint);
-    if same && ends & !entry.ended == 0 {
-        let slot = endpoint.slot();
-        let room = entry.room
-            || !endpoint.tx_in_ring()
-            || slot.has(flag::KERNEL_FULL)
-            || slot.has_several_holders()
-            || set.shared.load(Ordering::Relaxed);
+    // Without a wake-up, what the kernel tells of an end that was shut down is news: of how that goes on.
+    let slot = endpoint.slot();
+    let no_token = || if slot.has(flag::RX_SHUT) { kernel::readable(endpoint.fd()) == 0 } else { events & IN == 0 };
+    let shut = || slot.has(flag::TX_SHUT) && no_token();
+    let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
+    if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
         // Where there is something to tell, all that it has is told.
-        let news = events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
+        let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
+        let news = events & !(IN | ENDS) & room;
         return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
     }
     (events | held & entry.asked(), ends)
+}
+
+/// May the kernel have told of room because there was none, which this process does not know of?
+pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
+    let slot = endpoint.slot();
+    let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
+    !endpoint.tx_in_ring() || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
 }
 
 /// What a look at the hot rings came to.
@@ -129,7 +177,7 @@ pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
         if !inner.children.is_empty() {
             return 0;
         }
-        let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
+        let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
         entry.turn.empty();
@@ -175,13 +223,16 @@ fn collect_hot(
             // Some of them may be armed instead.
             make_waiter(attachment, epfd, inner);
         }
-        order::find(inner, room.len() - n, now);
+        // (Where the kernel has the only place, what is due is known all the same: it keeps its turn.)
+        order::find(inner, (room.len() - n).max(1), now, number);
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
         n = inside::collect(set, inner, epfd, room, n, number);
     }
     inner.unasked += n;
+    // What was told by a ring until now may be the kernel's to tell.
+    recent &= asked || inner.looked != 0;
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
 }
 
@@ -209,7 +260,7 @@ pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: u
 fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
-    let Inner { hot, registrations, order, .. } = inner;
+    let Inner { hot, registrations, order, looked, .. } = inner;
     let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
     while n < room.len() {
         let (index, was_due) = match order.pop(registrations) {
@@ -224,9 +275,17 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             if entry.reported.0 == at.number {
                 continue;
             }
-            entry.turn.was_ready(at.now);
+            if entry.turn.has_nothing(at.number) {
+                entry.turn.empty();
+                entry.idle += 1;
+                cooled |= many && entry.idle > IDLE;
+                continue;
+            }
+            let since = |endpoint| entry.since(endpoint, at.now);
+            let since = if order.several { entry.endpoint().map_or(at.now, since) } else { at.now };
+            entry.turn.was_ready(since);
         }
-        match examine(set, epfd, index, entry, at.recent) {
+        match examine(set, epfd, entry, at.recent) {
             Look::Report(events) => {
                 if let Some(place) = room.get_mut(n) {
                     *place = epoll_event { events, u64: entry.data };
@@ -246,6 +305,7 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
                 entry.turn.empty();
                 entry.hot = false;
                 cooled = true;
+                *looked = 0;
             }
         }
     }
@@ -266,9 +326,9 @@ enum Look {
 
 /// What a hot registration has to report from its ring, and what the kernel holds beside that.
 /// `recent`: as of [`Pass`].
-fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent: bool) -> Look {
+fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
-    unmask(set, epfd, index, entry, endpoint);
+    unmask(set, epfd, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
         return Look::Kernel;
     }
@@ -281,9 +341,9 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
     if rx && entry.events & IN != 0 && endpoint.readable() {
         let key = key(endpoint);
         unread = entry.events & IN;
-        if !edges || entry.seen != key {
-            entry.seen = key;
+        if !edges || !entry.was_told(key) {
             events |= unread;
+            entry.tell(key);
         }
     }
     if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
@@ -291,7 +351,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
             events |= entry.events & OUT;
             entry.room = false;
         } else {
-            entry.hide(set, epfd, index);
+            entry.hide(set, epfd);
         }
     }
     if events == 0 {
@@ -313,14 +373,14 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
     if once {
         entry.spend(true);
         if entry.is_named() {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
         }
     }
     Look::Report(events)
 }
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
-pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
     if !entry.masked {
         return false;
     }
@@ -329,7 +389,7 @@ pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registratio
     if news {
         entry.mask(set, false);
         entry.room = true;
-        retell(set, epfd, index, entry);
+        retell(set, epfd, entry);
     }
     news
 }
@@ -343,7 +403,7 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
         if let Some(endpoint) = entry.endpoint() {
-            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+            unmask(set, set.fd.load(Ordering::Relaxed), entry, endpoint);
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use super::collect::{ENDS, IN, OUT, edge, key, unmask};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
+use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// How often a look asks the kernel where its answers leave places free.
@@ -26,8 +26,10 @@ pub(super) const NONE_BEFORE: Before = (0, 0);
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
     let (mut n, mut pass) = (start, before.1);
+    let at_once = look_at_all(set, epfd, room, before)?;
+    n = at_once.unwrap_or(n);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
-    for _ in 0..TURNS {
+    for _ in 0..if at_once.is_some() { 0 } else { TURNS } {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
         let told = n;
@@ -44,6 +46,9 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
     }
     set.lively.store(n > start, Ordering::Relaxed);
     set.with(|inner| {
+        if n > start + 1 && before == NONE_BEFORE {
+            order::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
+        }
         // Where all that it had room for is of connections in rings, its own is yet to come.
         let told = room.get(start..n).unwrap_or_default();
         let of_ring = |event: &epoll_event| {
@@ -58,6 +63,33 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         }
     });
     Ok(n)
+}
+
+/// How many events are asked for at once beyond those that the program has room for.
+const BEYOND: usize = 64;
+
+/// [`look`] where all that the kernel may tell has room, though not beside what rings told of by now, most
+/// of which it tells once more: one question does, after which its list is in the order that it has
+/// plainly. Returns how many there are in all; `None`: it is no such set.
+fn look_at_all(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<Option<usize>, i32> {
+    let start = before.0;
+    let most = set.inner.with(|inner| inner.registrations.len());
+    let apart = room.len() - start > most || most > room.len() || set.shared.load(Ordering::Relaxed);
+    if start == 0 || before.1 == 0 || apart || start + most >= BEYOND {
+        return Ok(None);
+    }
+    let mut all = [epoll_event { events: 0, u64: 0 }; BEYOND];
+    // One more, for what rings the set's own waiter.
+    let Some(all) = all.get_mut(..=start + most) else { return Ok(None) };
+    for (to, from) in all.iter_mut().zip(room.iter().take(start)) {
+        *to = *from;
+    }
+    let got = ask(set, epfd, all.get_mut(start..).unwrap_or_default())?;
+    let n = rest(set, epfd, all, before, (start, start), start + got).min(room.len());
+    for (to, from) in room.iter_mut().zip(all.iter().take(n)) {
+        *to = *from;
+    }
+    Ok(Some(n))
 }
 
 impl Inner {
@@ -142,7 +174,7 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
 /// [`truth`] of an event that speaks of no registration that is known here.
 fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
-    if data == tag_base() | u64::from(FIFO_TAG) {
+    if data == fifo_tag() {
         let waiter = set.inner.with(|inner| {
             inner.rung(set);
             inner.waiter
@@ -153,12 +185,14 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
         }
         return None;
     }
-    // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
-    // ours, or of one that was removed since the kernel was asked.
-    if is_tag(data) {
-        return None;
-    }
     let shared = set.shared.load(Ordering::Relaxed);
+    // A tag whose registration is gone is nobody's, but for one that another process has made; other
+    // data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
+    if is_tag(data) {
+        let data = tag::data_behind(data).filter(|_| shared)?;
+        set.with(|inner| inner.alike = true);
+        return Some(epoll_event { events: event.events, u64: data });
+    }
     let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
     let events = event.events & asked.unwrap_or(u32::MAX);
     (events != 0).then_some(epoll_event { events, u64: data })
@@ -243,9 +277,9 @@ fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32
 fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let data = event.u64;
     let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
-    let special = entry.tagged | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
+    let special = entry.is_tagged() | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
     let asked = event.events & !entry.asked() == 0;
-    entry.used && entry.data == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
+    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
@@ -307,24 +341,30 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if entry.is_spent(set) {
             return None;
         }
+        if entry.disabled && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0 && entry.events & (IN | OUT) != 0 {
+            // The kernel adds these unasked. Had another process armed it, there were more with them.
+            return None;
+        }
         if entry.disabled {
             // Another process has armed it.
             entry.rearm();
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
         let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
+        // An edge that was made by telling the kernel anew; what it is told from here on makes the next.
+        let made = core::mem::take(&mut entry.retold);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
         if retold {
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         }
         if let Some(endpoint) = carried {
             if !readable {
                 events &= !IN;
             }
             if endpoint.slot().stage() == Stage::Active {
-                let unmasked = unmask(set, epfd, index, entry, endpoint);
+                let unmasked = unmask(set, epfd, entry, endpoint);
                 retold |= unmasked;
                 if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
                     let told = events & OUT != 0 || kernel::writable(endpoint.fd());
@@ -333,41 +373,45 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     } else {
                         events &= !OUT;
                         if endpoint.tx_in_ring() {
-                            retold |= entry.hide(set, epfd, index);
+                            retold |= entry.hide(set, epfd);
                         }
                     }
                 }
+                if entry.wants(libc::EPOLLET) {
+                    events = edge(set, entry, endpoint, events, made);
+                }
+                entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    if entry.wants(libc::EPOLLET) {
-                        events = edge(set, entry, endpoint, events);
-                    }
-                    entry.seen = key(endpoint);
+                    entry.tell(key(endpoint));
                     let since = entry.since(endpoint, ticks());
                     entry.turn.was_ready(since);
-                    entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);
-                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                    if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
                         events |= entry.events & IN;
                     }
-                    entry.seen = key;
+                    entry.tell(key);
                 }
             }
         } else if entry.masked {
             entry.mask(set, false);
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             retold = true;
         }
         let (empty, data) = (events == 0, entry.data);
         if !empty && purpose == Purpose::Telling {
             entry.turn.has_come();
+            if carried.is_some() {
+                let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+                entry.turn.told_by_kernel(ticks(), entry.events & once == 0);
+            }
         }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
             entry.forget_told();
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             make_hot(inner, index);
             stir(set, inner);
             return Some(epoll_event { events, u64: data });
@@ -378,7 +422,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             }
             if empty || retold {
                 // The kernel disabled it for an event that was none, or enabled it when it was told anew.
-                retell(set, epfd, index, entry);
+                retell(set, epfd, entry);
             }
         }
         if carried.is_some() {

@@ -9,7 +9,7 @@ use crate::ring::{Memory, Refused, Ring, Slices};
 use crate::switch::{Sender, Switch};
 use crate::tap::Tap;
 use crate::wire::{HEADER, features};
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use std::sync::Arc;
 
 impl Switch {

@@ -10,7 +10,7 @@ use super::refusal::Refusal;
 use crate::poller::{Poller, Token};
 use crate::ring::{Log, MapError, Memory, Region};
 use crate::wire::features;
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -152,12 +152,8 @@ impl Device {
             }
             R::NetSetMtu => self.mtu = mtu(message::number(&payload)?)?,
             R::ResetDevice => self.reset(),
-            R::SetStatus => {
-                self.status = message::number(&payload)? as u8;
-                if self.status == 0 {
-                    self.reset();
-                }
-            }
+            // Zero resets nothing: QEMU 7.2 sends it before it asks where the queues stand.
+            R::SetStatus => self.status = message::number(&payload)? as u8,
         }
         if answer.is_none() && head.need_reply && self.protocol & protocol::REPLY_ACK != 0 {
             answer = numbered(0);

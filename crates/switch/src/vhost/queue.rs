@@ -4,7 +4,7 @@ use super::message::{Addresses, RING_LOG};
 use crate::poller::{Poller, Token};
 use crate::ring::{Broken, Layout, Memory, Ring};
 use crate::wire::features;
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
