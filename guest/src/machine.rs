@@ -359,7 +359,10 @@ impl Drop for Guest {
 
 /// Options of QEMU without those that `ginnel vm args` gives for the device itself and its chardev: of these only the root port stays.
 fn without_segment(options: &[String]) -> Vec<&String> {
-    let of_segment = |option: &String| option.starts_with("ivshmem-doorbell,") || option.starts_with("socket,");
+    // A port of a switch is not unplugged: it is part of the machine.
+    let of_switch = |option: &String| option.starts_with("socket,id=ginnel-net-");
+    let of_segment =
+        |option: &String| option.starts_with("ivshmem-doorbell,") || option.starts_with("socket,") && !of_switch(option);
     let pairs = options.chunks(2).filter(|pair| !pair.iter().any(of_segment));
     pairs.flatten().collect()
 }

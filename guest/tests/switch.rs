@@ -147,8 +147,9 @@ fn a_guest_that_is_killed_or_reset_comes_back_to_its_port() {
 fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     let _alone = machine::alone();
     let mut lab = Lab::boot(&["one", "two"]);
-    // The machine that receives goes to another port, as it would to another host's switch: what
-    // the switch writes into its memory meanwhile is in the log, or it would arrive spoilt.
+    // The machine that receives goes to another port, as it would to another host's switch. (That
+    // no page is forgotten in the log shows in the switch's own tests: here one would have to be
+    // written in the last moment.)
     let mac = lab.guests[0].sh("cat /sys/class/net/eth0/address");
     let further = ["--mac", mac.trim()];
     let spec = lab.switch.spec_with("elsewhere", "10.77.0.1/24", &further).expect("options");

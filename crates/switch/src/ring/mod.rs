@@ -27,7 +27,9 @@
 //! Whatever breaks a rule of virtio is a [`Broken`]: that queue is served no further until its
 //! front end sets it up again. Nothing here panics, whatever the memory says.
 
+mod broken;
 mod chain;
+mod descriptor;
 mod log;
 mod mapping;
 mod memory;
@@ -35,11 +37,12 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub use broken::{Broken, Refused};
 pub use chain::{Slice, Slices};
 pub use log::Log;
 pub use mapping::{MapError, Mapping, cuts};
 pub use memory::{Memory, Region};
-pub use split::{Broken, Layout, Refused, Ring};
+pub use split::{Layout, Ring};
 
 /// Descriptors of one chain, as in QEMU (`VIRTQUEUE_MAX_SIZE`) and Linux (`UIO_MAXIOV`).
 pub const MAX_CHAIN: usize = 1024;

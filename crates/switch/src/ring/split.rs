@@ -1,24 +1,20 @@
 //! One split virtqueue, as the device sees it (virtio 1.2, 2.7).
 
+use super::broken::{Broken, Refused};
 use super::chain::Slices;
+use super::descriptor::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE, append, walk_table};
 use super::memory::{Memory, Region};
 use super::{MAX_CHAIN, MAX_SIZE};
 use smallvec::SmallVec;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
 /// In the available ring's flags: the driver does not want to be told.
 const NO_INTERRUPT: u16 = 1;
 /// In the used ring's flags: the device does not want to be told.
 const NO_NOTIFY: u16 = 1;
 /// Pieces into which one received frame may go: those of 64 KiB are 128 bytes each, on average.
 const MAX_PIECES: usize = 512;
-/// Bytes of a descriptor.
-const DESCRIPTOR: u64 = 16;
 
 /// What a front end says of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,71 +35,6 @@ pub struct Layout {
     pub event_idx: bool,
     /// `VIRTIO_F_INDIRECT_DESC` was agreed on.
     pub indirect: bool,
-}
-
-/// A guest or its front end broke a rule of virtio. Its queue is served no further.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
-    /// The size is no power of two, or more than [`MAX_SIZE`].
-    Size(u16),
-    /// A part of the queue is not aligned as it must be, or lies in no region.
-    Place(u64),
-    /// More is available than the queue has entries: the index, and where it stood.
-    AvailableIndex(u16, u16),
-    /// The number of a descriptor is outside its table.
-    Descriptor(u16),
-    /// A chain is longer than its table, or than [`MAX_CHAIN`].
-    Endless,
-    /// A buffer or an indirect table lies where the guest has no memory.
-    Address(u64, u32),
-    /// A descriptor is for the wrong direction.
-    Direction,
-    /// A table of indirect descriptors that was not agreed on, is in another one, or has no whole
-    /// number of descriptors.
-    Indirect,
-    /// A buffer to receive into that has no room for a header.
-    Tiny(usize),
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size(size) => write!(f, "queue size {size} is no power of two up to {MAX_SIZE}"),
-            Self::Place(at) => {
-                write!(f, "a part of the queue, at {at:#x}, is misaligned or unmapped")
-            }
-            Self::AvailableIndex(is, was) => {
-                write!(f, "the available index jumps from {was} to {is}, past the queue's size")
-            }
-            Self::Descriptor(index) => write!(f, "descriptor {index} is outside its table"),
-            Self::Endless => f.write_str("a chain of descriptors does not end"),
-            Self::Address(at, len) => write!(f, "{len} bytes at {at:#x} are not in guest memory"),
-            Self::Direction => f.write_str("a descriptor is for the other direction"),
-            Self::Indirect => f.write_str("a table of indirect descriptors is malformed"),
-            Self::Tiny(len) => {
-                write!(f, "a receive buffer of {len} bytes has no room for a header")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Broken {}
-
-/// Why a frame did not go into a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// The guest has made too few buffers available.
-    Full,
-    /// It is longer than the next buffer, and the guest takes no frame in several.
-    TooLong,
-    /// The queue is broken, and is to be served no further.
-    Broken(Broken),
-}
-
-impl From<Broken> for Refused {
-    fn from(broken: Broken) -> Self {
-        Self::Broken(broken)
-    }
 }
 
 /// A part of a queue, and the region that keeps it mapped.
@@ -154,22 +85,6 @@ pub struct Ring {
 // SAFETY: its pointers are into shared mappings, which belong to no thread, and its parts keep
 // those mapped.
 unsafe impl Send for Ring {}
-
-/// One descriptor, copied.
-struct Descriptor {
-    address: u64,
-    len: u32,
-    flags: u16,
-    next: u16,
-}
-
-impl Descriptor {
-    #[inline(always)]
-    fn of(words: [u64; 2]) -> Self {
-        let [address, rest] = words.map(u64::from_le);
-        Self { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
-    }
-}
 
 impl Ring {
     /// Serves a queue from `layout.base` on. The used ring goes on where it stands in memory: what
@@ -480,58 +395,4 @@ impl Ring {
         // SAFETY: `avail_event`, the word behind the used ring, which the part holds.
         unsafe { self.used.u16(offset) }.store(at.to_le(), Ordering::Relaxed);
     }
-}
-
-/// Appends one buffer.
-#[inline]
-fn append<'m>(
-    memory: &'m Memory,
-    descriptor: &Descriptor,
-    flag: u16,
-    to: &mut Slices<'m>,
-) -> Result<(), Broken> {
-    if descriptor.flags & WRITE != flag {
-        return Err(Broken::Direction);
-    }
-    if memory.append(descriptor.address, u64::from(descriptor.len), to) {
-        Ok(())
-    } else {
-        Err(Broken::Address(descriptor.address, descriptor.len))
-    }
-}
-
-/// Appends the buffers of a table of indirect descriptors (virtio 1.2, 2.7.5.3).
-fn walk_table<'m>(
-    memory: &'m Memory,
-    table: &Descriptor,
-    flag: u16,
-    to: &mut Slices<'m>,
-) -> Result<(), Broken> {
-    let bytes = u64::from(table.len);
-    let count = bytes / DESCRIPTOR;
-    if count == 0 || bytes % DESCRIPTOR != 0 || count > u64::from(MAX_SIZE) {
-        return Err(Broken::Indirect);
-    }
-    let mut index = 0u64;
-    for _ in 0..count.min(MAX_CHAIN as u64) {
-        let at = table.address.checked_add(index * DESCRIPTOR).ok_or(Broken::Indirect)?;
-        let gone = Broken::Address(table.address, table.len);
-        let slice = memory.slice(at, DESCRIPTOR).ok_or(gone)?;
-        let mut bytes = [0u8; DESCRIPTOR as usize];
-        slice.read(&mut bytes);
-        let word = |n: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[8 * n + i]));
-        let descriptor = Descriptor::of([word(0), word(1)]);
-        if descriptor.flags & INDIRECT != 0 {
-            return Err(Broken::Indirect);
-        }
-        append(memory, &descriptor, flag, to)?;
-        if descriptor.flags & NEXT == 0 {
-            return Ok(());
-        }
-        index = u64::from(descriptor.next);
-        if index >= count {
-            return Err(Broken::Descriptor(descriptor.next));
-        }
-    }
-    Err(Broken::Endless)
 }

@@ -11,7 +11,9 @@ pub mod connection;
 pub mod device;
 pub mod message;
 mod queue;
+mod refusal;
 
 pub use connection::{Connection, Incoming};
-pub use device::{Device, Refusal};
+pub use device::Device;
 pub use queue::Queue;
+pub use refusal::Refusal;
