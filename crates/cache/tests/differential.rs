@@ -163,7 +163,10 @@ struct Both {
 
 impl Both {
     fn new(protocol: Protocol, fault: Fault) -> Self {
-        let (theirs, ours) = (Server::memcached(&["-m", "64"]), Server::ours(&["-m", "64"]));
+        // Its maintainer holds items for a moment, and whether it does shows in blanks after numbers.
+        let still = "no_lru_maintainer,no_lru_crawler";
+        let theirs = Server::memcached(&["-m", "64", "-o", still]);
+        let ours = Server::ours(&["-m", "64"]);
         let peers = [theirs.connect(), ours.connect()];
         Self { theirs, ours, peers, protocol, cas: 1, fault }
     }
