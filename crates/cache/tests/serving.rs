@@ -167,6 +167,7 @@ fn who_becomes_another_user_keeps_nothing_of_roots() {
         assert!(Instant::now() < until, "it does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
+    assert_eq!(Peer::connect(&socket).ask(b"mn\r\n", b"\n"), b"MN\r\n");
     let entries = home.path().read_dir().expect("ours").flatten();
     let owners: Vec<u32> = entries.map(|entry| entry.metadata().expect("a file").uid()).collect();
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
