@@ -10,6 +10,7 @@
 //! | whether a key came in base64, once its item was changed | memcached then forgets it |
 //! | unknown binary commands with a key | memcached then passes over the next command's head |
 //! | a number that is changed in the batch that reads it | memcached then keeps no blanks behind it |
+//! | ma with T | memcached gives a number that became longer its old time |
 //! | numbers of 2^63 and more | memcached looks for a minus sign behind the value, in other memory |
 //! | `stats`, `version` | they tell of different programs |
 
