@@ -99,7 +99,7 @@ pub fn reader(bytes: &[u8]) {
             _ => u64::from(bytes.byte()),
         };
         // Half of them where the key is looked for.
-        let at = if bytes.byte() % 2 == 0 { at } else { 64 + at % 128 };
+        let at = if bytes.byte() & 1 == 0 { at } else { 64 + at % 128 };
         store.forge(at as usize, value);
         if let Look::Hit(item) = reader.look(key.as_bytes()) {
             assert!(reader.value().len() <= 8 << 10 && reader.value().len() == item.value_len as usize);

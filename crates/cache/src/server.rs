@@ -61,11 +61,13 @@ impl Shared {
 pub fn run(args: &Args) -> Result<(), String> {
     let limits = limits(args)?;
     let idle_timeout = args.idle_timeout()?;
-    let listeners = listen::all(args)?;
+    // A port below 1024 is root's to take; a unix socket is to belong to whom the server becomes.
+    let early = if args.unix_socket.is_none() { Some(listen::all(args)?) } else { None };
     if args.daemon {
         nix::unistd::daemon(false, false).map_err(|error| format!("-d: {error}"))?;
     }
     become_user(args)?;
+    let listeners = early.map_or_else(|| listen::all(args), Ok)?;
     write_pidfile(args)?;
     let ended = end_on_signals()?;
     let (memory, descriptor) = memory::create("ginnel-cache", limits.total())

@@ -10,6 +10,7 @@
 //! | whether a key came in base64, once its item was changed | memcached then forgets it |
 //! | unknown binary commands with a key | memcached then passes over the next command's head |
 //! | a number that is changed in the batch that reads it | memcached then keeps no blanks behind it |
+//! | ma with T | memcached gives a number that became longer its old time |
 //! | numbers of 2^63 and more | memcached looks for a minus sign behind the value, in other memory |
 //! | `stats`, `version` | they tell of different programs |
 
@@ -163,7 +164,10 @@ struct Both {
 
 impl Both {
     fn new(protocol: Protocol, fault: Fault) -> Self {
-        let (theirs, ours) = (Server::memcached(&["-m", "64"]), Server::ours(&["-m", "64"]));
+        // Its maintainer holds items for a moment, and whether it does shows in blanks after numbers.
+        let still = "no_lru_maintainer,no_lru_crawler";
+        let theirs = Server::memcached(&["-m", "64", "-o", still]);
+        let ours = Server::ours(&["-m", "64"]);
         let peers = [theirs.connect(), ours.connect()];
         Self { theirs, ours, peers, protocol, cas: 1, fault }
     }

@@ -143,6 +143,43 @@ fn there_are_as_many_connections_as_are_allowed() {
     }
 }
 
+/// Root's server that becomes another user leaves its socket and its memory to that user.
+#[test]
+fn who_becomes_another_user_keeps_nothing_of_roots() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let home = tempfile::tempdir().expect("a directory");
+    let mode = |bits| std::fs::Permissions::from_mode(bits);
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    std::fs::set_permissions(home.path(), mode(0o700)).expect("ours");
+    let socket = home.path().join("socket");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ginnel-cache"))
+        .args(["-u", "nobody", "-s"])
+        .arg(&socket)
+        .env("GINNEL_DIR", home.path())
+        .spawn()
+        .expect("it starts");
+    let until = Instant::now() + Duration::from_secs(20);
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        assert!(Instant::now() < until, "it does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(Peer::connect(&socket).ask(b"mn\r\n", b"\n"), b"MN\r\n");
+    let entries = home.path().read_dir().expect("ours").flatten();
+    let owners: Vec<u32> = entries.map(|entry| entry.metadata().expect("a file").uid()).collect();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(owners, [NOBODY; 2], "socket and door");
+    for line in ["Uid:", "Gid:"] {
+        let ids = status.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
+        assert!(ids.split_whitespace().all(|id| id == "65534"), "{line} {ids}");
+    }
+}
+
 #[test]
 fn who_is_silent_for_long_is_closed_where_that_is_asked_for() {
     let server = Server::ours(&["-o", "idle_timeout=1"]);

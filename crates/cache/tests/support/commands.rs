@@ -218,8 +218,8 @@ fn meta(random: &mut Random) -> Vec<u8> {
             let cas = format!("C{CAS}");
             let delta = format!("D{}", number(random));
             let known = [
-                "v", "v", "t", "c", "q", "N100", "N0", "J13", "J0", "Jx", "T500", "MI", "MD", "M+",
-                "M-", "MX", &cas, "C1", "k", &delta, &delta,
+                "v", "v", "t", "c", "q", "N100", "N0", "J13", "J0", "Jx", "MI", "MD", "M+", "M-",
+                "MX", &cas, "C1", "k", &delta, &delta,
             ];
             format!("ma {key}{base64}{}", meta_flags(random, &known))
         }
