@@ -9,7 +9,13 @@
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
+#   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
+#   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
+#   make docs          this project's documentation as a site, in target/site
+#   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
+#   make uninstall     takes that away again
+#   make packages      Debian packages of the portable build, and an apt repository of them, in target/packages
 #   make conformance   other people's test suites, plainly and through Ginnel (an hour and a half); writes docs/compatibility.md
 #
 # DEMO_ARGS, TEST_ARGS, BENCH_ARGS and CONFORMANCE_ARGS are handed on: make demo DEMO_ARGS=--quick
@@ -18,12 +24,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-mpi bench-guests portable conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-conformance deps-mpi
+.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-mpi bench-guests bench-switch portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-conformance deps-mpi: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -43,26 +49,31 @@ demo-peers: deps-demo
 # What the tests run is the release build, as users have it; they themselves are compiled by the
 # profile `testing`, without link-time optimisation. More run at once than there are processors:
 # most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
-PRODUCT  := -p ginnel-shim -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest
+PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
 RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
 
 test: deps-test product loom
 	$(RUN_TESTS)
 
 # With those that are marked for it. Some are for a night, by hand.
-test-all: deps-test product loom
+test-all: deps-test deps-packages product loom
 	$(RUN_TESTS) -- --include-ignored --skip by_hand
 
 product:
 	$(CARGO) build --release $(PRODUCT)
 
-# The models of the rings, compiled with loom's atomics instead, apart from the rest.
+# The models of the rings and of the cache's buckets, compiled with loom's atomics instead, apart from the rest.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring --test loom --profile testing --target-dir $(TARGET)/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring -p ginnel-cache --test loom --profile testing --target-dir $(TARGET)/loom
 
 bench: deps-bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
+
+# Every server in it is its own, on loopback. GINNEL_DIR is a folder of its own, too.
+bench-cache: deps-test
+	$(CARGO) build --release -p ginnel-cache --bins --example bench
+	$(TARGET)/release/examples/bench $(CACHE_ARGS)
 
 # With what others have built, in the same rounds. iceoryx2 is fetched and built then.
 bench-peers: deps-peers
@@ -82,9 +93,25 @@ bench-guests: deps-test
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- --guests $(BENCH_ARGS)
 
+# From port to port of the switch; BENCH_ARGS is the number of rounds.
+bench-switch: deps-switch
+	$(CARGO) build --release -p ginnel-switch
+	scripts/bench-switch.sh $(BENCH_ARGS)
+
 # PORTABLE_GLIBC: for which version and later ones.
 portable:
 	CARGO="$(CARGO)" scripts/portable.sh $(PORTABLE_GLIBC)
+
+# The first time it builds mdBook, which takes some minutes.
+docs:
+	CARGO="$(CARGO)" scripts/build-docs.sh
+
+# Builds nothing: installing is root's, and building is not.
+install uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FROM="$(FROM)" scripts/install.sh $@
+
+packages: deps-packages
+	CARGO="$(CARGO)" scripts/packages.sh
 
 # About an hour and a half; what was fetched and built stays in the target folder.
 conformance: deps-conformance
@@ -94,6 +121,7 @@ conformance: deps-conformance
 # By the profile of the tests, which has compiled most of what clippy needs.
 lint:
 	scripts/check-tests.sh
+	scripts/check-docs.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --profile testing -- -D warnings
 

@@ -318,7 +318,7 @@ static int ginnel_ring(struct ginnel *g, unsigned long bell)
 /* The second half of the hash's key: "GINPROOF". */
 #define SECRET_DOMAIN 0x464f4f52504e4947ull
 
-/* What is hashed. Claim::hashed in crates/channel/src/proof.rs writes the same bytes. */
+/* What is hashed. Claim::hashed in crates/tcp/src/proof.rs writes the same bytes. */
 struct ginnel_hashed {
 	__le64 nonces[2];
 	u8 addresses[2][16];	/* of side 0 and side 1; IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2) */

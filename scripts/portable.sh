@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds ginnel, ginnel-bench, ginneld and the library for hosts and containers
+# Builds ginnel, ginnel-bench, ginneld, ginnel-prover and the library for hosts and containers
 # with an older C library (glibc) than this machine's, into target/portable. That library is the one to mount into containers (docs/containers.md).
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
@@ -30,7 +30,7 @@ build -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host
 build -p ginnel-bench --bin ginnel-bench
 
 mkdir -p "$target/portable"
-for file in ginnel ginnel-bench ginneld libginnel_shim.so ginnel-go-loader; do
+for file in ginnel ginnel-bench ginneld ginnel-prover libginnel_shim.so ginnel-go-loader; do
     built=$target/$machine-unknown-linux-gnu/release/$file
     needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
     if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then

@@ -1,14 +1,16 @@
 //! A channel: two honest ends that put and take bytes through it, while a third party writes into every word of it, and into the connection below.
 
 use crate::Bytes;
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::{Attachment, Settings};
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::rx::Sink;
-use ginnel_channel::waiter::{self, Waiter};
-use ginnel_channel::{kernel, lifetime, reclaim};
+use ginnel_node::settings::Settings as NodeSettings;
+use ginnel_node::waiter::{self, Waiter};
 use ginnel_region::{Config, PAGE};
 use ginnel_ring::park::Want;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
+use ginnel_tcp::rx::Sink;
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{kernel, lifetime, reclaim};
 use libc::iovec;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,7 +32,7 @@ struct Scene {
 }
 
 fn tables(attachment: &Attachment) -> u64 {
-    let (members, bytes) = attachment.joined().segment.members();
+    let (members, bytes) = attachment.node.joined().segment.members();
     members + bytes + SIZE / PAGE * 8
 }
 
@@ -39,15 +41,17 @@ fn stage() -> &'static Scene {
     STAGE.get_or_init(|| {
         let directory = crate::place("channel");
         let settings = Settings {
-            found: false,
-            directory: directory.clone(),
-            directory_is_named: true,
-            segment_name: "default".into(),
-            segment: directory.join("default"),
-            config: Config { size: SIZE, ..Config::default() },
+            node: NodeSettings {
+                found: false,
+                directory: directory.clone(),
+                directory_is_named: true,
+                segment_name: "default".into(),
+                segment: directory.join("default"),
+                config: Config { size: SIZE, ..Config::default() },
+                tokens: false,
+                spin_ns: Some(0),
+            },
             after: 0,
-            tokens: false,
-            spin_ns: Some(0),
             policy: Default::default(),
             ring: PAGE,
             ring_max: 4 * PAGE,
@@ -56,10 +60,10 @@ fn stage() -> &'static Scene {
             verbose: false,
         };
         let attachment = Attachment::new(settings, |_, _| {}).expect("shared memory can be had");
-        let waiters = [0, 1].map(|_| Waiter::new(&attachment).expect("a waiter can be had"));
+        let waiters = [0, 1].map(|_| Waiter::new(&attachment.node).expect("a waiter can be had"));
         // Everything is open: the directory need not be found again.
         let _ = std::fs::remove_dir_all(directory);
-        let tables = (0..tables(&attachment) / 8).map(|i| attachment.joined().segment.word(i * 8).load(Relaxed)).collect();
+        let tables = (0..tables(&attachment) / 8).map(|i| attachment.node.joined().segment.word(i * 8).load(Relaxed)).collect();
         Scene { attachment, listener: TcpListener::bind("127.0.0.1:0").expect("loopback"), waiters, tables }
     })
 }
@@ -68,15 +72,16 @@ impl Scene {
     /// All tables as they were.
     fn clean(&self) {
         for (value, i) in self.tables.iter().zip(0..) {
-            self.attachment.joined().segment.word(i * 8).store(*value, Relaxed);
+            self.attachment.node.joined().segment.word(i * 8).store(*value, Relaxed);
         }
     }
 
     fn endpoint(&'static self, socket: &TcpStream, connected: bool) -> Option<Endpoint<'static>> {
         let fd = socket.as_raw_fd();
         let ledger = &self.attachment.ledger;
-        let (slot, _) = ledger.find_or_claim(kernel::cookie(fd).ok()?, self.attachment.me(), |_| {})?;
-        slot.hold(self.attachment.me());
+        let (slot, _) =
+            ledger.find_or_claim(&self.attachment.node.processes, kernel::cookie(fd).ok()?, self.attachment.node.me(), |_| {})?;
+        slot.hold(self.attachment.node.me());
         slot.set(flag::CONNECTED, connected);
         Some(Endpoint::new(&self.attachment, self.attachment.ledger.index(slot), fd))
     }
@@ -119,7 +124,7 @@ pub fn target(bytes: &[u8]) {
         }
     }
     for (end, waiter) in ends.iter().zip(stage.waiters) {
-        waiter.take(&stage.attachment.joined().segment, |bit| assert!(bit < waiter::BITS));
+        waiter.take(&stage.attachment.node.joined().segment, |bit| assert!(bit < waiter::BITS));
         if end.slot().stage() <= Stage::Active {
             // A close waits half a second for tokens that never come: not every time.
             if bytes.byte() == 0 && end.slot().rx.armed.load(Relaxed) == 0 {
@@ -187,16 +192,16 @@ fn act(stage: &Scene, end: Endpoint<'_>, waiter: Waiter, bytes: &mut Bytes<'_>) 
         18 if bytes.byte() < 16 => {
             let _ = reclaim::reclaim(&stage.attachment);
         }
-        _ => waiter.take(&stage.attachment.joined().segment, |bit| assert!(bit < waiter::BITS)),
+        _ => waiter.take(&stage.attachment.node.joined().segment, |bit| assert!(bit < waiter::BITS)),
     }
     let slot: &Slot = end.slot();
-    assert!(stage.attachment.joined().segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
-    assert!(stage.attachment.joined().segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
+    assert!(stage.attachment.node.joined().segment.holds(slot.tx.ring_offset.load(Relaxed), slot.tx.ring_size.load(Relaxed)));
+    assert!(stage.attachment.node.joined().segment.holds(slot.rx.ring_offset.load(Relaxed), slot.rx.ring_size.load(Relaxed)));
 }
 
 /// One thing that a third party does.
 fn spoil(stage: &Scene, channel: u64, bytes: &mut Bytes<'_>, socket: &mut TcpStream) {
-    let segment = &stage.attachment.joined().segment;
+    let segment = &stage.attachment.node.joined().segment;
     let put = |at: u64, bytes: &mut Bytes<'_>| {
         let word = segment.word(at & !7);
         word.store(bytes.value(word.load(Relaxed)), Relaxed);

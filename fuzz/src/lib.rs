@@ -11,12 +11,16 @@
 //! | [`fabric`] | a segment of endpoints, with two honest ones and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
+//! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
+//! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
 
+pub mod cache;
 pub mod channel;
 pub mod config;
 pub mod fabric;
 pub mod protocol;
 pub mod segment;
+pub mod switch;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +30,17 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
     ("protocol", protocol::target),
     ("config", config::target),
+    ("cache-session", cache::session),
+    ("cache-reader", cache::reader),
+    ("switch-ring", switch::ring),
+    ("switch-messages", switch::messages),
+    ("switch-offload", switch::offload),
 ];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.

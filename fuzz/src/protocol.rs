@@ -1,7 +1,7 @@
 //! The ivshmem protocol, as a client hears it from a server that means harm.
 
 use crate::Bytes;
-use ginnel_peer::client::{Client, MAX_DOORBELLS};
+use ginnel_ivshmem::client::{Client, MAX_DOORBELLS};
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;

@@ -1,11 +1,11 @@
 //! A segment's header and tables, as whoever opens it finds them.
 
 use crate::Bytes;
-use ginnel_channel::census::census;
-use ginnel_channel::layout::{Channel, MAGIC};
-use ginnel_channel::ledger::Tuple;
-use ginnel_channel::rendezvous::{self, Found};
-use ginnel_region::{Config, Owner, PAGE, Segment, Use};
+use ginnel_region::{Config, Owner, PAGE, Party, Segment, Use};
+use ginnel_tcp::census::census;
+use ginnel_tcp::layout::{Channel, MAGIC};
+use ginnel_tcp::ledger::Tuple;
+use ginnel_tcp::rendezvous::{self, Found};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -65,7 +65,7 @@ fn tables(bytes: &mut Bytes<'_>) {
     let owners = members.0 + members.1;
     let (mut label, tuple) = (0, |label, port| Tuple { label, local: [1; 16], local_port: port, remote: [2; 16], remote_port: 9 });
     while !bytes.is_empty() {
-        match bytes.byte() % 8 {
+        match bytes.byte() % 10 {
             0 => {
                 let at = bytes.below(PAGE / 8) * 8;
                 segment.word(at).store(bytes.value(segment.word(at).load(Relaxed)), Relaxed);
@@ -73,7 +73,7 @@ fn tables(bytes: &mut Bytes<'_>) {
             1 => {
                 let at = owners + bytes.below(u64::from(pages)) * 8;
                 let owner = u64::from(bytes.byte() % 8) << 61
-                    | u64::from(bytes.byte() % 4) << 59
+                    | u64::from(bytes.byte() % 16) << 57
                     | bytes.below(4) << 28
                     | bytes.below(u64::from(pages));
                 segment.word(at).store(bytes.value(owner), Relaxed);
@@ -121,6 +121,8 @@ fn tables(bytes: &mut Bytes<'_>) {
                     assert!(page < pages && owner.tag.is_some());
                 }
             }
+            7 => spoil_names(segment, bytes),
+            8 => use_names(segment, bytes),
             _ => {
                 let (free, all) = segment.page_counts();
                 assert!(free <= all && all < pages);
@@ -133,4 +135,51 @@ fn tables(bytes: &mut Bytes<'_>) {
             }
         }
     }
+}
+
+/// Bytes of the names table, which ends where the pages begin that can be claimed.
+const NAMES: u64 = 2048 * (8 + 128);
+
+/// Garbage in an entry of the names table: its word, mostly, or what belongs to it.
+fn spoil_names(segment: &Segment, bytes: &mut Bytes<'_>) {
+    let at = names(segment);
+    let index = bytes.below(4);
+    let at = if bytes.one_in(3) { at + 2048 * 8 + index * 128 + bytes.below(16) * 8 } else { at + index * 8 };
+    let value = if bytes.one_in(2) {
+        u64::from(bytes.byte() % 8) << 61 | bytes.word() >> 3
+    } else {
+        // Near to what an honest party wrote there.
+        bytes.value(segment.word(at).load(Relaxed))
+    };
+    segment.word(at).store(value, Relaxed);
+}
+
+fn names(segment: &Segment) -> u64 {
+    let (members, bytes) = segment.members();
+    (members + bytes + segment.len() / PAGE * 8).next_multiple_of(PAGE)
+}
+
+/// What an honest party does with the table, whatever stands in it. Nobody else lives.
+fn use_names(segment: &Segment, bytes: &mut Bytes<'_>) {
+    let (table, me) = (segment.names(), Party::new(600, 1));
+    let name = [b'n', bytes.byte() % 4];
+    let lives = |party| party == me;
+    if bytes.one_in(2) {
+        match table.claim(&name, me, lives) {
+            Ok(claim) if bytes.one_in(2) => _ = table.publish(claim, 1, bytes.word() as u32, bytes.word(), Some(me)),
+            Ok(claim) => table.withdraw(claim),
+            Err(_) => {}
+        }
+    }
+    for entry in table.find(&name).into_iter().chain(table.entries().take(4)) {
+        assert!(entry.index < 2048 && entry.name.len() <= 96);
+        let _ = (segment.head(entry.page), table.is_live(&entry), table.stands_for(entry.index, entry.generation, lives));
+        if bytes.one_in(2) {
+            let _ = (table.remove(&entry), table.free(&entry));
+        }
+    }
+    if bytes.one_in(4) {
+        table.bury(lives);
+    }
+    assert!(names(segment) + NAMES <= segment.len());
 }

@@ -33,6 +33,31 @@ fn config() {
 }
 
 #[test]
+fn switch_ring() {
+    bounded("switch-ring");
+}
+
+#[test]
+fn switch_messages() {
+    bounded("switch-messages");
+}
+
+#[test]
+fn switch_offload() {
+    bounded("switch-offload");
+}
+
+#[test]
+fn cache_session() {
+    bounded("cache-session");
+}
+
+#[test]
+fn cache_reader() {
+    bounded("cache-reader");
+}
+
+#[test]
 fn fabric() {
     bounded("fabric");
 }

@@ -12,6 +12,7 @@
 //! | [`bridge`] | a bridge of the host's kernel between guests, in place of the switch |
 //! | [`namespace`] | network namespaces, and tap devices in them |
 //! | [`host`] | the host in that network: a namespace of its own, in which programs are started |
+//! | [`switch`] | `ginnel-switch`, and guests at its ports |
 //! | [`daemon`] | `ginneld`, in a directory of its own |
 //!
 //! ```no_run
@@ -35,6 +36,7 @@ pub mod machine;
 pub mod namespace;
 pub mod network;
 pub mod package;
+pub mod switch;
 
 use anyhow::{Context, Result, ensure};
 use std::os::unix::process::CommandExt;
@@ -77,7 +79,7 @@ pub fn source_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
 
-/// A file of the release build (`ginnel`, `ginnel-bench`, `ginneld`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
+/// A file of the release build (`ginnel`, `ginnel-bench`, `ginneld`, `ginnel-switch`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
 ///
 /// # Errors
 /// Where it cannot be built.
@@ -85,7 +87,8 @@ pub fn built(name: &str) -> Result<PathBuf> {
     let file = target_dir().join("release").join(name);
     if !file.exists() {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let packages = ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench", "ginnel-tests"];
+        let packages =
+            ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench", "ginnel-tests", "ginnel-switch"];
         cargo.args(["build", "--release"]).args(packages.iter().flat_map(|package| ["-p", package]));
         let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
         ensure!(status.success() && file.exists(), "{} cannot be built", file.display());

@@ -136,6 +136,6 @@ fn a_device_that_is_not_ginnelds() {
     let mut spec = Spec { driver: true, ..Spec::new("old") };
     spec.options.extend(device("old"));
     let guest = Guest::boot(&kernel, directory.path(), &spec).expect("it boots");
-    wrong(&guest, "", &["the host's segment has layout version 99, this Ginnel speaks 2", "same release"]);
+    wrong(&guest, "", &["the host's segment has layout version 99, this Ginnel speaks 3", "same release"]);
     guest.assert_healthy();
 }

@@ -15,3 +15,4 @@ mod pairs;
 mod possession;
 mod segments;
 mod servers;
+mod switch;

@@ -122,6 +122,8 @@ static void do_fill(const struct words *w) {
     struct slot *s = open_at(w, 1);
     struct stream *to = s ? stream(s->out) : NULL;
     if (!to) return say(" no stream");
+    // How much a reader that is shut down takes out of the way is the kernel's to decide.
+    if (to->deaf) return say("nobody reads");
     int error = 0;
     bool was_filled = to->filled;
     uint64_t before = to->sent;

@@ -189,6 +189,10 @@ static void do_shut(const struct words *w) {
     const char *how = word(w, 2);
     int way = !strcmp(how, "RD") ? SHUT_RD : !strcmp(how, "WR") ? SHUT_WR : SHUT_RDWR;
     if (way != SHUT_RD && ends_in_the_open(s->out)) return say("full");
+    if (way != SHUT_WR && stream(s->in)) {
+        if (stream(s->in)->filled) return say("only drained");
+        stream(s->in)->deaf = true;
+    }
     say_result("shutdown", shutdown(s->fd, way));
     if (way != SHUT_RD) after_end(s->out);
     for (int i = 0; i < 80 && s->kind == CONNECTION && fin_is_open(s->fd); i++) settle();

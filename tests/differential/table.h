@@ -50,6 +50,7 @@ enum kind { NOTHING, CONNECTION, READS, WRITES, EVENT, SET, LISTENER };
 struct stream {
     uint64_t sent, got;
     bool filled;  // somebody wrote until EAGAIN, and nobody has drained it since
+    bool deaf;    // its reader was shut down
 };
 
 struct slot {

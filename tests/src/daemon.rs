@@ -41,10 +41,58 @@ impl Daemon {
         fs::read_to_string(self.place.dir().join("log")).unwrap_or_default()
     }
 
+    /// Starts `ginnel-prover` beside it, which takes root.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn prover(&self) -> Prover {
+        let log = self.place.dir().join("prover.log");
+        let mut command = Command::new(build::release_dir().join("ginnel-prover"));
+        command.arg("--config").arg(self.place.dir().join("ginneld.toml")).stdin(Stdio::null());
+        let child = command.stderr(File::create(&log).expect("a log")).spawn().expect("ginnel-prover");
+        let prover = Prover { child, log, socket: self.place.dir().join("run/prove.sock") };
+        let until = Instant::now() + Duration::from_secs(20);
+        while !prover.log().contains("event=started") {
+            assert!(Instant::now() < until, "it does not start: {}", prover.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        prover
+    }
+
     /// Where programs of the host join.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.place.dir().join("run/t/host.sock")
+    }
+}
+
+/// `ginnel-prover`, beside a daemon.
+pub struct Prover {
+    child: Child,
+    log: PathBuf,
+    /// Where programs ask it.
+    pub socket: PathBuf,
+}
+
+impl Prover {
+    /// What it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Prover {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

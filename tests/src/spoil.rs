@@ -77,7 +77,7 @@ impl Spoiler {
     fn pages(&self, kind: u64) -> impl Iterator<Item = u64> + '_ {
         (0..self.size / PAGE).filter(move |page| {
             let owner = self.word(OWNERS + page * 8);
-            owner & USED != 0 && owner >> 59 & 3 == kind
+            owner & USED != 0 && owner >> 57 & 15 == kind
         })
     }
 
@@ -108,7 +108,7 @@ impl Spoiler {
     pub fn take_all_but(&self, left: u64) {
         let first = (OWNERS + self.size / PAGE * 8).div_ceil(PAGE);
         for page in first..self.size / PAGE - left {
-            self.put(OWNERS + page * 8, USED | 2 << 59 | 0xffff << 28 | page);
+            self.put(OWNERS + page * 8, USED | 2 << 57 | 0x3fff << 28 | page);
         }
     }
 }

@@ -157,7 +157,7 @@ fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
             while !ended.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(150));
                 let detached = ginnel(&stand, &["detach", "--timeout", "20"]);
-                if !ended.load(Ordering::Relaxed) && stand.dir().join("sockets-8").exists() {
+                if !ended.load(Ordering::Relaxed) && stand.dir().join("sockets-9").exists() {
                     assert!(detached.status.success(), "seed {seed}: {}{}", said(&detached), stand.status());
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }

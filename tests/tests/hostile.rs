@@ -231,7 +231,7 @@ fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64)
     all.extend_from_slice(settings);
     let stand = Stand::shimmed(&format!("ledger-{name}"), &all).limit(Duration::from_secs(u64::from(seconds) + 80));
     let victims = stand.start(stand.command(build::program("victims")).arg((seconds + 1).to_string()));
-    let ledger = stand.dir().join("sockets-8");
+    let ledger = stand.dir().join("sockets-9");
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while !ledger.exists() && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
@@ -239,7 +239,8 @@ fn random_ledger(name: &str, settings: &[(&str, &str)], seconds: u32, seed: u64)
     std::thread::sleep(Duration::from_millis(300));
     let hostile = Stand::plain("hostile").limit(Duration::from_secs(u64::from(seconds) + 30));
     let mut attack = hostile.command(build::program("spoils_ledger"));
-    let attacked = hostile.run(attack.arg(&ledger).args([seconds.to_string(), seed.to_string()]));
+    let attacked =
+        hostile.run(attack.arg(&ledger).arg(stand.dir().join("processes-1")).args([seconds.to_string(), seed.to_string()]));
     assert!(attacked.success(), "{name}: seed {seed}: {attacked}");
     let done = victims.finish();
     assert!(done.success(), "{name}: seed {seed}: {done}");

@@ -131,7 +131,7 @@ fn a_stranger_in_a_segment_of_ginneld_gets_nothing_and_sees_no_count() {
     if !possible("a stranger in a segment of ginneld") {
         return;
     }
-    if !ginnel_channel::proof::can_prove_by_itself() {
+    if !ginnel_tcp::proof::can_prove_by_itself() {
         return skip("a stranger in a segment of ginneld", "needs CAP_NET_ADMIN");
     }
     let _permit = permit::cpu(2);
@@ -182,7 +182,7 @@ if sys.argv[1] == 'shared':
 /// another's, for one).
 #[test]
 fn a_socket_that_a_child_had_before_it_was_connected_is_not_put_under_repair() {
-    if !possible("a shared socket") || !ginnel_channel::proof::can_prove_by_itself() {
+    if !possible("a shared socket") || !ginnel_tcp::proof::can_prove_by_itself() {
         return skip("a shared socket", "needs root with CAP_NET_ADMIN, and python3.11");
     }
     let daemon = Daemon::start("");

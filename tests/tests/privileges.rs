@@ -179,12 +179,12 @@ fn only_who_is_another_user_for_good_joins_as_that() {
 /// `/dev/shm`. Prints what the worker has mapped of root's, and what `ginnel status` says of root's
 /// process.
 const FORKS: &str = "import os, mmap, subprocess, sys, time
-path = '/dev/shm/ginnel-0/sockets-8'
+path = '/dev/shm/ginnel-0/processes-1'
 def full():
-    # As many processes as a ledger holds: entries of process 1 stand for them.
+    # As many processes as the table holds, of the same library: entries of process 1 stand for them.
     with open(path, 'r+b') as f:
         m = mmap.mmap(f.fileno(), 0)
-        for at in range(12288 + 65536, 12288 + 65536 + 4096 * 128, 128):
+        for at in range(8192, 8192 + 4096 * 128, 128):
             if m[at:at + 4] == bytes(4): m[at:at + 4] = (1).to_bytes(4, sys.byteorder)
 WAY
 worker = os.fork()
@@ -201,7 +201,7 @@ os.waitpid(worker, 0)
 print(subprocess.run([sys.argv[1], 'status', '--json'], capture_output=True, text=True).stdout)
 ";
 
-/// Where root's process could not join its segment, or the ledger has no room for a child, nothing of
+/// Where root's process could not join its segment, or the process table has no room for a child, nothing of
 /// root's stays mapped or open: nobody would give it back when the child becomes another user.
 #[test]
 fn who_is_not_carried_keeps_nothing_either() {
@@ -256,7 +256,7 @@ fn what_others_may_write_is_not_used() {
         assert!(first.success() && stand.report().ring_bytes() > 0, "{first}");
         let path = match what {
             "directory" => stand.dir().to_owned(),
-            _ => stand.dir().join("sockets-8"),
+            _ => stand.dir().join("sockets-9"),
         };
         mode(&path, bits);
         let before = stand.report().ring_bytes();

@@ -101,6 +101,28 @@ fn who_may_not_read_numbers_is_carried_where_the_address_is_trusted() {
     assert!(run_as_nobody(&daemon, "half_close", "trust address 127.0.0.1; trust address ::1") > 0);
 }
 
+/// The same programs beside `ginnel-prover`: it proves for them, and nobody is trusted.
+#[test]
+fn who_may_not_read_numbers_is_carried_beside_the_prover() {
+    if !is_root() || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return skip("another user beside the prover", "needs root, and a kernel with BPF and its type information");
+    }
+    let daemon = Daemon::start("[segment.t.host]\nusers = [65534]\n");
+    for directory in daemon.socket().ancestors().skip(1).take(3) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let prover = daemon.prover();
+    assert!(run_as_nobody(&daemon, "half_close", "") > 0, "{}", prover.log());
+    // A socket that a child has, too, is not put under repair; it can be asked about.
+    assert!(run_as_nobody(&daemon, "preforked_server", "") > 0, "{}", prover.log());
+    // One that stands still costs a moment, one that is gone nothing.
+    let stopped = Command::new("kill").args(["-STOP", &prover.pid().to_string()]).status().expect("kill");
+    assert!(stopped.success());
+    assert_eq!(run_as_nobody(&daemon, "half_close", ""), 0);
+    drop(prover);
+    assert_eq!(run_as_nobody(&daemon, "half_close", ""), 0);
+}
+
 /// Runs on TCP, and one line has these words in it.
 fn stays_on_tcp(segment: &Path, words: &str) {
     let stand = stand(segment, &[("GINNEL_VERBOSE", "1")]);
@@ -173,4 +195,38 @@ fn a_name_is_the_daemons_segment_where_it_serves_it() {
     assert!(listed.contains("/run/ginnel/t/host.sock") && listed.contains("64.0M") && listed.contains("16.0M"), "{listed}");
     let removed = ginnel("segment remove /run/ginnel/t/host.sock --force");
     assert!(removed.contains("is not removed from here") && daemon.socket().exists(), "{removed}");
+}
+
+/// Addresses that the host's configuration trusts are rules of the programs that join that segment, and
+/// of no others.
+#[test]
+fn what_the_configuration_trusts_is_a_rule_of_the_programs() {
+    if !is_root() {
+        return skip("what_the_configuration_trusts_is_a_rule_of_the_programs", "an /etc of its own needs root");
+    }
+    let daemon = Daemon::start("[segment.t.host]\ntrust = [\"10.0.0.7\", \"fd00::/64\"]\n");
+    let (etc, config) = (daemon.place.dir().join("etc"), daemon.place.dir().join("ginneld.toml"));
+    fs::create_dir_all(etc.join("ginnel")).expect("a directory");
+    for file in ["passwd", "group", "ld.so.cache"] {
+        fs::copy(Path::new("/etc").join(file), etc.join(file)).expect("copied");
+    }
+    fs::copy(config, etc.join("ginnel/ginneld.toml")).expect("copied");
+    let rules = |segment: &str| {
+        let ginnel = build::ginnel();
+        let script = format!(
+            "mount --bind {} /etc && exec {} run --segment {segment} -- sh -c 'echo \"$GINNEL_POLICY\"'",
+            etc.display(),
+            ginnel.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]).env("GINNEL_DIR", daemon.place.dir().join("ginnel"));
+        let output = command.env_remove("GINNEL_POLICY").output().expect("unshare");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let served = rules("t");
+    for rule in ["trust address 10.0.0.7", "trust address fd00::/64"] {
+        assert!(served.lines().any(|line| line == rule), "{served}");
+    }
+    assert!(!rules("other").contains("trust"));
 }

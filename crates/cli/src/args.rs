@@ -1,5 +1,8 @@
 //! Every command and flag. Help, manual page and completions are made from these definitions.
 
+pub mod container;
+pub mod service;
+
 use crate::name::SegmentName;
 use crate::size::{Mode, Size};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -30,24 +33,29 @@ Exit status:
 
 const RUN: &str = "\
 Environment, handed to PROGRAM and all that it starts:
-  GINNEL_DIR       directory of the segments given by name and of the list of sockets
-                   [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID, else
-                   ginnel-UID in $TMPDIR or /tmp]
+  GINNEL_DIR       directory of the segments given by name and of the list of sockets: the user's
+                   own, mode 700 [default: /dev/shm/ginnel-UID, else $XDG_RUNTIME_DIR/ginnel-UID,
+                   else ginnel-UID in $TMPDIR or /tmp]
   GINNEL_SEGMENT   the segment, as --segment sets it [default: in a virtual machine the one
                    that its host shares, such as /dev/ginnel0; else default]
-  GINNEL_SIZE      bytes of a segment that is made because there is none [default: 1073741824]
+  GINNEL_SIZE      bytes of a segment that is made because there is none; memory is taken only as
+                   it is used [default: 1073741824]
   GINNEL_SPIN      microseconds to spin before sleeping; 0 as --no-spin sets it
                    [default: 30; in a segment shared with other machines 200, where the processor
                    is emulated in software 1000]
   GINNEL_AFTER     reads and writes of a connection before it may move [default: 8]
-  GINNEL_RING      first size of a ring, bytes [default: 32768]
-  GINNEL_RING_MAX  largest size of a ring, bytes; two at a time beyond 1048576 [default: 4194304]
-  GINNEL_GO        1: programs in Go are reached too (new)
+  GINNEL_RING      first size of a ring, bytes, rounded up to a power of two from 4096 to 67108864
+                   [default: 32768]
+  GINNEL_RING_MAX  largest size of a ring, rounded likewise, at least GINNEL_RING. Only directions
+                   through which much goes get more than 1048576, two of a user's at a time; one
+                   such ring takes at most 1/16 of the segment, all of them 1/8 [default: 4194304]
+  GINNEL_GO        1: programs in Go are reached too (new); else they stay on TCP
   GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
   GINNEL_REPORT    file to which each process adds a line of JSON with its counters when it ends
   GINNEL_SHIM      the library to preload, where it is not found beside ginnel
+  GINNEL_OFF       if it is set at all, the preloaded library does nothing
 
 Rules of a policy, one to a line; the first that holds decides, and what none holds for is carried:
   deny port 5432                           either end's port
@@ -90,6 +98,17 @@ pub enum Command {
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
+    /// List the named objects of a segment: memory, queues, locks
+    Ls(Ls),
+    /// Take the names from objects of a segment
+    ///
+    /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
+    /// memory is freed when nobody does.
+    Rm(Rm),
+    /// Switch services of systemd on and off
+    Service(service::Service),
+    /// Have containers meet in a segment, by CDI or by options of their runtime
+    Container(container::Container),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
     /// Start an MPI program whose ranks reach each other through shared memory
@@ -104,7 +123,7 @@ pub enum Command {
     /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help (docs/bench.md).
     #[command(disable_help_flag = true)]
     Bench(Bench),
-    /// Print the manual page or completions
+    /// Print the manual page, completions, or docs/reference.md
     #[command(hide = true)]
     Generate(Generate),
 }
@@ -269,6 +288,31 @@ pub struct Remove {
     pub force: bool,
 }
 
+/// `ginnel ls`
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users", "removed"}]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ginnel rm`
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Names of objects
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Print JSON: {"version", "segment", "removed": [NAME, …]}
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `ginnel vm`
 #[derive(Debug, Args)]
 pub struct Vm {
@@ -280,10 +324,13 @@ pub struct Vm {
 /// The commands on virtual machines.
 #[derive(Debug, Subcommand)]
 pub enum VmCommand {
-    /// Print the QEMU options with which a virtual machine joins a segment
+    /// Print the QEMU options with which a virtual machine joins a segment, or a switch
     ///
     /// To be put into QEMU's command line: qemu-system-x86_64 … $(ginnel vm args --segment default --slot 1). Each machine needs a slot of
     /// its own in a segment. With libvirt, see docs/libvirt.md.
+    ///
+    /// With --net the machine gets a network card at a port of ginnel-switch (docs/switch.md):
+    /// qemu-system-x86_64 -m 1G … $(ginnel vm args --net /run/ginnel-switch/vm1.sock --memory 1G).
     Args(VmArgs),
 }
 
@@ -291,17 +338,32 @@ pub enum VmCommand {
 #[derive(Debug, Args)]
 pub struct VmArgs {
     /// Segment, as ginneld's configuration names it
-    #[arg(long, value_name = "NAME")]
-    pub segment: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "net")]
+    pub segment: Option<String>,
     /// Slot in the segment, from 1 on: the machine's peer id
-    #[arg(long, value_name = "N")]
-    pub slot: u16,
+    #[arg(long, value_name = "N", required_unless_present = "net")]
+    pub slot: Option<u16>,
     /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on machine pc: pci.0
     #[arg(long, value_name = "BUS")]
     pub bus: Option<String>,
     /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Socket of a port of ginnel-switch: a network card, rather than a segment
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["segment", "slot", "bus", "config"])]
+    pub net: Option<PathBuf>,
+    /// The card's Ethernet address [default: one of the socket's own]
+    #[arg(long, requires = "net")]
+    pub mac: Option<String>,
+    /// Pairs of the card's queues; the switch's port must have as many
+    #[arg(long, value_name = "N", requires = "net", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub queues: u16,
+    /// The machine's memory, as in QEMU's -m: prints also the options by which it is shared
+    #[arg(long, value_name = "SIZE", requires = "net")]
+    pub memory: Option<String>,
+    /// Interrupts of the card; 0 for QEMU 7.2 without KVM, which crashes otherwise
+    #[arg(long, value_name = "N", requires = "net")]
+    pub vectors: Option<u16>,
 }
 
 /// `ginnel mpirun`
@@ -404,6 +466,8 @@ pub enum What {
     Man,
     /// Completions.
     Completions,
+    /// docs/reference.md.
+    Reference,
 }
 
 #[cfg(test)]

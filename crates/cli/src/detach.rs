@@ -1,15 +1,18 @@
 //! `ginnel detach` and `ginnel attach`: all programs leave a segment, and join it again.
 //!
-//! The request stands in the ledger of each user (`ginnel_channel::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
+//! The request stands in the ledger of each user (`ginnel_tcp::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
 
 use crate::args::{Attach, Detach};
 use crate::status::{directories, print};
-use crate::survey::live;
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::attach::{DEFAULT_SEGMENT, LEDGER, default_directory};
-use ginnel_channel::ledger::{Ledger, Process, ProcessFlags};
-use ginnel_channel::{leave, waiter};
+use ginnel_node::home::default_directory;
+use ginnel_node::processes::{PROCESS_TABLE, Process, ProcessFlags};
+use ginnel_node::settings::DEFAULT_SEGMENT;
+use ginnel_node::waiter;
 use ginnel_region::{Segment, device};
+use ginnel_tcp::attach::Tables;
+use ginnel_tcp::leave;
+use ginnel_tcp::ledger::LEDGER;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -18,8 +21,8 @@ use std::time::{Duration, Instant};
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The ledgers that may be written to: one's own; for root every user's, unless one directory is named.
-fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
+/// The tables that may be written to: one's own; for root every user's, unless one directory is named.
+fn all_tables() -> Result<Vec<(PathBuf, Tables)>> {
     let everybody = ginnel_region::sys::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
     let all = if everybody { directories() } else { vec![default_directory()] };
     let mut found = Vec::new();
@@ -29,8 +32,8 @@ fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
         if std::fs::symlink_metadata(&path).is_err() {
             continue;
         }
-        match open(&directory, &path).with_context(|| path.display().to_string()) {
-            Ok(ledger) => found.push((directory, ledger)),
+        match open(&directory).with_context(|| path.display().to_string()) {
+            Ok(tables) => found.push((directory, tables)),
             Err(error) if is_own => return Err(error),
             // Another user's nonsense stops nobody.
             Err(error) => eprintln!("ginnel: left out: {error:#}"),
@@ -40,11 +43,15 @@ fn ledgers() -> Result<Vec<(PathBuf, Ledger)>> {
     Ok(found)
 }
 
-/// Opens the ledger in a directory, which must both be one user's.
-fn open(directory: &Path, path: &Path) -> Result<Ledger> {
-    let (place, file) = (std::fs::symlink_metadata(directory)?, std::fs::symlink_metadata(path)?);
-    ensure!(file.is_file() && place.is_dir() && file.uid() == place.uid(), "no ledger of the directory's owner");
-    Ok(Ledger::open(path, true)?)
+/// Opens the tables in a directory, which must all be one user's.
+fn open(directory: &Path) -> Result<Tables> {
+    let place = std::fs::symlink_metadata(directory)?;
+    for name in [LEDGER, PROCESS_TABLE] {
+        let file = std::fs::symlink_metadata(directory.join(name))?;
+        let is_own = file.is_file() && place.is_dir() && file.uid() == place.uid();
+        ensure!(is_own, "{name} is no table of the directory's owner");
+    }
+    Tables::open(directory, true).map_err(|(_, error)| error.into())
 }
 
 /// The segment that is meant in a user's directory: as `ginnel run` finds it.
@@ -62,21 +69,23 @@ fn path(args: &Detach, directory: &Path) -> PathBuf {
 /// One user's processes and the segment that they are to leave.
 struct Place {
     directory: PathBuf,
-    ledger: Ledger,
+    tables: Tables,
     segment: Segment,
 }
 
 impl Place {
     fn users(&self) -> impl Iterator<Item = (u32, &Process)> {
         let id = self.segment.id();
-        live(&self.ledger)
+        self.tables
+            .processes
+            .living()
             .filter(move |(_, process)| process.segment.load(Relaxed) == id && process.pid.load(Relaxed) != std::process::id())
     }
 
     /// How many connections of a process are in the segment.
     fn connections(&self, index: u32) -> usize {
-        let held = |slot: &&ginnel_channel::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
-        self.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
+        let held = |slot: &&ginnel_tcp::Slot| slot.holders.iter().any(|holder| holder.load(Acquire) == index + 1);
+        self.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
     }
 
     /// Processes that have not answered. One without a service thread has nothing in the segment, unless it shares it with one that has such a thread.
@@ -89,10 +98,10 @@ impl Place {
 pub fn detach(args: &Detach) -> Result<()> {
     let mut places = Vec::new();
     let mut failed = None;
-    for (directory, ledger) in ledgers()? {
+    for (directory, tables) in all_tables()? {
         let path = path(args, &directory);
         match Segment::open(&path) {
-            Ok(segment) => places.push(Place { directory, ledger, segment }),
+            Ok(segment) => places.push(Place { directory, tables, segment }),
             Err(error) => failed = Some(format!("{}: {error}", path.display())),
         }
     }
@@ -102,9 +111,9 @@ pub fn detach(args: &Detach) -> Result<()> {
     let (mut processes, mut connections) = (0, 0);
     for place in &places {
         let id = place.segment.id();
-        connections += place.ledger.slots().filter(|slot| leave::is_in_segment(slot, id)).count();
+        connections += place.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, id)).count();
         processes += place.users().count();
-        ensure!(place.ledger.set_detached(id, true), "too many segments are detached; `ginnel attach` takes all back");
+        ensure!(place.tables.processes.set_detached(id, true), "too many segments are detached; `ginnel attach` takes all back");
         for (_, process) in place.users() {
             waiter::call(&place.directory, &place.segment, process.service.load(Relaxed));
         }
@@ -134,21 +143,21 @@ fn unanswered(places: &[Place], seconds: f64) -> String {
 
 /// Lets segments be joined again, and waits.
 pub fn attach(args: &Attach) -> Result<()> {
-    let ledgers = ledgers()?;
-    for (directory, ledger) in &ledgers {
+    let all = all_tables()?;
+    for (directory, tables) in &all {
         let ids = match &args.segment {
-            None => ledger.detached(),
+            None => tables.processes.detached(),
             Some(name) => {
                 let path = name.path(directory);
                 vec![Segment::open(&path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?.id()]
             }
         };
         for id in ids {
-            let _ = ledger.set_detached(id, false);
+            let _ = tables.processes.set_detached(id, false);
         }
     }
     let away = || {
-        let all = ledgers.iter().flat_map(|(_, ledger)| live(ledger));
+        let all = all.iter().flat_map(|(_, tables)| tables.processes.living());
         all.filter(|(_, process)| process.has(ProcessFlags::Away) && process.pid.load(Relaxed) != std::process::id())
     };
     let before = away().count();
@@ -167,6 +176,8 @@ pub fn attach(args: &Attach) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ginnel_node::processes::Processes;
+    use ginnel_tcp::ledger::Ledger;
     use std::os::unix::fs::{chown, symlink};
 
     /// What a stranger puts in a ledger's place under /dev/shm is left out, and not opened.
@@ -174,16 +185,18 @@ mod tests {
     fn a_strangers_file_is_no_ledger() {
         let place = tempfile::tempdir().expect("a directory");
         let (directory, path) = (place.path(), place.path().join(LEDGER));
-        Ledger::open_or_create(&path).expect("made");
-        assert!(open(directory, &path).is_ok());
+        Ledger::open_or_create(directory).expect("made");
+        Processes::open_or_create(directory).expect("made");
+        assert!(open(directory).is_ok());
         if ginnel_region::sys::effective_ids().0 == 0 {
             chown(&path, Some(65534), None).expect("given");
-            assert!(open(directory, &path).is_err(), "another user's");
+            assert!(open(directory).is_err(), "another user's");
+            chown(directory.join(PROCESS_TABLE), Some(65534), None).expect("given");
             chown(directory, Some(65534), None).expect("given");
-            assert!(open(directory, &path).is_ok());
+            assert!(open(directory).is_ok());
         }
         std::fs::rename(&path, directory.join("elsewhere")).expect("moved");
         symlink(directory.join("elsewhere"), &path).expect("made");
-        assert!(open(directory, &path).is_err(), "a link");
+        assert!(open(directory).is_err(), "a link");
     }
 }

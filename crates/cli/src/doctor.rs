@@ -12,10 +12,13 @@ use crate::args::Doctor;
 use crate::survey::Survey;
 use crate::{run, served, status, table};
 use anyhow::Result;
-use ginnel_channel::attach::{LEDGER, Settings, is_ledger};
-use ginnel_channel::ledger::{LEAST_LIMIT, Ledger};
-use ginnel_channel::{cgroup, join};
+use ginnel_node::processes::PROCESS_TABLE;
+use ginnel_node::table::LEAST_LIMIT;
+use ginnel_node::{cgroup, join};
 use ginnel_region::{Error, device, may_make, sys};
+use ginnel_tcp::attach::Tables;
+use ginnel_tcp::ledger::{LEDGER, is_ledger};
+use ginnel_tcp::settings::Settings;
 use serde::Serialize;
 use std::ffi::CString;
 use std::fs;
@@ -26,7 +29,7 @@ use std::process::{Command, Stdio};
 
 /// Version of the JSON: grows when a member changes its meaning or goes.
 const VERSION: u32 = 1;
-/// Descriptors below which a process is left on TCP (`ginnel_channel::attach`).
+/// Descriptors below which a process is left on TCP (`ginnel_tcp::attach`).
 const FEWEST_DESCRIPTORS: u64 = 256;
 /// Room below which a directory will not hold much of a segment: its tables, a ledger, and some fifty connections, bytes.
 const LITTLE_ROOM: u64 = 8 << 20;
@@ -101,18 +104,18 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
     if std::env::var_os("GINNEL_SEGMENT").is_none()
         && let Some(device) = device::find()
     {
-        settings.segment = device;
+        settings.node.segment = device;
     }
     if let Some(socket) = served::from_environment() {
-        settings.segment = socket;
+        settings.node.segment = socket;
     }
-    let mut all = vec![kernel(), library(), descriptors(), directory(&settings.directory), room(&settings)];
+    let mut all = vec![kernel(), library(), descriptors(), directory(&settings.node.directory), room(&settings)];
     all.push(memory_limit());
     all.splice(2..2, args.program.as_deref().map(program::check));
-    all.push(ledger(&settings.directory));
+    all.push(ledger(&settings.node.directory));
     all.push(segment(&settings));
     all.push(proof::check(&settings));
-    all.push(io_uring(&settings.directory));
+    all.push(io_uring(&settings.node.directory));
     all.extend(guest::checks(args.vm));
     all.extend(host::checks(args.config.as_deref()));
     let ok = all.iter().all(|finding| finding.state != State::Wrong);
@@ -238,11 +241,11 @@ fn free_bytes(path: &Path) -> Option<u64> {
 }
 
 fn room(settings: &Settings) -> Finding {
-    let (check, shown) = ("room", settings.directory.display());
-    if let Err(error) = may_make(settings.config.size) {
+    let (check, shown) = ("room", settings.node.directory.display());
+    if let Err(error) = may_make(settings.node.config.size) {
         return Finding::wrong(check, error.to_string(), "raise the limit (ulimit -f), or set GINNEL_SIZE");
     }
-    let Some(free) = free_bytes(&settings.directory) else {
+    let Some(free) = free_bytes(&settings.node.directory) else {
         return Finding::none(check, format!("the file system of {shown} does not say how much is free"));
     };
     let found = format!("{} free for {shown}", crate::size::human(free));
@@ -271,18 +274,22 @@ fn memory_limit() -> Finding {
     }
 }
 
+/// The process table and the ledger of sockets.
 fn ledger(directory: &Path) -> Finding {
-    let (check, path) = ("ledger", directory.join(LEDGER));
+    let check = "ledger";
     let me = ginnel_region::sys::effective_ids().0;
-    if let Some(meta) = path.symlink_metadata().ok().filter(|meta| meta.uid() != me || meta.mode() & 0o077 != 0) {
-        let found = format!("{} belongs to user {}, mode {:o}", path.display(), meta.uid(), meta.mode() & 0o7777);
-        return Finding::wrong(check, found, "it must be this user's with mode 600: remove it once its programs have ended");
+    for path in [directory.join(LEDGER), directory.join(PROCESS_TABLE)] {
+        if let Some(meta) = path.symlink_metadata().ok().filter(|meta| meta.uid() != me || meta.mode() & 0o077 != 0) {
+            let found = format!("{} belongs to user {}, mode {:o}", path.display(), meta.uid(), meta.mode() & 0o7777);
+            return Finding::wrong(check, found, "it must be this user's with mode 600: remove it once its programs have ended");
+        }
     }
-    match Ledger::open(&path, true) {
-        Ok(_) => Finding::ok(check, path.display().to_string()),
-        Err(Error::System { errno: libc::ENOENT, .. }) => {
+    match Tables::open(directory, true) {
+        Ok(_) => Finding::ok(check, directory.join(LEDGER).display().to_string()),
+        Err((_, Error::System { errno: libc::ENOENT, .. })) => {
             let older = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
-            let older: Vec<String> = older.filter_map(|name| name.into_string().ok()).filter(|name| is_ledger(name)).collect();
+            let older = older.filter_map(|name| name.into_string().ok()).filter(|name| is_ledger(name) && name != LEDGER);
+            let older: Vec<String> = older.collect();
             if older.is_empty() {
                 Finding::ok(check, "made when first needed")
             } else {
@@ -290,11 +297,11 @@ fn ledger(directory: &Path) -> Finding {
                 Finding::wrong(check, found, "end them and start them again under this one")
             }
         }
-        Err(Error::System { doing, errno }) => {
+        Err((path, Error::System { doing, errno })) => {
             let error = std::io::Error::from_raw_os_error(errno);
             Finding::wrong(check, format!("{}: {doing}: {error}", path.display()), "see the directory's owner and mode")
         }
-        Err(_) => Finding::wrong(
+        Err((path, _)) => Finding::wrong(
             check,
             format!("{} is none of this version", path.display()),
             "end the programs under ginnel and remove it",
@@ -304,7 +311,7 @@ fn ledger(directory: &Path) -> Finding {
 
 /// The segment that programs started here would use.
 fn segment(settings: &Settings) -> Finding {
-    let (check, path) = ("segment", &settings.segment);
+    let (check, path) = ("segment", &settings.node.segment);
     match join::look(path) {
         Ok(segment) => {
             let (free, all) = segment.page_counts();
@@ -317,7 +324,7 @@ fn segment(settings: &Settings) -> Finding {
         }
         Err(Error::System { errno: libc::ENOENT, .. }) if !join::is_socket(path) => {
             let parent = path.parent().unwrap_or(Path::new("/"));
-            if parent == settings.directory || parent.is_dir() {
+            if parent == settings.node.directory || parent.is_dir() {
                 Finding::ok(check, format!("{} is made when first needed", path.display()))
             } else {
                 Finding::wrong(check, format!("{}: there is no directory for it", path.display()), "create it first")

@@ -9,7 +9,10 @@
 //! | [`doctor`] | `ginnel doctor` |
 //! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
+//! | [`objects`] | `ginnel ls`, `ginnel rm` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
+//! | [`service`] | `ginnel service`: services of systemd
+//! | [`container`] | `ginnel container`: what a container is given
 //! | [`vm`] | `ginnel vm` |
 //! | [`mpi`] | `ginnel mpirun`, `ginnel mpi env` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
@@ -23,17 +26,20 @@
 mod address;
 mod args;
 mod bench;
+mod container;
 mod detach;
 mod doctor;
 mod exec;
 mod generate;
 mod mpi;
 mod name;
+mod objects;
 mod policy;
 mod report;
 mod run;
 mod segment;
 mod served;
+mod service;
 mod size;
 mod status;
 mod survey;
@@ -72,6 +78,10 @@ fn start() -> i32 {
         Command::Detach(args) => detach::detach(&args),
         Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
+        Command::Ls(args) => objects::list(&args),
+        Command::Rm(args) => objects::remove(&args),
+        Command::Service(args) => service::service(&args.command),
+        Command::Container(args) => container::container(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

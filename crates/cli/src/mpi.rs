@@ -12,7 +12,7 @@ use crate::args::{Env, For, Mpirun, Over, Run};
 use crate::name::SegmentName;
 use crate::{exec, run};
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::home::default_directory;
+use ginnel_node::home::default_directory;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -127,7 +127,7 @@ fn of_run(args: &Run) -> Result<Vec<Setting>> {
         "GINNEL_AFTER",
         "GINNEL_REPORT",
     ];
-    let set = run::environment(args, ginnel_channel::program::Preload::Kept)?;
+    let set = run::environment(args, ginnel_preload::Preload::Kept)?;
     let find = |name: &'static str| Some((name, set.iter().find(|(key, _)| key == name)?.1.clone()));
     Ok(NAMES.into_iter().filter_map(find).collect())
 }

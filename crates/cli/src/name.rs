@@ -1,6 +1,7 @@
 //! Names of segments: a plain name lies in the user's directory, anything with a slash is a path.
 
-use ginnel_channel::attach::is_ledger;
+use ginnel_node::processes::is_process_table;
+use ginnel_tcp::ledger::is_ledger;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -36,6 +37,7 @@ impl FromStr for SegmentName {
         match name {
             "" => Err("it names no file".into()),
             ledger if is_ledger(ledger) => Err(format!("'{ledger}' is the name of a list of sockets; choose another name")),
+            table if is_process_table(table) => Err(format!("'{table}' is the name of a list of processes; choose another name")),
             _ if name.starts_with('.') => Err("a name does not begin with '.'".into()),
             _ if is_by_product(name) => Err("names that end in '.wake' or '.new' belong to other segments; choose another".into()),
             _ if name.len() > 200 => Err("a name has at most 200 characters".into()),
@@ -49,11 +51,12 @@ pub fn is_by_product(name: &str) -> bool {
     name.ends_with(".wake") || name.ends_with(".new")
 }
 
-/// Is this a file that a segment's members make in its directory of wake-ups (`ginnel_channel::waiter`, `ginnel_channel::attach`)?
+/// Is this a file that a segment's members make in its directory of wake-ups (`ginnel_node::waiter`, `ginnel_tcp::attach`)?
 pub fn is_wake_file(name: &str) -> bool {
     let rest = |kind: char| name.strip_prefix(kind).filter(|rest| !rest.is_empty());
     rest('w').is_some_and(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
         || rest('m').is_some_and(|member| member.bytes().all(|byte| byte.is_ascii_digit()))
+        || name == "parties"
 }
 
 #[cfg(test)]
@@ -65,8 +68,21 @@ mod tests {
         for good in ["default", "a", "A.b_c-9", "./x", "/dev/shm/with space/seg"] {
             assert!(good.parse::<SegmentName>().is_ok(), "{good}");
         }
-        for bad in ["", ".hidden", "a b", "ü", "sockets", "sockets-8", "x.wake", "x.new", "/dev/shm/", "..", "/x/.y", "/x/sockets"]
-        {
+        for bad in [
+            "",
+            ".hidden",
+            "a b",
+            "ü",
+            "sockets",
+            "sockets-9",
+            "processes-1",
+            "x.wake",
+            "x.new",
+            "/dev/shm/",
+            "..",
+            "/x/.y",
+            "/x/sockets",
+        ] {
             assert!(bad.parse::<SegmentName>().is_err(), "{bad}");
         }
     }
@@ -74,6 +90,7 @@ mod tests {
     #[test]
     fn wake_files_are_told_from_others() {
         assert!(is_wake_file("w0123456789abcdef") && is_wake_file("m0") && is_wake_file("m65535"));
+        assert!(is_wake_file("parties"));
         assert!(!["w", "m", "m1x", "w0123", "notes", "w0123456789abcdeg"].iter().any(|name| is_wake_file(name)));
     }
 

@@ -1,7 +1,8 @@
 //! The rules that `ginnel run` hands to a program: the machine's, and after them the user's.
 
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::policy::Policy;
+use ginnel_host::config::DEFAULT_FILE;
+use ginnel_tcp::policy::Policy;
 use std::env::VarError;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -13,9 +14,9 @@ pub const VARIABLE: &str = "GINNEL_POLICY";
 /// The machine's.
 const SYSTEM: &str = "/etc/ginnel/policy";
 
-/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did.
-/// `None`: there are none.
-pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>> {
+/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did,
+/// `trusted` what ginneld's configuration trusts in the segment. `None`: there are none.
+pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Result<Option<OsString>> {
     let system = read(Path::new(SYSTEM), true)?;
     let given = match std::env::var(VARIABLE) {
         Err(VarError::NotUnicode(_)) => bail!("{VARIABLE} is not UTF-8"),
@@ -28,8 +29,9 @@ pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>
         (None, Err(_)) => users_file().map_or_else(|| Ok(String::new()), |file| read_own(&file))?,
     };
     let mut all = system + &own;
-    for address in allowed {
-        let rule = checked("--allow", format!("trust address {address}"))?;
+    let given = allowed.iter().map(|address| ("--allow", address));
+    for (place, address) in given.chain(trusted.iter().map(|address| (DEFAULT_FILE, address))) {
+        let rule = checked(place, format!("trust address {address}"))?;
         // What a program before this one allowed stands there already.
         if !all.lines().any(|line| line == rule) {
             all = format!("{}\n{rule}\n", all.trim_end());
@@ -37,6 +39,20 @@ pub fn rules(file: Option<&Path>, allowed: &[String]) -> Result<Option<OsString>
     }
     // A file that was named counts instead of what the environment says, also if it is empty.
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
+}
+
+/// The machine's rules, what was allowed and what is trusted in the segment (as for [`rules`]), on one
+/// line, for a place that outlives this user's session.
+pub fn for_service(allowed: &[String], trusted: &[String]) -> Result<Option<String>> {
+    let system = read(Path::new(SYSTEM), true)?;
+    let rules = system.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let rules = rules.flat_map(|line| line.split(';')).map(|rule| rule.trim().to_owned());
+    let mut rules: Vec<String> = rules.filter(|rule| !rule.is_empty()).collect();
+    let given = allowed.iter().map(|address| ("--allow", address));
+    for (place, address) in given.chain(trusted.iter().map(|address| (DEFAULT_FILE, address))) {
+        rules.push(checked(place, format!("trust address {address}"))?);
+    }
+    Ok((!rules.is_empty()).then(|| rules.join("; ")))
 }
 
 fn users_file() -> Option<PathBuf> {

@@ -3,9 +3,9 @@
 use crate::args::Run;
 use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::home::{check_directory, default_directory};
-use ginnel_channel::join::is_socket;
-use ginnel_channel::program::{self, BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
+use ginnel_node::home::{check_directory, default_directory};
+use ginnel_node::join::is_socket;
+use ginnel_preload::{BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,7 @@ pub fn run(args: &Run) -> i32 {
     let way = if is_switched_off(finding.as_ref()) {
         Way::None
     } else {
-        program::way(finding.map(|finding| finding.why), loader.is_some())
+        ginnel_preload::way(finding.map(|finding| finding.why), loader.is_some())
     };
     // The file to execute in the program's place.
     let in_place = loader.filter(|_| way == Way::Loader);
@@ -74,9 +74,13 @@ pub fn run(args: &Run) -> i32 {
 
 /// Looks whether the program in `file` can have the library; `None` if it can.
 pub fn look(file: &Path) -> Option<Finding> {
+    look_with(file, shim().ok().as_deref())
+}
+
+/// The same for a library that is known; `None` for it: what it needs is not.
+pub fn look_with(file: &Path, library: Option<&Path>) -> Option<Finding> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
-    let library = shim().ok().as_deref().and_then(name);
-    program::look(&name(file)?, library.as_deref())
+    ginnel_preload::look(&name(file)?, library.and_then(name).as_deref())
 }
 
 /// What was found about the program in `file`, or about the interpreter that it names.
@@ -91,7 +95,7 @@ fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> 
     finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
     let loader = shim().ok()?.with_file_name(LOADER);
     let name = CString::new(loader.as_os_str().as_bytes()).ok()?;
-    program::can_load(&name, program?).then_some(loader)
+    ginnel_preload::can_load(&name, program?).then_some(loader)
 }
 
 /// Is it in Go, and has the user not asked for such programs?
@@ -155,7 +159,9 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
         // After a detach another device may be taken.
         changes.push(("GINNEL_FOUND", "1".into()));
     }
-    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow)? {
+    let socket = changes.iter().find(|(key, _)| *key == "GINNEL_SEGMENT").map(|(_, path)| Path::new(path));
+    let trusted = socket.map(served::trusted).unwrap_or_default();
+    if let Some(rules) = policy::rules(args.policy.as_deref(), &args.allow, &trusted)? {
         changes.push((policy::VARIABLE, rules));
     }
     if args.verbose {
@@ -191,7 +197,7 @@ pub fn shim() -> Result<PathBuf> {
 }
 
 /// The list of preloads with the shim first, once (ld.so(8): divided by spaces or colons).
-fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<OsString> {
+pub fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<OsString> {
     let name = shim.as_os_str().as_bytes();
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
     ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());

@@ -4,12 +4,13 @@ use crate::args::{Create, List, Remove, SegmentCommand};
 use crate::name::{SegmentName, is_wake_file};
 use crate::served;
 use crate::status::{json, print};
-use crate::survey::{Survey, live, settle};
+use crate::survey::{Survey, settle};
 use crate::table;
 use anyhow::{Context, Result, bail, ensure};
-use ginnel_channel::attach::{LEDGER, default_directory, wake_directory};
-use ginnel_channel::join::is_socket;
-use ginnel_channel::ledger::Ledger;
+use ginnel_node::home::default_directory;
+use ginnel_node::join::is_socket;
+use ginnel_node::processes::Processes;
+use ginnel_node::wake::directory::wake_directory;
 use ginnel_region::device::Source;
 use ginnel_region::{Config, Error, Segment, sys};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -176,7 +177,7 @@ struct Users {
 
 impl Users {
     fn of(file: &Path, wakes: &Path, directory: &Path) -> Self {
-        let named = Segment::open(file).map(|segment| in_ledger(directory, segment.id())).unwrap_or_default();
+        let named = Segment::open(file).map(|segment| in_table(directory, segment.id())).unwrap_or_default();
         Self { named, locked: locked(wakes) }
     }
 
@@ -196,18 +197,22 @@ impl Users {
     }
 }
 
-fn in_ledger(directory: &Path, segment: u64) -> Vec<(u32, String)> {
+fn in_table(directory: &Path, segment: u64) -> Vec<(u32, String)> {
     // To write: where a process of another pid namespace is in doubt, that is noted there.
-    let path = directory.join(LEDGER);
-    let Ok(ledger) = Ledger::open(&path, true).or_else(|_| Ledger::open(&path, false)) else {
-        return Vec::new();
-    };
-    settle(&ledger);
-    let users = live(&ledger).filter(|(_, process)| process.segment.load(Relaxed) == segment);
+    let opened = Processes::open(directory, true).or_else(|_| Processes::open(directory, false));
+    let Ok(processes) = opened else { return Vec::new() };
+    settle(&processes);
+    let users = processes.living().filter(|(_, process)| process.segment.load(Relaxed) == segment);
     users.map(|(_, process)| (process.pid.load(Relaxed), process.name())).collect()
 }
 
-/// Is a member's lock file (`ginnel_channel::attach`) held?
+/// Does anybody use a segment in this directory?
+pub fn is_in_use(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wake") && locked(&path))
+}
+
+/// Is a member's lock file (`ginnel_node::wake::directory`) held?
 fn locked(wakes: &Path) -> bool {
     let entries = fs::read_dir(wakes).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('m')).any(|entry| {

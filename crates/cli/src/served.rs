@@ -1,8 +1,8 @@
 //! Segments of `ginneld` as programs of the host find them: by the socket at which they may join.
 
-use ginnel_channel::join::is_socket;
-use ginnel_host::config::{Config, DEFAULT_FILE};
+use ginnel_host::config::{Config, DEFAULT_FILE, SegmentConfig};
 use ginnel_host::rundir::is_trusted;
+use ginnel_node::join::is_socket;
 use std::path::{Path, PathBuf};
 
 /// The socket of the segment that `ginneld` serves, or is configured to serve, under this name.
@@ -16,7 +16,14 @@ pub fn socket(name: &str) -> Option<PathBuf> {
     (away || (configured || socket.exists() && is_socket(&socket)) && is_trusted(&config.run_dir)).then_some(socket)
 }
 
-/// The same of the name in `GINNEL_SEGMENT`.
+/// Addresses that this host's configuration trusts in the segment at this socket.
+pub fn trusted(socket: &Path) -> Vec<String> {
+    let config = Config::of_this_host();
+    let of = |(name, segment): (&String, &SegmentConfig)| (config.socket(name, 0) == socket).then(|| segment.trust.clone());
+    config.segments.iter().find_map(of).unwrap_or_default()
+}
+
+/// [`socket`] of the name in `GINNEL_SEGMENT`.
 pub fn from_environment() -> Option<PathBuf> {
     std::env::var("GINNEL_SEGMENT").ok().filter(|name| !name.contains('/')).and_then(|name| socket(&name))
 }

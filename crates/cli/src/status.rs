@@ -6,7 +6,7 @@ use crate::size::human;
 use crate::survey::Survey;
 use crate::table;
 use anyhow::{Context, Result};
-use ginnel_channel::home::{check_directory, default_directory};
+use ginnel_node::home::{check_directory, default_directory};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -4,14 +4,19 @@ use crate::address;
 use crate::name::is_by_product;
 use crate::report::{Carrier, Connection, Directory, Holder, Member, Process, Segment, Wake};
 use crate::served;
-use ginnel_channel::attach::{Attachment, DEFAULT_SEGMENT, LEDGER, Settings, is_ledger, member_is_shown, sockets, wake_directory};
-use ginnel_channel::layout::{Channel, Direction};
-use ginnel_channel::ledger::{self, Ledger, PROCESSES, ProcessFlags, flag};
-use ginnel_channel::{Reason, Slot, Stage, join, reclaim};
+use ginnel_node::join;
+use ginnel_node::processes::{self, PROCESS_TABLE, ProcessFlags, Processes, is_process_table};
+use ginnel_node::settings::{DEFAULT_SEGMENT, Settings as NodeSettings};
+use ginnel_node::wake::directory::{member_is_shown, sockets, wake_directory};
 use ginnel_region::device::{self, Source};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Error, Segment as Region};
 use ginnel_ring::park::Want;
+use ginnel_tcp::attach::{Attachment, Tables};
+use ginnel_tcp::layout::{Channel, Direction};
+use ginnel_tcp::ledger::{LEDGER, Ledger, flag, is_ledger};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Reason, Slot, Stage, reclaim};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -20,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Owners that died are known for dead for sure after this (`ginnel_channel::reclaim`).
+/// Owners that died are known for dead for sure after this (`ginnel_tcp::reclaim`).
 const GRACE: Duration = Duration::from_millis(1050);
 /// And those of another pid namespace after this, for what they hold to be freed.
-const MOST_PATIENCE: Duration = Duration::from_millis(ledger::PATIENCE + 1100);
+const MOST_PATIENCE: Duration = Duration::from_millis(processes::PATIENCE + 1100);
 
 /// What tells two files of one name apart.
 type Identity = (u64, u64);
@@ -38,7 +43,7 @@ pub struct Survey {
     directory: PathBuf,
     /// May it be written to? Only one's own: files made in somebody else's would be in their way.
     own: bool,
-    ledger: Option<(Identity, Ledger)>,
+    tables: Option<([Identity; 2], Tables)>,
     regions: HashMap<PathBuf, (Identity, Result<Region, Error>)>,
     attachments: HashMap<PathBuf, (Identity, Attachment)>,
     /// Segments that lie in other directories.
@@ -49,7 +54,7 @@ impl Survey {
     /// Of a directory that may not be there.
     pub fn new(directory: PathBuf) -> Self {
         let own = directory.metadata().is_ok_and(|meta| meta.uid() == ginnel_region::sys::effective_ids().0);
-        Self { directory, own, ledger: None, regions: HashMap::new(), attachments: HashMap::new(), elsewhere: BTreeSet::new() }
+        Self { directory, own, tables: None, regions: HashMap::new(), attachments: HashMap::new(), elsewhere: BTreeSet::new() }
     }
 
     /// The directory.
@@ -66,21 +71,21 @@ impl Survey {
     /// What is there now. `patient`: waits a second where something died just now, so that its memory is freed too.
     pub fn look(&mut self, patient: bool) -> Directory {
         let mut seen = Directory { directory: self.directory.display().to_string(), ..Directory::default() };
-        if let Err(error) = self.open_ledger() {
+        if let Err(error) = self.open_tables() {
             seen.error = Some(error);
         }
         let paths = self.segment_paths();
-        if self.ledger.is_some() && self.own {
+        if self.tables.is_some() && self.own {
             self.reclaim(&paths, patient);
-        } else if let Some((_, ledger)) = self.ledger.as_ref().filter(|_| patient) {
-            settle(ledger);
+        } else if let Some((_, tables)) = self.tables.as_ref().filter(|_| patient) {
+            settle(&tables.processes);
         }
         seen.segments = paths.iter().filter_map(|path| self.segment(path)).collect();
-        if let Some((_, ledger)) = &self.ledger {
+        if let Some((_, tables)) = &self.tables {
             let names: HashMap<u64, String> =
                 seen.segments.iter().filter(|segment| segment.id != 0).map(|segment| (segment.id, segment.name.clone())).collect();
-            let processes = processes(ledger, &names);
-            seen.connections = self.connections(ledger, &processes, &names);
+            let processes = described(&tables.processes, &names);
+            seen.connections = self.connections(&tables.ledger, &processes, &names);
             seen.processes = processes.into_values().filter(|process| process.attached || process.reason.is_some()).collect();
             seen.processes.sort_by_key(|process| process.pid);
             seen.connections.sort_by_cached_key(|connection| {
@@ -91,35 +96,34 @@ impl Survey {
         seen
     }
 
-    fn open_ledger(&mut self) -> Result<(), String> {
-        let path = self.directory.join(LEDGER);
-        let now = match path.metadata() {
-            Ok(meta) => (meta.dev(), meta.ino()),
-            Err(error) => {
-                self.ledger = None;
-                let absent = error.kind() == std::io::ErrorKind::NotFound;
-                return if absent { Ok(()) } else { Err(format!("{}: {error}", path.display())) };
+    fn open_tables(&mut self) -> Result<(), String> {
+        let mut now = [(0, 0); 2];
+        for (place, name) in now.iter_mut().zip([LEDGER, PROCESS_TABLE]) {
+            let path = self.directory.join(name);
+            match path.metadata() {
+                Ok(meta) => *place = (meta.dev(), meta.ino()),
+                Err(error) => {
+                    self.tables = None;
+                    let absent = error.kind() == std::io::ErrorKind::NotFound;
+                    return if absent { Ok(()) } else { Err(format!("{}: {error}", path.display())) };
+                }
             }
-        };
-        if self.ledger.as_ref().is_some_and(|(known, _)| *known == now) {
+        }
+        if self.tables.as_ref().is_some_and(|(known, _)| *known == now) {
             return Ok(());
         }
-        self.ledger = None;
-        match Ledger::open(&path, false) {
-            Ok(ledger) => {
-                self.ledger = Some((now, ledger));
-                Ok(())
-            }
-            Err(error) => Err(ledger_error(&path, &error)),
-        }
+        self.tables = None;
+        let tables = Tables::open(&self.directory, false).map_err(|(path, error)| table_error(&path, &error))?;
+        self.tables = Some((now, tables));
+        Ok(())
     }
 
     /// Segments in the directory, and those elsewhere that this process's environment or a process of the ledger names.
     fn segment_paths(&mut self) -> Vec<PathBuf> {
         let directory = self.directory.clone();
         let mut paths = files(&directory);
-        let none = self.ledger.as_ref().is_some_and(|(_, ledger)| {
-            live(ledger).any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
+        let none = self.tables.as_ref().is_some_and(|(_, tables)| {
+            tables.processes.living().any(|(_, process)| Reason::of(process.reason.load(Relaxed)) == Reason::NoSegment)
         });
         // Other files may lie there too; they matter where a process found no segment.
         paths.retain(|path| {
@@ -133,13 +137,15 @@ impl Survey {
             self.elsewhere.extend(served::from_environment());
             self.elsewhere.extend(device::find());
             let known: Vec<u64> = self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).map(Region::id).collect();
-            if let Some((_, ledger)) = &self.ledger {
+            if let Some((_, tables)) = &self.tables {
                 // Memory that a daemon gave has no name among a process's maps.
-                if live(ledger).any(|(_, process)| !known.contains(&process.segment.load(Relaxed))) {
+                if tables.processes.living().any(|(_, process)| !known.contains(&process.segment.load(Relaxed))) {
                     self.elsewhere.extend(sockets(&directory));
                 }
                 self.elsewhere.extend(
-                    live(ledger)
+                    tables
+                        .processes
+                        .living()
                         .filter(|(_, process)| !known.contains(&process.segment.load(Relaxed)))
                         .flat_map(|(_, process)| mapped(process)),
                 );
@@ -185,7 +191,7 @@ impl Survey {
             }
             Err(error) => segment.error = Some(error.to_string()),
         }
-        segment.detached = self.ledger.as_ref().is_some_and(|(_, ledger)| ledger.is_detached(segment.id));
+        segment.detached = self.tables.as_ref().is_some_and(|(_, tables)| tables.processes.is_detached(segment.id));
         if let Some((_, attachment)) = self.attachments.get(path) {
             segment.members = members(attachment);
         } else if let Some((_, Ok(region))) = self.regions.get(path).filter(|(_, region)| region.is_ok()) {
@@ -204,8 +210,8 @@ impl Survey {
             let mut dying = false;
             for (_, attachment) in self.attachments.values() {
                 reclaim::reclaim(attachment);
-                let ledger = &attachment.ledger;
-                dying |= ledger.slots().any(|slot| slot.dead_since.load(Relaxed) != 0) || ledger.is_in_doubt();
+                dying |= attachment.ledger.slots().any(|slot| slot.dead_since.load(Relaxed) != 0);
+                dying |= attachment.node.processes.is_in_doubt();
             }
             if !dying || !patient || Instant::now() >= until {
                 return;
@@ -224,11 +230,12 @@ impl Survey {
         if known || !wake_directory(&self.directory, path).is_dir() || !matches!(self.region(path), Some(Ok(_))) {
             return;
         }
-        let settings =
-            Settings { directory: self.directory.clone(), segment: path.to_owned(), chaos: None, ..Settings::from_environment() };
+        let given = Settings::from_environment();
+        let node = NodeSettings { directory: self.directory.clone(), segment: path.to_owned(), ..given.node.clone() };
+        let settings = Settings { node, chaos: None, ..given };
         if let Ok(attachment) = Attachment::new(settings, |_, _| {}) {
             // This process looks on; it is no user of the segment.
-            attachment.ledger.process(attachment.me()).segment.store(0, Relaxed);
+            attachment.node.processes.process(attachment.node.me()).segment.store(0, Relaxed);
             self.attachments.insert(path.to_owned(), (now, attachment));
         }
     }
@@ -326,7 +333,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            !is_ledger(&name) && !name.starts_with('.') && !is_by_product(&name)
+            !is_ledger(&name) && !is_process_table(&name) && !name.starts_with('.') && !is_by_product(&name)
         })
         .map(|entry| entry.path())
         .filter(|path| path.is_file())
@@ -335,15 +342,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The entries of processes that live.
-pub fn live(ledger: &Ledger) -> impl Iterator<Item = (u32, &ledger::Process)> {
-    (0..PROCESSES).map(|index| (index, ledger.process(index))).filter(|(index, _)| ledger.alive(*index))
-}
-
 /// Processes that live, by their entry's number.
-fn processes(ledger: &Ledger, names: &HashMap<u64, String>) -> BTreeMap<u32, Process> {
+fn described(processes: &Processes, names: &HashMap<u64, String>) -> BTreeMap<u32, Process> {
     let own = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-    let describe = |process: &ledger::Process| {
+    let describe = |process: &processes::Process| {
         let io_uring = process.flags.load(Relaxed) & ProcessFlags::IoUring as u32 != 0;
         let reason = match Reason::of(process.reason.load(Relaxed)) {
             Reason::None if io_uring => Reason::IoUring,
@@ -361,14 +363,15 @@ fn processes(ledger: &Ledger, names: &HashMap<u64, String>) -> BTreeMap<u32, Pro
             attached: segment != 0,
         }
     };
-    live(ledger)
+    processes
+        .living()
         .map(|(index, process)| (index, describe(process)))
         .filter(|(_, process)| process.pid != std::process::id())
         .collect()
 }
 
 /// Files that a process has mapped as a segment is mapped, and that are one.
-fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
+fn mapped(process: &processes::Process) -> Vec<PathBuf> {
     if process.segment.load(Relaxed) == 0 {
         return Vec::new();
     }
@@ -382,16 +385,17 @@ fn mapped(process: &ledger::Process) -> Vec<PathBuf> {
     segments
 }
 
-/// Waits until it is known which of a ledger's processes live: of those in other pid namespaces that takes a while.
-pub fn settle(ledger: &Ledger) {
-    if live(ledger).count() != 0 && ledger.is_in_doubt() {
-        std::thread::sleep(Duration::from_millis(ledger::PATIENCE + 10));
+/// Waits until it is known which of a table's processes live: of those in other pid namespaces that takes a while.
+pub fn settle(processes: &Processes) {
+    if processes.living().count() != 0 && processes.is_in_doubt() {
+        std::thread::sleep(Duration::from_millis(processes::PATIENCE + 10));
     }
 }
 
 fn members(attachment: &Attachment) -> Vec<Member> {
-    let describe = |member| Member { member, own: member == attachment.joined().member, alive: attachment.member_lives(member) };
-    entered(&attachment.joined().segment).map(describe).collect()
+    let describe =
+        |member| Member { member, own: member == attachment.node.joined().member, alive: attachment.node.member_lives(member) };
+    entered(&attachment.node.joined().segment).map(describe).collect()
 }
 
 /// The members of a segment that nobody of this directory's list uses.
@@ -477,7 +481,7 @@ fn why(slot: &Slot, holders: &[&Process], stage: Stage, is_held: impl FnOnce() -
     }
 }
 
-fn ledger_error(path: &Path, error: &Error) -> String {
+fn table_error(path: &Path, error: &Error) -> String {
     let path = path.display();
     match error {
         Error::Version { theirs, ours } => {
@@ -486,7 +490,7 @@ fn ledger_error(path: &Path, error: &Error) -> String {
             )
         }
         Error::Foreign | Error::Truncated { .. } => {
-            format!("{path} is no list of sockets; end the programs under ginnel run and delete the file")
+            format!("{path} is no table of this version; end the programs under ginnel run and delete the file")
         }
         other => format!("{path}: {other}"),
     }
@@ -495,8 +499,10 @@ fn ledger_error(path: &Path, error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ginnel_channel::layout::GATE_HOLD;
     use ginnel_region::{Config, Owner, Use};
+    use ginnel_tcp::attach::LIBRARY;
+    use ginnel_tcp::layout::GATE_HOLD;
+    use ginnel_tcp::ledger::Tuple;
 
     #[test]
     fn reasons_become_words() {
@@ -521,8 +527,9 @@ mod tests {
         std::fs::write(directory.path().join(DEFAULT_SEGMENT), "x").expect("write");
         std::fs::write(directory.path().join("notes.txt"), "x").expect("write");
         std::fs::write(directory.path().join(LEDGER), vec![b'x'; 100]).expect("write");
+        Processes::open_or_create(directory.path()).expect("a table");
         let seen = Survey::new(directory.path().to_owned()).look(true);
-        assert!(seen.error.is_some_and(|error| error.contains("is no list of sockets")));
+        assert!(seen.error.is_some_and(|error| error.contains("is no table of this version")));
         assert_eq!(seen.segments.len(), 1, "files that no program takes for a segment are left out");
         assert!(seen.segments.iter().all(|segment| segment.error.is_some()));
     }
@@ -531,11 +538,12 @@ mod tests {
     #[test]
     fn a_connection_is_described() {
         let directory = tempfile::tempdir().expect("a directory");
-        let ledger = Ledger::open_or_create(&directory.path().join(LEDGER)).expect("a ledger");
-        let me = ledger.enter().expect("room");
-        let (slot, _) = ledger.find_or_claim(77, me, |_| {}).expect("room");
+        let ledger = Ledger::open_or_create(directory.path()).expect("a ledger");
+        let processes = Processes::open_or_create(directory.path()).expect("a table");
+        let me = processes.enter(LIBRARY, &ledger).expect("room");
+        let (slot, _) = ledger.find_or_claim(&processes, 77, me, |_| {}).expect("room");
         let address = |last| std::net::Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped().octets();
-        slot.set_tuple(&ledger::Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
+        slot.set_tuple(&Tuple { label: 0, local: address(1), local_port: 80, remote: address(2), remote_port: 4000 });
         slot.out_ring.store(5, Relaxed);
         let segment = directory.path().join(DEFAULT_SEGMENT);
         let region = Region::create(&segment, &Config { size: 16 << 20, ..Config::default() }).expect("a segment");

@@ -111,6 +111,20 @@ pub fn segments(segments: &[Segment], width: usize) -> String {
     table.lines(width)
 }
 
+/// Named objects of a segment.
+pub fn objects(objects: &[ginnel::ObjectInfo], width: usize) -> String {
+    let mut table = Table::new(&["NAME", "KIND", "SIZE", "OWNER", "USERS"], "");
+    for object in objects {
+        let owner = object.owner.as_ref().map_or("(kept)".to_owned(), |owner| owner.pid.to_string());
+        let user = |user: &ginnel::User| format!("{} ({})", user.pid, user.program);
+        let users: Vec<String> = object.users.iter().map(user).collect();
+        let cells =
+            [text(&object.name), text(object.kind.name()), number(short(object.size)), text(&owner), text(&users.join(", "))];
+        table.row(cells, if object.removed { "removed; freed when nobody uses it" } else { "" });
+    }
+    table.lines(width)
+}
+
 /// Processes.
 pub fn processes(processes: &[Process], width: usize) -> String {
     let mut table = Table::new(&["PID", "PROCESS", "SEGMENT"], "");

@@ -9,7 +9,7 @@ use crate::table::{self, Rated, clean};
 use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
-use ginnel_channel::attach::default_directory;
+use ginnel_node::home::default_directory;
 use ginnel_region::sys;
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};

@@ -117,10 +117,10 @@ fn ledger_and_segment() {
     let look = || examine(&place, "", &[], &config);
     fs::write(place.path("sockets-1"), "").expect("written");
     only_wrong(&look(), "ledger", &["another version (sockets-1)", "start them again"]);
-    fs::write(place.path("sockets-8"), "no ledger at all").expect("written");
-    fs::set_permissions(place.path("sockets-8"), fs::Permissions::from_mode(0o600)).expect("ours");
+    fs::write(place.path("sockets-9"), "no ledger at all").expect("written");
+    fs::set_permissions(place.path("sockets-9"), fs::Permissions::from_mode(0o600)).expect("ours");
     only_wrong(&look(), "ledger", &["none of this version", "remove it"]);
-    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-8"))).expect("removed");
+    fs::remove_file(place.path("sockets-1")).and_then(|()| fs::remove_file(place.path("sockets-9"))).expect("removed");
 
     assert_eq!(place.run(&["segment", "create", "default", "--size", "16M"]).code, Some(0));
     assert!(line(&look(), "segment").contains("pages free"), "{:?}", look());

@@ -4,6 +4,7 @@
 mod common;
 mod doctor;
 mod help;
+mod objects;
 mod run;
 mod segment;
 mod top;

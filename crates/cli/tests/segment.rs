@@ -1,8 +1,12 @@
 //! `ginnel segment` and `ginnel status` on real files.
 
 use crate::common::Place;
-use ginnel_channel::attach::{Attachment, LEDGER, Settings};
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::processes::PROCESS_TABLE;
+use ginnel_node::settings::Settings as NodeSettings;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::ledger::LEDGER;
+use ginnel_tcp::settings::Settings;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +20,9 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 fn attach(directory: &Path, segment: &str) -> Attachment {
-    let settings = Settings { directory: directory.into(), segment: directory.join(segment), ..Settings::from_environment() };
+    let given = Settings::from_environment();
+    let node = NodeSettings { directory: directory.into(), segment: directory.join(segment), ..given.node.clone() };
+    let settings = Settings { node, ..given };
     Attachment::new(settings, |_, _| {}).unwrap_or_else(|error| panic!("{}", error.message))
 }
 
@@ -55,16 +61,16 @@ fn the_directory_is_made_for_its_owner_alone() {
 fn a_segment_in_use_is_removed_only_by_force_and_its_wake_ups_stay() {
     let place = Place::new();
     let attachment = attach(place.directory(), "used");
-    let waiter = Waiter::new(&attachment).expect("a waiter");
+    let waiter = Waiter::new(&attachment.node).expect("a waiter");
     let said = place.run(&["segment", "remove", "used"]);
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains(&std::process::id().to_string()), "it names who: {said:?}");
-    assert_eq!(names(place.directory()), [LEDGER, "used", "used.wake"]);
+    assert_eq!(names(place.directory()), [PROCESS_TABLE, LEDGER, "used", "used.wake"]);
     let said = place.run(&["segment", "remove", "used", "--force"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(names(place.directory()), [LEDGER, "used.wake"]);
+    assert_eq!(names(place.directory()), [PROCESS_TABLE, LEDGER, "used.wake"]);
     assert_eq!(names(&place.path("used.wake")).len(), 2, "whoever sleeps is still found");
-    waiter.retire(&attachment);
+    waiter.retire(&attachment.node);
 }
 
 #[test]
@@ -122,8 +128,8 @@ fn an_empty_or_missing_directory_is_an_empty_status() {
 fn processes_and_connections_are_shown() {
     let place = Place::new();
     let attachment = attach(place.directory(), "default");
-    let (slot, _) = attachment.ledger.find_or_claim(4711, attachment.me(), |_| {}).expect("room");
-    assert!(slot.hold(attachment.me()));
+    let (slot, _) = attachment.ledger.find_or_claim(&attachment.node.processes, 4711, attachment.node.me(), |_| {}).expect("room");
+    assert!(slot.hold(attachment.node.me()));
     let status = place.status();
     let me: Value = std::process::id().into();
     assert_eq!(status["processes"].as_array().map(Vec::len), Some(1), "{status}");
@@ -132,7 +138,7 @@ fn processes_and_connections_are_shown() {
     assert_eq!((&connection["cookie"], &connection["processes"][0]["pid"]), (&4711.into(), &me));
     assert_eq!((&connection["out_carrier"], &connection["reason"]), (&"tcp".into(), &"young".into()));
     assert_eq!(status["segments"][0]["members"][0]["alive"], true);
-    slot.let_go(attachment.me());
+    slot.let_go(attachment.node.me());
     attachment.ledger.free(slot);
 }
 
@@ -142,9 +148,9 @@ fn processes_and_connections_are_shown() {
 fn victim() {
     let Some(directory) = std::env::var_os("VICTIM") else { return };
     let attachment = attach(directory.as_ref(), "default");
-    let (slot, _) = attachment.ledger.find_or_claim(1234, attachment.me(), |_| {}).expect("room");
-    assert!(slot.hold(attachment.me()));
-    let _waiter = Waiter::new(&attachment).expect("a waiter");
+    let (slot, _) = attachment.ledger.find_or_claim(&attachment.node.processes, 1234, attachment.node.me(), |_| {}).expect("room");
+    assert!(slot.hold(attachment.node.me()));
+    let _waiter = Waiter::new(&attachment.node).expect("a waiter");
     std::process::abort();
 }
 
@@ -175,7 +181,9 @@ fn members_with_another_list_are_counted_and_said_to_be_unseen() {
     let (place, container) = (Place::new(), Place::new());
     assert_eq!(place.run(&["segment", "create", "shared", "--size", "16M"]).code, Some(0));
     let segment = place.path("shared");
-    let settings = Settings { directory: container.directory().into(), segment, ..Settings::from_environment() };
+    let given = Settings::from_environment();
+    let node = NodeSettings { directory: container.directory().into(), segment, ..given.node.clone() };
+    let settings = Settings { node, ..given };
     let _attachment = Attachment::new(settings, |_, _| {}).unwrap_or_else(|error| panic!("{}", error.message));
     let listed: Value = serde_json::from_str(&place.run(&["segment", "list", "--json"]).out).expect("JSON");
     assert_eq!((&listed[0]["members"][0]["alive"], &listed[0]["members"][0]["own"]), (&true.into(), &false.into()), "{listed}");

@@ -43,3 +43,20 @@ fn what_is_wrong_is_said() {
     let said = run("web", "1");
     assert!(said.code == Some(1) && said.err.contains("ginneld.toml:2: segment.web.size: must be a power of two"), "{said:?}");
 }
+
+#[test]
+fn a_card_at_a_port_of_the_switch() {
+    let place = Place::new();
+    let socket = place.path("vm1.sock");
+    let socket = socket.to_string_lossy();
+    let said = place.run(&["vm", "args", "--net", &socket, "--memory", "1G", "--mac", "52:54:00:00:00:01"]);
+    assert_eq!((said.code, said.out.lines().count()), (Some(0), 5), "{said:?}");
+    assert!(said.out.contains(&format!("path={socket},reconnect=1\n")), "{said:?}");
+    assert!(said.err.contains("is not there yet: start ginnel-switch"), "{said:?}");
+    let said = place.run(&["vm", "args", "--net", &socket]);
+    assert!(said.err.contains("--memory prints its options too"), "{said:?}");
+    for wrong in [&["--net", &*socket, "--slot", "1"][..], &["--net", &socket, "--queues", "17"], &["--mac", "x"], &[]] {
+        let said = place.run(&[&["vm", "args"], wrong].concat());
+        assert_eq!(said.code, Some(2), "{wrong:?}: {said:?}");
+    }
+}

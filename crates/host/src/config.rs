@@ -18,6 +18,7 @@
 //! [segment.default.host]         # processes of this host and containers
 //! users = ["www-data"]
 //! processes = 16
+//! trust = ["10.0.0.7"]           # addresses whose connections need no proof
 //! ```
 
 use serde::Deserialize;
@@ -62,6 +63,9 @@ pub struct SegmentConfig {
     pub host: Joiners,
     /// How many processes of the host at once; 0: none.
     pub processes: u16,
+    /// Addresses and networks whose connections programs that `ginnel run` starts in this segment take
+    /// for what they say they are, without a proof: as [`ginnel_tcp::policy`] has them.
+    pub trust: Vec<String>,
 }
 
 impl SegmentConfig {

@@ -7,7 +7,7 @@ use crate::server::{Server, Source};
 use crate::sockets::{self, Setup};
 use crate::{log, memory};
 use anyhow::Result;
-use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox, outbox::Progress};
+use ginnel_ivshmem::{credentials::Credentials, doorbell, outbox::Outbox, outbox::Progress};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};

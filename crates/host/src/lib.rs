@@ -3,6 +3,7 @@
 //!
 //! | module | part |
 //! |---|---|
+//! | [`args`] | the command lines |
 //! | [`config`] | the TOML file, and what is wrong with it |
 //! | [`rundir`] | the directory of sockets and locks: whose it must be |
 //! | [`memory`] | sealed memory |
@@ -13,6 +14,7 @@
 //! | [`keep`], [`keeper`] | descriptors that outlive the daemon: systemd's store, or `ginneld --keep` |
 //! | [`look`] | what the peers have written about their connections |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
+//! | [`prover`] | `ginnel-prover`, the proof of connections for programs without privileges |
 //! | [`qemu`] | the options by which QEMU joins |
 //! | [`mod@log`] | log lines |
 //!
@@ -28,6 +30,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod args;
 pub mod config;
 mod joiners;
 pub mod keep;
@@ -38,6 +41,7 @@ pub mod memory;
 pub mod metrics;
 pub mod page;
 mod patience;
+pub mod prover;
 pub mod qemu;
 pub mod rundir;
 pub mod segment;

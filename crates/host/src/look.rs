@@ -2,11 +2,11 @@
 
 use crate::log;
 use crate::segment::Segment;
-use ginnel_channel::census::{Census, census};
+use ginnel_tcp::census::{Census, census};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The least time between two looks, however many ask: one into a large segment that is full of channels takes tens of milliseconds (`ginnel_channel::census`).
+/// The least time between two looks, however many ask: one into a large segment that is full of channels takes tens of milliseconds (`ginnel_tcp::census`).
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The last look into a segment's memory.

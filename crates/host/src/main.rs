@@ -1,34 +1,9 @@
-//! `ginneld`: the command line.
+//! `ginneld`: the program; its command line is [`ginnel_host::args`].
 
 use clap::Parser;
-use ginnel_host::{config::Config, keeper, log, server::Server};
+use ginnel_host::{args::Cli, config::Config, keeper, log, server::Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Serves segments of shared memory to virtual machines and to processes of this host.
-///
-/// QEMU joins a segment by its ivshmem-doorbell device; `ginnel vm args` prints the options. Runs in the foreground and logs to standard error.
-/// SIGTERM ends it. What it gave out stays as it is: memory and doorbells work on without it.
-#[derive(Debug, Parser)]
-#[command(name = "ginneld", version, max_term_width = 100, after_long_help = EXIT)]
-struct Cli {
-    /// Configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Only say whether the configuration is good
-    #[arg(long)]
-    check: bool,
-    /// Start the daemon, keep its descriptors and start it again if it dies, for hosts without systemd. SIGHUP restarts it
-    #[arg(long, conflicts_with = "check")]
-    keep: bool,
-}
-
-const EXIT: &str = "\
-Exit status:
-  0  ended by SIGTERM or SIGINT
-  1  failed; standard error says why
-  2  the command line or the configuration is wrong";
 
 /// As many descriptors as the system allows: also those on their way to joiners count, by this limit.
 fn raise_limit() {

@@ -9,7 +9,7 @@ use crate::memory;
 use crate::metrics::{By, Of, REFUSALS, RELAYS};
 use crate::segment::Segment;
 use crate::server::Server;
-use ginnel_channel::census::Share;
+use ginnel_tcp::census::Share;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -136,7 +136,7 @@ fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentSt
         hints: Some(share(slot)),
     });
     let generation = segment.presence(0).generation;
-    let process = |who: &ginnel_peer::credentials::Credentials| PeerStatus {
+    let process = |who: &ginnel_ivshmem::credentials::Credentials| PeerStatus {
         slot: 0,
         pid: who.pid,
         uid: who.uid,

@@ -5,7 +5,7 @@ use crate::keep::{Name, Store};
 use crate::look::Seen;
 use crate::{log, memory};
 use anyhow::Result;
-use ginnel_peer::{credentials::Credentials, doorbell, outbox::Outbox};
+use ginnel_ivshmem::{credentials::Credentials, doorbell, outbox::Outbox};
 use ginnel_region::{Geometry, PeerTable, Presence, VERSION};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

@@ -8,7 +8,7 @@ use crate::rundir::RunDir;
 use crate::segment::{Kept, Segment};
 use crate::{log, memory, patience, sockets, unread, web};
 use anyhow::{Context, Result};
-use ginnel_peer::doorbell::Ringer;
+use ginnel_ivshmem::doorbell::Ringer;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -343,7 +343,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ginnel_peer::doorbell;
+    use ginnel_ivshmem::doorbell;
 
     #[test]
     fn where_one_source_cannot_be_added_none_stays() {

@@ -14,7 +14,7 @@
 use crate::joiners::{Joiner, Role};
 use crate::server::{Server, Source};
 use crate::{log, sockets};
-use ginnel_peer::outbox::Outbox;
+use ginnel_ivshmem::outbox::Outbox;
 use rustix::net::Shutdown;
 use rustix::process::{Resource, getrlimit};
 

@@ -4,6 +4,7 @@
 mod common;
 mod joining;
 mod page;
+mod prover;
 mod qemu;
 mod restarting;
 mod strangers;

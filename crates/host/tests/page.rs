@@ -3,7 +3,7 @@
 use crate::common::channels::{connect, end, open};
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::wait;
-use ginnel_peer::client::Client;
+use ginnel_ivshmem::client::Client;
 use ginnel_region::PAGE;
 use ginnel_tests::browser::Browser;
 use serde_json::{Value, json};

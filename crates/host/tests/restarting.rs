@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::wait;
-use ginnel_peer::{Error, client::Client, doorbell};
+use ginnel_ivshmem::{Error, client::Client, doorbell};
 use ginnel_region::Segment;
 use std::os::fd::AsRawFd;
 use std::process::Command;

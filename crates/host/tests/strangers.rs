@@ -2,7 +2,7 @@
 
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::{PATIENCE, skip, wait};
-use ginnel_peer::client::Client;
+use ginnel_ivshmem::client::Client;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::fs::{self, Permissions};

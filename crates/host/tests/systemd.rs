@@ -4,7 +4,7 @@
 use crate::common::daemon::SMALL;
 use crate::common::qemu::{Qemu, is_installed};
 use crate::common::{PATIENCE, dies_with_us, skip, wait};
-use ginnel_peer::client::Client;
+use ginnel_ivshmem::client::Client;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -153,7 +153,7 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
             two.ring(1, 1).expect("rung");
             one.wait_interrupt(1);
             one.ring(2, 1);
-            wait("the doorbell", || ginnel_peer::doorbell::drain(&two.doorbells(2)[1]).expect("an eventfd").then_some(()));
+            wait("the doorbell", || ginnel_ivshmem::doorbell::drain(&two.doorbells(2)[1]).expect("an eventfd").then_some(()));
         }
         // The slot is still taken, and a new machine in another one meets the old ones.
         let mut second = Client::connect(&manager.socket(2)).expect("connected");
@@ -162,7 +162,7 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
         let mut three = Client::connect(&manager.socket(3)).expect("connected");
         three.settle(2, Instant::now() + PATIENCE).expect("a setup");
         three.ring(2, 0).expect("rung");
-        assert!(ginnel_peer::doorbell::drain(&two.doorbells(2)[0]).expect("an eventfd"));
+        assert!(ginnel_ivshmem::doorbell::drain(&two.doorbells(2)[0]).expect("an eventfd"));
         drop(three);
         wait("only the machines kept", || (manager.show("NFileDescriptorStore") == kept).then_some(()));
     }

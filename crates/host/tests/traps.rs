@@ -144,11 +144,11 @@ fn a_host_process_and_a_qemu_have_no_eventfd_in_common_and_wake_each_other() {
     process.ring(1, 1).expect("rung");
     one.wait_interrupt(1);
     for bell in process.doorbells(0) {
-        let _ = ginnel_peer::doorbell::drain(bell);
+        let _ = ginnel_ivshmem::doorbell::drain(bell);
     }
     one.ring(0, 1);
-    wait("the host's doorbell", || ginnel_peer::doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(()));
-    assert!(!ginnel_peer::doorbell::drain(&process.doorbells(0)[0]).expect("an eventfd"));
+    wait("the host's doorbell", || ginnel_ivshmem::doorbell::drain(&process.doorbells(0)[1]).expect("an eventfd").then_some(()));
+    assert!(!ginnel_ivshmem::doorbell::drain(&process.doorbells(0)[0]).expect("an eventfd"));
 }
 
 /// facts.md: "Migration is blocked unless the device is master=on; detach first".

@@ -1,145 +1,12 @@
 //! Pages of a segment, claimed by compare-and-swap on one owner word each.
 
-use crate::segment::MAX_SIZE;
-use crate::{Error, Segment, device::Source, sys};
+use crate::owner::{BUSY, CLAIMS, MADE, USED, freed, next_claim};
+use crate::{Error, Extent, Head, Owner, Segment, Use, device::Source, sys};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Bytes in a page: the unit in which memory of a segment is claimed.
 pub const PAGE: u64 = 4096;
-
-const MADE: u64 = 1 << 63;
-const USED: u64 = 1 << 62;
-const BUSY: u64 = 1 << 61;
-const KIND_AT: u32 = 59;
-const CLAIM: u64 = 1 << 44;
-const CLAIMS: u64 = 0x7fff << 44;
-const MEMBER_AT: u32 = 28;
-const TAG: u64 = (1 << MEMBER_AT) - 1;
-
-const _: () = assert!(MAX_SIZE / PAGE - 1 <= TAG);
-
-/// What claimed pages are for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Use {
-    /// A channel's header; its tag is its own page.
-    Channel = 1,
-    /// A ring's bytes; its tag is the channel's page.
-    Ring = 2,
-    /// A waiter: the flags by which a sleeper is found; its tag is its own page.
-    Waiter = 3,
-}
-
-/// Who owns pages and what for. Layout of the owner word: bit 63 was made, bit 62 used, bit 61 being made or freed (both of a page that heads a group), bits 59–60 use,
-/// bits 44–58 how often the page changed hands, bits 28–43 member, bits 0–27 tag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    /// The member of the segment (see `ginnel_channel`), 0 … 65535.
-    pub member: u16,
-    /// What the pages are for.
-    pub kind: Use,
-    /// The page that heads the group these pages are freed with; `None`: their own first page.
-    pub tag: Option<u32>,
-}
-
-impl Owner {
-    /// Pages that head their own group.
-    #[must_use]
-    pub fn new(member: u16, kind: Use) -> Self {
-        Self { member, kind, tag: None }
-    }
-
-    /// The word of a page that is claimed now, whose word was `old`.
-    fn word(self, first: u32, old: u64) -> u64 {
-        let busy = if self.kind == Use::Ring { 0 } else { BUSY };
-        let tag = u64::from(self.tag.unwrap_or(first)) & TAG;
-        USED | busy | (self.kind as u64) << KIND_AT | next_claim(old) | u64::from(self.member) << MEMBER_AT | tag
-    }
-
-    pub(crate) fn of(word: u64) -> Option<Self> {
-        let kind = match (word >> KIND_AT) & 3 {
-            1 => Use::Channel,
-            2 => Use::Ring,
-            3 => Use::Waiter,
-            _ => return None,
-        };
-        if word & USED == 0 {
-            return None;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "the fields of the word are cut out here")]
-        Some(Self { member: (word >> MEMBER_AT) as u16, kind, tag: Some((word & TAG) as u32) })
-    }
-}
-
-fn next_claim(word: u64) -> u64 {
-    (word & CLAIMS).wrapping_add(CLAIM) & CLAIMS
-}
-
-/// The word of a page that is nobody's any more.
-fn freed(word: u64) -> u64 {
-    word & CLAIMS
-}
-
-/// A page that heads a group, as it was seen: no longer what it was once it changed hands, even for the same use by the same member.
-///
-/// It is busy from its claim until its maker has it [ready](Segment::settle), and again from when somebody [takes](Segment::take) it to free the group, or a part: only who made
-/// it busy goes on. Where that process died, another may take it from there, who has seen it so for a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    page: u32,
-    word: u64,
-    owner: Owner,
-}
-
-impl Head {
-    /// Its number.
-    #[must_use]
-    pub fn page(self) -> u32 {
-        self.page
-    }
-
-    /// Whose it is, and what for.
-    #[must_use]
-    pub fn owner(self) -> Owner {
-        self.owner
-    }
-
-    /// Its number, and a word that is another once it changed.
-    #[must_use]
-    pub fn parts(self) -> (u32, u64) {
-        (self.page, self.word)
-    }
-
-    /// Is somebody making or freeing it?
-    #[must_use]
-    pub fn is_busy(self) -> bool {
-        self.word & BUSY != 0
-    }
-
-    /// Was it ready at any time since its claim?
-    #[must_use]
-    pub fn was_made(self) -> bool {
-        self.word & MADE != 0
-    }
-}
-
-/// Claimed pages, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Number of the first page, from the segment's start.
-    pub page: u32,
-    /// How many.
-    pub pages: u32,
-}
-
-impl Extent {
-    /// Bytes from the segment's start.
-    #[must_use]
-    pub fn offset(self) -> u64 {
-        u64::from(self.page) * PAGE
-    }
-}
 
 impl Segment {
     /// Claims `pages` neighbouring pages of a group and makes their memory real, so that touching them cannot raise SIGBUS.
@@ -170,8 +37,7 @@ impl Segment {
 
     /// Bytes of an extent that have no memory yet.
     fn untouched(&self, extent: Extent) -> u64 {
-        let (at, len) = (self.base() as usize + extent.offset() as usize, extent.pages as usize * PAGE as usize);
-        (0..len).step_by(sys::MOST_RESIDENT).map(|from| sys::not_resident(at + from, (len - from).min(sys::MOST_RESIDENT))).sum()
+        self.without_memory(extent.offset(), u64::from(extent.pages) * PAGE)
     }
 
     /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
@@ -217,7 +83,7 @@ impl Segment {
         None
     }
 
-    fn make_real(&self, extent: Extent) -> Result<(), Error> {
+    pub(crate) fn make_real(&self, extent: Extent) -> Result<(), Error> {
         let len = u64::from(extent.pages) * PAGE;
         if self.source() != Source::File {
             // The host's memory, which the host makes real; this kernel has no pages behind it that could be wanting.
@@ -249,7 +115,7 @@ impl Segment {
     pub fn head(&self, page: u32) -> Option<Head> {
         let (first, end) = self.page_range();
         let word = (first..end).contains(&page).then(|| self.owner_word(page).load(Acquire))?;
-        let owner = Owner::of(word).filter(|owner| owner.kind != Use::Ring && owner.tag == Some(page))?;
+        let owner = Owner::of(word).filter(|owner| owner.kind.heads() && owner.tag == Some(page))?;
         Some(Head { page, word, owner })
     }
 
@@ -291,7 +157,7 @@ impl Segment {
     fn release_member(&self, page: u32, head_of: impl FnOnce(u32) -> Option<Head>) -> bool {
         let word = self.owner_word(page);
         let old = word.load(Acquire);
-        let Some(Owner { kind: Use::Ring, tag: Some(tag), .. }) = Owner::of(old) else { return false };
+        let Some(Owner { kind: Use::Ring | Use::Data, tag: Some(tag), .. }) = Owner::of(old) else { return false };
         // A page that changes hands after this look has another word then.
         head_of(tag).is_some_and(|head| tag != page && self.owner_word(tag).load(Acquire) == head.word)
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
@@ -333,8 +199,8 @@ impl Segment {
         let word = self.owner_word(page);
         // Before the look at the head: a page that changes hands has another word then.
         let old = word.load(Acquire);
-        if let Some(Owner { kind: Use::Ring, tag: Some(tag), .. }) = Owner::of(old)
-            && !self.owner(tag).is_some_and(|head| head.kind == Use::Channel)
+        if let Some(Owner { kind: Use::Ring | Use::Data, tag: Some(tag), .. }) = Owner::of(old)
+            && !self.owner(tag).is_some_and(|head| head.kind.heads())
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
         {
             self.freed_from(page);
@@ -361,7 +227,7 @@ impl Segment {
         // Most pages are a ring's, or free, which the word alone tells.
         let heads = |(_, word): &(u32, &AtomicU64)| {
             let word = word.load(Relaxed);
-            word & USED != 0 && (word >> KIND_AT) & 3 != Use::Ring as u64
+            word & USED != 0 && Use::of(word).is_some_and(Use::heads)
         };
         self.owner_words(self.reached()).filter(heads).filter_map(|(page, _)| self.head(page))
     }
@@ -377,80 +243,4 @@ impl Segment {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Config;
-
-    fn segment() -> (Segment, std::path::PathBuf) {
-        let path = std::env::temp_dir().join(format!("ginnel-extent-{:x}", sys::random_u64()));
-        let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("create");
-        (segment, path)
-    }
-
-    #[test]
-    fn pages_are_claimed_once_and_come_back() {
-        let (segment, path) = segment();
-        let (free, all) = segment.page_counts();
-        assert_eq!(free, all);
-        let owner = Owner::new(3, Use::Channel);
-        let seen = segment.claim_head(owner).expect("one page");
-        let head = seen.page();
-        let of_group = Owner { kind: Use::Ring, tag: Some(head), ..owner };
-        let ring = segment.claim(8, of_group).expect("eight");
-        assert_eq!(segment.page_counts().0, all - 9);
-        assert!(ring.page > head || ring.page + 8 <= head);
-        assert_eq!(segment.owner(ring.page + 7), Some(of_group));
-        assert_eq!(segment.head(ring.page), None);
-        assert!(segment.head(head) == Some(seen) && seen.is_busy() && !seen.was_made());
-        let ready = segment.settle(seen).expect("nobody took it");
-        assert!(segment.head(head) == Some(ready) && !ready.is_busy() && ready.was_made());
-        assert!(segment.settle(seen).is_none() && segment.settle(ready).is_none());
-        segment.release_orphan(ring.page);
-        assert_eq!(segment.owner(ring.page), Some(of_group), "it has a head");
-        let taken = segment.take(ready).expect("taken");
-        assert!(taken.is_busy() && taken.was_made() && taken.owner() == Owner { tag: Some(head), ..owner });
-        assert!(!segment.release_head(ready));
-        assert_eq!(segment.release_groups(&[seen]), 0, "the page is no longer what was seen");
-        assert_eq!(segment.release_groups(&[taken]), 9);
-        assert_eq!(segment.page_counts().0, all);
-        let left = segment.claim(1, of_group).expect("one");
-        segment.release_orphan(left.page);
-        assert_eq!(segment.page_counts().0, all, "nobody heads it any more");
-        std::fs::remove_file(path).expect("remove");
-    }
-
-    #[test]
-    fn a_full_segment_says_so_and_recovers() {
-        let (segment, path) = segment();
-        let all = segment.page_counts().1;
-        let whole = segment.claim(all, Owner::new(0, Use::Ring)).expect("all of it");
-        assert_eq!(segment.claim(1, Owner::new(0, Use::Ring)), Err(Error::Full));
-        segment.release_if_tagged(whole.page, whole.pages, whole.page);
-        assert!(segment.claim(1, Owner::new(0, Use::Ring)).is_ok());
-        assert_eq!(segment.claim(all, Owner::new(0, Use::Ring)), Err(Error::Full), "one page is missing");
-        assert_eq!(segment.page_counts().0, all - 1, "a failed claim leaves nothing behind");
-        std::fs::remove_file(path).expect("remove");
-    }
-
-    #[test]
-    fn racing_claims_never_overlap() {
-        let (segment, path) = segment();
-        let segment = &segment;
-        std::thread::scope(|scope| {
-            for member in 0..4u16 {
-                scope.spawn(move || {
-                    for round in 0..2000u32 {
-                        let extent = segment.claim(1 + round % 7, Owner::new(member, Use::Ring)).expect("claim");
-                        for page in extent.page..extent.page + extent.pages {
-                            assert_eq!(segment.owner(page).map(|owner| owner.member), Some(member));
-                        }
-                        segment.release_if_tagged(extent.page, extent.pages, extent.page);
-                    }
-                });
-            }
-        });
-        let (free, all) = segment.page_counts();
-        assert_eq!(free, all);
-        std::fs::remove_file(path).expect("remove");
-    }
-}
+mod tests;

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_segment_without_a_daemon_has_no_geometry() {
-        let path = std::env::temp_dir().join(format!("ginnel-peers-{:x}", sys::random_u64()));
+        let path = std::env::temp_dir().join(format!("ginnel-ivshmems-{:x}", sys::random_u64()));
         let segment = Segment::create(&path, &Config { size: 16 << 20, ..Config::default() }).expect("created");
         assert_eq!(segment.geometry(), None);
         std::fs::remove_file(path).expect("remove");

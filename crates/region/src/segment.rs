@@ -1,10 +1,12 @@
 //! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
 
 use crate::device::{self, Source};
+use crate::names::NAMES_BYTES;
 use crate::open;
 use crate::sys::{self, Fd};
 use crate::{Corrupt, Error, PAGE, PeerTable};
 use std::ffi::{CStr, CString, OsStr};
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
 /// First word of the memory that `ginneld` gives to those who may not join.
 const REFUSAL: &[u8; 8] = b"GINNELNO";
 /// Layout version. A reader of another version refuses.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const MIN_SIZE: u64 = 16 << 20;
 pub(crate) const MAX_SIZE: u64 = 1 << 40;
@@ -296,12 +298,36 @@ impl Segment {
     }
 
     fn blocks(&self) -> Option<u64> {
+        u64::try_from(sys::fstat(self.named()?.0).ok()?.st_blocks).ok()
+    }
+
+    /// What stands under the segment's name now, not opened (O_PATH).
+    fn named(&self) -> Option<Fd> {
         let mut name = [0; 1024];
         let path = self.path.as_os_str().as_bytes();
         name.get_mut(..path.len())?.copy_from_slice(path);
         let name = CStr::from_bytes_until_nul(&name).ok()?;
-        let fd = sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()?;
-        u64::try_from(sys::fstat(fd.0).ok()?.st_blocks).ok()
+        sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()
+    }
+
+    /// Bytes of the `len` ones at `offset` for which there is no memory yet; all of them where the kernel
+    /// does not say. Takes no memory from an allocator.
+    ///
+    /// Asks the file (lseek(2), SEEK_DATA) and not mincore(2): a service manager's filter lets the one
+    /// through and may end a program for the other (systemd's `@system-service`).
+    pub(crate) fn without_memory(&self, offset: u64, len: u64) -> u64 {
+        self.opened_to_look().map_or(len, |file| len - sys::data_within(file.0, offset, len).min(len))
+    }
+
+    /// The segment's own file, for reading; `None` where it is no longer to be had by its name.
+    fn opened_to_look(&self) -> Option<Fd> {
+        let named = self.named()?;
+        let stat = sys::fstat(named.0).ok().filter(|stat| (stat.st_dev, stat.st_ino) == self.file)?;
+        debug_assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFREG);
+        let mut again = [0_u8; 32];
+        write!(again.as_mut_slice(), "/proc/self/fd/{}\0", named.0).ok()?;
+        let again = CStr::from_bytes_until_nul(&again).ok()?;
+        sys::openat(libc::AT_FDCWD, again, libc::O_RDONLY | libc::O_NONBLOCK, 0).map(Fd).ok()
     }
 
     /// Unmaps a segment that nothing was done with.
@@ -436,6 +462,11 @@ impl Segment {
         self.word(OWNERS + u64::from(page) * 8)
     }
 
+    /// Where the table of names begins, bytes from the segment's start.
+    pub(crate) fn names_at(&self) -> u64 {
+        names_at(self.len)
+    }
+
     /// Every page that can be claimed, up to before `end`, with its owner word.
     pub(crate) fn owner_words(&self, end: u32) -> impl Iterator<Item = (u32, &AtomicU64)> {
         let (first, last) = self.page_range();
@@ -509,7 +540,34 @@ pub(crate) const OWNERS: u64 = MEMBERS + MEMBERS_BYTES;
 /// Where the member table begins.
 pub(crate) const MEMBERS: u64 = PAGE + RENDEZVOUS_BYTES;
 
-/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page.
+/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page, names.
 pub(crate) fn tables_end(size: u64) -> u64 {
+    names_at(size) + NAMES_BYTES
+}
+
+/// Where the table of names begins.
+fn names_at(size: u64) -> u64 {
     OWNERS + (size / PAGE * 8).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// A segment that an older Ginnel made, or a newer one, is refused with both numbers.
+    #[test]
+    fn another_layout_is_refused_with_both_versions() {
+        let path = std::env::temp_dir().join(format!("ginnel-version-{:x}", sys::random_u64()));
+        let config = Config { size: MIN_SIZE, ..Config::default() };
+        Segment::create(&path, &config).expect("create").close();
+        let file = std::fs::File::options().write(true).open(&path).expect("own file");
+        for theirs in [2, 4] {
+            file.write_all_at(&u32::to_le_bytes(theirs), 8).expect("memory");
+            let error = Segment::open_or_create(&path, &config).err().expect("refused");
+            assert_eq!(error, Error::Version { theirs, ours: 3 });
+            assert!(error.to_string().contains(&format!("layout version {theirs}, this Ginnel speaks 3")));
+        }
+        std::fs::remove_file(path).expect("remove");
+    }
 }

@@ -183,6 +183,18 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
     Ok(at as *mut u8)
 }
 
+/// `mmap(2)` of zeroed memory that children of `fork` have in common with this process, taken only as it
+/// is touched.
+///
+/// # Errors
+/// The `errno`.
+pub fn map_common(len: usize) -> Result<*mut u8> {
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+    let at = unsafe { raw(Sysno::mmap, [0, len, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0]) }?;
+    Ok(at as *mut u8)
+}
+
 /// Has a child of `fork` find zeroes in its copy of a private map (`MADV_WIPEONFORK`, Linux 4.14).
 ///
 /// # Errors
@@ -312,18 +324,24 @@ pub unsafe fn populate(at: *mut u8, len: usize) -> Result<()> {
     unsafe { raw(Sysno::madvise, [at as usize, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
 }
 
-/// As much memory as [`not_resident`] looks at in one go, bytes.
-pub const MOST_RESIDENT: usize = 256 * 4096;
-
-/// Bytes of the `len` ones at `at`, whole pages of a shared map, for which there is no memory yet
-/// (`mincore(2)`): all of them where the kernel does not say. At most [`MOST_RESIDENT`].
-#[must_use]
-pub fn not_resident(at: usize, len: usize) -> u64 {
-    let mut resident = [0_u8; MOST_RESIDENT / 4096];
-    let pages = (len / 4096).min(resident.len());
-    // SAFETY: there is a byte for each page; of the range itself nothing is read.
-    let _ = unsafe { raw(Sysno::mincore, [at, pages * 4096, resident.as_mut_ptr() as usize, 0, 0, 0]) };
-    resident.iter().take(pages).filter(|page| **page & 1 == 0).count() as u64 * 4096
+/// Bytes of the `len` ones at `offset` of a file behind which there is data, or memory (lseek(2)): 0 where
+/// the kernel does not say.
+pub(crate) fn data_within(fd: i32, offset: u64, len: u64) -> u64 {
+    let end = offset.saturating_add(len);
+    // SAFETY: no memory is passed.
+    let seek = |at: u64, whence: i32| unsafe { raw(Sysno::lseek, [fd as usize, at as usize, whence as usize, 0, 0, 0]) };
+    let (mut at, mut sum) = (offset, 0);
+    while at < end {
+        // ENXIO: there is none from here on.
+        let Ok(from) = seek(at, libc::SEEK_DATA).map(|from| (from as u64).clamp(at, end)) else { break };
+        let Ok(to) = seek(from, libc::SEEK_HOLE).map(|to| (to as u64).clamp(from, end)) else { break };
+        if to == at {
+            break;
+        }
+        sum += to - from;
+        at = to;
+    }
+    sum
 }
 
 /// `flock(2)`.

@@ -10,7 +10,7 @@
 use crate::ops::process::hand_over_all;
 use crate::{identity, next, runtime, service};
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::Reason;
+use ginnel_tcp::ledger::Reason;
 
 /// After so many calls the process leaves its segment: it gives rights up and takes them again, at
 /// each request perhaps, and each time costs it more than a ring gains.

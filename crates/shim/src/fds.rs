@@ -5,9 +5,9 @@
 use crate::{thread, uncounted};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ginnel_channel::catchup;
-use ginnel_channel::ledger::{SLOTS, SlotBits};
 use ginnel_region::sys;
+use ginnel_tcp::catchup;
+use ginnel_tcp::ledger::{SLOTS, SlotBits};
 
 /// Numbers that are kept track of; higher ones are none of ours.
 pub const LIMIT: i32 = 1 << 20;

@@ -6,7 +6,7 @@
 use crate::spin::ticks;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
+use ginnel_tcp::Endpoint;
 
 /// How many looks at an empty ring still count as at once.
 const AT_ONCE: u32 = 40;

@@ -21,11 +21,11 @@ use crate::fds::{self, Entry, Young};
 use crate::ops::locks;
 use crate::{leader, membership, next, own, pool, report, runtime, service, sets, uncounted};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::Settings;
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::{Attachment, hand_over};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Attachment, hand_over};
 use libc::c_int;
 use syscalls::Sysno;
 
@@ -185,7 +185,7 @@ fn change(old: &'static Attachment, reach: Reach) {
     let few = CHANGES.fetch_add(1, Ordering::Relaxed) < MOST_CHANGES;
     let may_join = few && is_for_good(reach) && !locks::may_lock_later_maps();
     service::pause();
-    let name = old.ledger.process(old.me()).name();
+    let name = old.node.processes.process(old.node.me()).name();
     let mut plain = Vec::new();
     leave(old, Reason::OtherUser, &mut |fd| plain.push(fd));
     let joined = may_join && join(settings);
@@ -226,7 +226,7 @@ fn join(settings: Settings) -> bool {
 /// to them. The service thread is paused. Tells `plain` the descriptors whose sockets another process
 /// may have: those stay on TCP for good. [`parted`] is due behind it.
 fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int)) {
-    old.set_leaving(true);
+    old.node.set_leaving(true);
     uncounted::end_all();
     take_up_heirs();
     let end = sys::monotonic_ns() + PATIENCE;

@@ -7,10 +7,10 @@
 use crate::service::own_slots;
 use crate::{fds, pool, service, sets, spin};
 use core::sync::atomic::{AtomicBool, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::Standing;
-use ginnel_channel::ledger::Reason;
-use ginnel_channel::{Attachment, leave, lifetime};
+use ginnel_node::node::Standing;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Reason;
+use ginnel_tcp::{Attachment, leave, lifetime};
 
 /// How often the thread looks while connections are on their way out, ms.
 const LEAVING_TICK: u64 = 2;
@@ -21,19 +21,22 @@ const MISSING_TICK: u64 = 500;
 
 /// Does what is due. Returns when to look again at the latest, ms; `None` where the process is joined and stays so.
 pub fn look(attachment: &'static Attachment) -> Option<u64> {
-    let asked = attachment.ledger.is_detached(attachment.joined().segment.id());
+    let asked = attachment.node.processes.is_detached(attachment.node.joined().segment.id());
     // Who has a waiter there is told by the driver; another finds zeroes.
-    if attachment.joined().place.is_some() && attachment.joined().service_page() == 0 && attachment.joined().segment.is_gone() {
+    if attachment.node.joined().place.is_some()
+        && attachment.node.joined().service_page() == 0
+        && attachment.node.joined().segment.is_gone()
+    {
         unplugged(attachment);
     }
-    match (attachment.standing(), asked) {
+    match (attachment.node.standing(), asked) {
         (Standing::Here, false) => None,
         (Standing::Leaving, false) => {
-            attachment.set_leaving(false);
+            attachment.node.set_leaving(false);
             None
         }
         (Standing::Here | Standing::Leaving, true) => {
-            attachment.set_leaving(true);
+            attachment.node.set_leaving(true);
             // Every one, each time: all are to come down together.
             let left = |&index: &u32| service::with_endpoint(index, |endpoint| endpoint.leave(Reason::Detached)) == Some(false);
             if own_slots().filter(left).count() != 0 {
@@ -53,7 +56,7 @@ pub fn look(attachment: &'static Attachment) -> Option<u64> {
         (Standing::Away, true) => Some(AWAY_TICK),
         (Standing::Away, false) => {
             come_back(attachment, false);
-            (attachment.standing() == Standing::Away).then_some(MISSING_TICK)
+            (attachment.node.standing() == Standing::Away).then_some(MISSING_TICK)
         }
     }
 }
@@ -66,7 +69,7 @@ fn come_back(attachment: &'static Attachment, asked: bool) {
     while JOINING.swap(true, Ordering::Acquire) {
         ginnel_region::sys::yield_now();
     }
-    if attachment.standing() == Standing::Away && attachment.rejoin(asked).is_ok() {
+    if attachment.node.standing() == Standing::Away && attachment.node.rejoin(asked).is_ok() {
         spin::set_kernel(attachment);
         sets::rejoined();
         service::prepare_waiter(attachment);
@@ -84,11 +87,11 @@ pub fn forget_parent() {
 #[cold]
 pub fn admit(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
-    if attachment.standing() == Standing::Away {
+    if attachment.node.standing() == Standing::Away {
         come_back(attachment, true);
         service::attend_absence(attachment);
     }
-    if attachment.standing() == Standing::Away {
+    if attachment.node.standing() == Standing::Away {
         leave::lose(endpoint, Reason::Unplugged);
     }
 }
@@ -97,10 +100,10 @@ pub fn admit(endpoint: Endpoint<'static>) {
 /// other ends are to hear of it.
 #[cold]
 pub fn unplugged(attachment: &'static Attachment) {
-    if attachment.standing() == Standing::Away {
+    if attachment.node.standing() == Standing::Away {
         return;
     }
-    attachment.set_leaving(true);
+    attachment.node.set_leaving(true);
     let _ = fds::hold_changes();
     for index in own_slots() {
         let _ = service::with_endpoint(index, |endpoint| leave::lose(endpoint, Reason::Unplugged));
@@ -112,7 +115,7 @@ pub fn unplugged(attachment: &'static Attachment) {
 /// No connection is in the segment any more: gives back what else is there.
 fn go(attachment: &'static Attachment, reason: Reason) {
     retire(attachment);
-    attachment.leave(reason);
+    attachment.node.leave(reason as u32);
 }
 
 /// Gives back what waiters the process has in the segment.

@@ -4,13 +4,14 @@ use crate::runtime;
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::attach::{Joined, Standing};
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::joined::Joined;
+use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Attachment;
 use libc::{c_short, c_void};
 
-/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_channel::attach::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_node::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// A waiter for as long as one thread sleeps.
@@ -32,7 +33,7 @@ impl Borrowed {
     /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        core::ptr::eq(self.joined, self.attachment.joined()) && self.attachment.standing() != Standing::Away
+        core::ptr::eq(self.joined, self.attachment.node.joined()) && self.attachment.node.standing() != Standing::Away
     }
 
     /// See [`Waiter::sleeping`].
@@ -76,11 +77,11 @@ impl Borrowed {
     /// Into the pool with it.
     fn free(&self) {
         if !self.is_current() {
-            return self.waiter.abandon(self.attachment);
+            return self.waiter.abandon(&self.attachment.node);
         }
         let word = self.word() | if self.full.get() { FULL } else { 0 };
         if !POOL.iter().any(|place| place.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_ok()) {
-            self.waiter.retire_in(self.attachment, self.joined);
+            self.waiter.retire_in(&self.attachment.node, self.joined);
         }
     }
 
@@ -167,13 +168,13 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
     if word != 0 {
         let waiter = from_word(word);
         // No longer written down: only what is called here becomes of it.
-        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment.joined(), full: Cell::new(false) });
+        let left = ManuallyDrop::new(Borrowed { waiter, attachment, joined: attachment.node.joined(), full: Cell::new(false) });
         if word & TAG == left.tag() {
             left.awake(0);
             left.free();
         } else {
             // Of a segment that was left.
-            waiter.abandon(attachment);
+            waiter.abandon(&attachment.node);
         }
     }
 }
@@ -181,26 +182,26 @@ fn left_behind(attachment: &'static Attachment, word: u64) {
 /// Borrows a waiter; `None` where only tokens are to be had.
 #[must_use]
 pub fn borrow(attachment: &'static Attachment) -> Option<Borrowed> {
-    if !attachment.joined().fifos {
+    if !attachment.node.joined().fifos {
         return None;
     }
-    let joined: &'static Joined = attachment.joined();
+    let joined: &'static Joined = attachment.node.joined();
     let pooled = POOL
         .iter()
         .map(|place| if place.load(Ordering::Relaxed) == 0 { 0 } else { place.swap(0, Ordering::AcqRel) })
         .find(|&word| word != 0);
     let waiter = match pooled {
         Some(word) => from_word(word),
-        None => Waiter::new_in(attachment, joined).ok()?,
+        None => Waiter::new_in(&attachment.node, joined).ok()?,
     };
     if waiter.fifo().unsigned_abs() > DESCRIPTOR as u32 {
-        waiter.retire_in(attachment, joined);
+        waiter.retire_in(&attachment.node, joined);
         return None;
     }
     let borrowed = ManuallyDrop::new(Borrowed { waiter, attachment, joined, full: Cell::new(false) });
     if pooled.is_some_and(|word| word & TAG != borrowed.tag()) {
         // Of a segment that was left: put there too late.
-        waiter.abandon(attachment);
+        waiter.abandon(&attachment.node);
         return None;
     }
     if pooled.is_some_and(|word| word & FULL != 0) {
@@ -216,13 +217,13 @@ fn from_word(word: u64) -> Waiter {
 
 /// Before the segment is left: gives the free waiters back.
 pub fn retire(attachment: &Attachment) {
-    empty(|waiter| waiter.retire(attachment));
+    empty(|waiter| waiter.retire(&attachment.node));
 }
 
 /// In a fork child: the parent's waiters are not ours. Closes our copies of the free ones' descriptors.
 pub fn forget() {
     if let Some(attachment) = runtime::attachment() {
-        empty(|waiter| waiter.abandon(attachment));
+        empty(|waiter| waiter.abandon(&attachment.node));
     }
     OUT.with(|out| out.words.iter().for_each(|place| place.store(0, Ordering::Relaxed)));
 }

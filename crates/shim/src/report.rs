@@ -2,8 +2,8 @@
 
 use crate::{fds, own, runtime};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use ginnel_channel::Slot;
 use ginnel_region::sys;
+use ginnel_tcp::Slot;
 use std::ffi::CString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -62,7 +62,7 @@ pub fn write() {
             add(attachment.ledger.slot(index));
         }
     }
-    write_as(&attachment.ledger.process(attachment.me()).name());
+    write_as(&attachment.node.processes.process(attachment.node.me()).name());
 }
 
 /// Writes what was added so far, for a process of this name.

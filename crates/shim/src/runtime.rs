@@ -3,11 +3,12 @@
 use crate::fds::{self, Entry, Young};
 use crate::own;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::{Settings, Standing};
-use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
+use ginnel_node::node::Standing;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::settings::Settings;
+use ginnel_tcp::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
 use libc::c_int;
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
@@ -255,7 +256,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     if COPIED.load(Ordering::Relaxed) != 0 {
         adopt_copies(attachment, cookie, index);
     }
-    if !new && attachment.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
+    if !new && attachment.node.standing() == Standing::Away && (slot.stage() == Stage::Published || slot.is_in_channel()) {
         crate::membership::admit(endpoint);
     }
     if !new {
@@ -270,7 +271,7 @@ fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (
     fds::counting(index, || {
         // First: a signal handler that closes the number finds it counted.
         fds::refer(index, fd);
-        let held = attachment.ledger.slot(index).take_up(attachment.me(), cookie) == Some(true);
+        let held = attachment.ledger.slot(index).take_up(attachment.node.me(), cookie) == Some(true);
         let is_it = held && fds::replace(fd, before, Entry::Endpoint(index));
         if !is_it {
             fds::unrefer(index, fd);
@@ -284,22 +285,22 @@ fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (
 fn forsake(attachment: &Attachment, index: u32) {
     fds::counting(index, || {
         if fds::count(index) == 0 {
-            attachment.ledger.slot(index).let_go(attachment.me());
+            attachment.ledger.slot(index).let_go(attachment.node.me());
         }
     });
 }
 
 /// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed, and described before anybody could find it.
 fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot)) -> Option<(&'static Slot, bool)> {
-    let (me, ticket) = (attachment.me(), attachment.ticket());
+    let (me, ticket) = (attachment.node.me(), attachment.node.ticket());
     let end = sys::monotonic_ns() + PATIENCE;
     loop {
-        let (slot, new) = attachment.ledger.find_or_claim(cookie, ticket, &describe).or_else(|| {
+        let (slot, new) = attachment.ledger.find_or_claim(&attachment.node.processes, cookie, ticket, &describe).or_else(|| {
             reclaim::reclaim_now_and_then(attachment);
-            attachment.ledger.find_or_claim(cookie, ticket, &describe)
+            attachment.ledger.find_or_claim(&attachment.node.processes, cookie, ticket, &describe)
         })?;
         if slot.holder_count() > 4 {
-            slot.purge(&attachment.ledger);
+            slot.purge(&attachment.node.processes);
         }
         if let Some(held) = slot.take_up(me, cookie) {
             return held.then_some((slot, new));
@@ -398,7 +399,7 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
             return None;
         }
     }
-    if !endpoint.slot().end(&endpoint.attachment.ledger, endpoint.me(), cookie) {
+    if !endpoint.slot().end(&endpoint.attachment.node.processes, endpoint.me(), cookie) {
         // Whoever was to have it has come meanwhile.
         endpoint.leave_options();
         return None;
@@ -409,13 +410,13 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
 
 /// Does another process that holds the socket live?
 pub fn others_live(endpoint: Endpoint<'_>) -> bool {
-    let (ledger, me) = (&endpoint.attachment.ledger, endpoint.me() + 1);
+    let (processes, me) = (&endpoint.attachment.node.processes, endpoint.me() + 1);
     endpoint
         .slot()
         .holders
         .iter()
         .map(|holder| holder.load(Ordering::Acquire))
-        .any(|holder| holder != 0 && holder != me && ledger.alive(holder - 1))
+        .any(|holder| holder != 0 && holder != me && processes.alive(holder - 1))
 }
 
 /// After the kernel's close of the last descriptor.

@@ -12,12 +12,12 @@ pub use still::{go_on, stand_still};
 
 use crate::{fds, leader, membership, runtime};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::Standing;
-use ginnel_channel::ledger::{Reason, SlotBits, Stage, flag};
-use ginnel_channel::reclaim::{self, Reach};
-use ginnel_channel::{Attachment, kernel};
+use ginnel_node::node::Standing;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, SlotBits, Stage, flag};
+use ginnel_tcp::reclaim::{self, Reach};
+use ginnel_tcp::{Attachment, kernel};
 use host::{Again, hear};
 use libc::c_int;
 use paths::{PATHS_TICK, Paths};
@@ -98,7 +98,7 @@ pub fn attend(endpoint: Endpoint<'static>) {
     }
     if start::FAILED.load(Ordering::Relaxed) && !endpoint.slot().has(flag::HOLD) && endpoint.slot().is_in_channel() {
         // Nobody would answer the other end while the program does something else.
-        ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
+        ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
     }
 }
 
@@ -269,7 +269,7 @@ fn run(generation: usize) {
         passing |= catch_up_all();
         if sys::monotonic_ns() - reclaimed > 10_000_000_000 {
             reclaimed = sys::monotonic_ns();
-            if attachment.standing() != Standing::Away {
+            if attachment.node.standing() != Standing::Away {
                 reclaims = reclaims.wrapping_add(1);
                 reclaim::reclaim_within(attachment, if reclaims.is_multiple_of(6) { Reach::All } else { Reach::Used });
                 membership::age(attachment);
@@ -311,13 +311,13 @@ fn tick(attachment: &'static Attachment) -> u64 {
 fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     let waiter = waiter(attachment);
     if let Some(waiter) = waiter {
-        waiter.sleeping(&attachment.joined().segment);
-        if waiter.any(&attachment.joined().segment) {
-            waiter.awake(&attachment.joined().segment, false);
+        waiter.sleeping(&attachment.node.joined().segment);
+        if waiter.any(&attachment.node.joined().segment) {
+            waiter.awake(&attachment.node.joined().segment, false);
             // Who is rung in every round never comes to sleep, and may be ended all the same.
             rest();
             work();
-            waiter.take(&attachment.joined().segment, serve);
+            waiter.take(&attachment.node.joined().segment, serve);
             return true;
         }
     }
@@ -330,8 +330,8 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
     work();
     let events = events.get(..got.unwrap_or(0)).unwrap_or_default();
     if let Some(waiter) = waiter {
-        waiter.awake(&attachment.joined().segment, events.iter().any(|event| event.u64 == FIFO_DATA));
-        waiter.take(&attachment.joined().segment, serve);
+        waiter.awake(&attachment.node.joined().segment, events.iter().any(|event| event.u64 == FIFO_DATA));
+        waiter.take(&attachment.node.joined().segment, serve);
     }
     for event in events {
         match event.u64 {
@@ -466,10 +466,10 @@ fn take_over(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
     let named = endpoint.channel().service(endpoint.slot().side()).load(Ordering::Relaxed);
     let page = u32::try_from(named).unwrap_or(0);
-    let mine = attachment.joined().service_page();
+    let mine = attachment.node.joined().service_page();
     if page != mine && mine != 0 {
-        let process = ginnel_channel::waiter::owner(&attachment.joined().segment, page);
-        if !process.is_some_and(|process| attachment.ledger.alive(process)) {
+        let process = ginnel_node::waiter::owner(&attachment.node.joined().segment, page);
+        if !process.is_some_and(|process| attachment.node.processes.alive(process)) {
             let _ = endpoint.show_service();
         }
     }
@@ -486,6 +486,6 @@ pub fn forget_parent(attachment: &Attachment) {
     }
     WATCHED.unset_all();
     for fd in [&EPOLL, &BELL, &FIFO] {
-        attachment.disown(fd.swap(-1, Ordering::AcqRel));
+        attachment.node.disown(fd.swap(-1, Ordering::AcqRel));
     }
 }

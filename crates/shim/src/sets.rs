@@ -12,16 +12,20 @@ mod asked;
 mod change;
 mod collect;
 mod descriptors;
+mod edges;
 mod hot;
 mod inside;
 mod late;
 mod lock;
+mod look;
 mod news;
 mod order;
+mod outlived;
 mod process;
 mod registration;
 mod shared;
 mod still;
+mod tag;
 mod told;
 mod wait;
 
@@ -30,7 +34,7 @@ pub use change::control;
 pub use descriptors::{closed, closing, created, disconnecting, duplicated, forsake, returned};
 pub use hot::waits_for_room;
 pub use late::{lend, lend_inherited, tell_all, tell_set};
-pub use news::{catch_up, emptied, filled, shut};
+pub use news::{catch_up, edge, emptied, filled};
 pub use process::{forget_parent, forget_slots, lock_all, rejoined, retire_waiters, tag_again, unlock_all, untag};
 pub use shared::recover;
 pub use still::wait_still;
@@ -39,23 +43,20 @@ pub use wait::wait;
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use change::add;
-use core::cell::Cell;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::ledger::{SLOTS, flag};
-use ginnel_channel::waiter::Waiter;
-use ginnel_region::sys;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::ledger::{SLOTS, flag};
 use libc::c_int;
 use lock::Spin;
 use news::{stir, want};
 use registration::{kernel_control, make_hot, retell};
 use smallvec::SmallVec;
+use tag::{fifo_tag, forget_data, is_tag, name, resolve};
 
 const MAX_SETS: usize = 4096;
 
 static SETS: [AtomicPtr<Set>; MAX_SETS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SETS];
-/// Upper half of every tag: random, so that a program's own data is not taken for one.
-static TAG: AtomicU64 = AtomicU64::new(0);
 /// What is known of a slot's registrations in this process: see [`local`].
 static LOCAL: [AtomicU8; SLOTS as usize] = [const { AtomicU8::new(0) }; SLOTS as usize];
 /// (set, registration).
@@ -111,17 +112,19 @@ struct Registration {
     /// What the program asked for.
     events: u32,
     data: u64,
-    /// The kernel has a tag instead of `data`: another registration of the set has the same data.
-    tagged: bool,
+    /// What the kernel returns with its events: `data`, or a tag where another registration of the set
+    /// has the same data (see [`tag`]).
+    known: u64,
     /// Not a TCP socket: kept only to tell it from one that is.
     plain: bool,
     /// Another process has what is registered, perhaps: there was a fork since.
     lent: bool,
+    /// What is told of its edges is known to all of them: see [`Registration::lend`].
+    in_common: bool,
     /// It was a TCP socket whose number is closed here, and that another process has.
     outlived: bool,
     /// It is an inner set, of this number.
     inner_set: Option<u32>,
-    generation: u8,
     used: bool,
     /// EPOLLONESHOT fired …
     disabled: bool,
@@ -142,8 +145,12 @@ struct Registration {
     seen: u64,
     /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
     noted: u64,
-    /// … and of the end, as [`collect::held`] has it.
+    /// … and of the end, as [`edges::held`] has it.
     ended: u32,
+    /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
+    retold: bool,
+    /// As many edges of the program's own making are known: see [`edge`].
+    edges: u32,
     /// Edge-triggered: room for what is sent may be news yet.
     room: bool,
     turn: order::Turn,
@@ -164,12 +171,12 @@ impl Default for Registration {
             slot: None,
             events: 0,
             data: 0,
-            tagged: false,
+            known: 0,
             plain: false,
             lent: false,
+            in_common: false,
             outlived: false,
             inner_set: None,
-            generation: 0,
             used: false,
             disabled: false,
             shot: false,
@@ -182,6 +189,8 @@ impl Default for Registration {
             seen: u64::MAX,
             noted: u64::MAX,
             ended: 0,
+            retold: false,
+            edges: 0,
             room: true,
             turn: order::Turn::default(),
             reported: (0, 0),
@@ -196,10 +205,13 @@ impl Default for Registration {
 struct Inner {
     registrations: Vec<Registration>,
     by_fd: Map<c_int, u32>,
+    /// By what the kernel returns with their events.
     by_data: Map<u64, u32>,
     /// Had two registrations the same data, ever? Then data does not say whose an event is.
     alike: bool,
-    lately: Lately,
+    lately: tag::Lately,
+    /// Connections whose number is closed here, and that others have: see [`outlived`].
+    outlived: Vec<outlived::Lost>,
     free: Vec<u32>,
     removed: Removed,
     hot: Vec<u32>,
@@ -230,24 +242,6 @@ struct Inner {
     unasked: usize,
 }
 
-/// Which registrations were found by their data lately: a guess, at a place that the data gives, so that few of a wait's events are looked up.
-struct Lately([Cell<u32>; 256]);
-
-impl Default for Lately {
-    fn default() -> Self {
-        Self([const { Cell::new(0) }; 256])
-    }
-}
-
-impl Lately {
-    fn of(&self, data: u64) -> &Cell<u32> {
-        // The upper bits of the product depend on all of the data's.
-        let place = data.wrapping_mul(GOLDEN) >> 56;
-        // SAFETY: eight bits are below 256.
-        unsafe { self.0.get_unchecked(place as usize) }
-    }
-}
-
 /// The registrations that were removed last (data, what was asked for): a wait may have asked the kernel before, which was told to report more than that.
 #[derive(Default)]
 struct Removed {
@@ -272,6 +266,8 @@ impl Removed {
 /// One epoll set of this process.
 pub struct Set {
     number: u32,
+    /// The process that made it.
+    maker: AtomicU32,
     inner: Spin<Inner>,
     descriptors: AtomicU32,
     fd: AtomicI32,
@@ -293,6 +289,8 @@ pub struct Set {
     question: AtomicU64,
     /// The kernel knows everything of it: see [`still`].
     still: AtomicBool,
+    /// There are connections to be recalled: see [`outlived`].
+    outlived: AtomicBool,
 }
 
 impl Set {
@@ -311,30 +309,6 @@ fn set_at(index: u32) -> Option<&'static Set> {
 fn all_sets() -> impl Iterator<Item = &'static Set> {
     // SAFETY: sets are leaked and never freed.
     SETS.iter().map_while(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
-}
-
-fn tag_base() -> u64 {
-    let known = TAG.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // Not an address, not a small number.
-    let fresh = (0xA500_0000 | (sys::random_u64() >> 8 & 0xff_ffff)) << 32;
-    match TAG.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => fresh,
-        Err(other) => other,
-    }
-}
-
-/// Is it a tag of ours, not a program's own data?
-fn is_tag(data: u64) -> bool {
-    data & 0xffff_ffff_0000_0000 == tag_base()
-}
-
-const FIFO_TAG: u32 = u32::MAX;
-
-fn tag(index: u32, generation: u8) -> u64 {
-    tag_base() | u64::from(generation) << 24 | u64::from(index)
 }
 
 /// So many registrations and inner sets are gone. One that has none left is the kernel's alone, as polls go: nothing of ours may be ready in it.
@@ -358,53 +332,12 @@ fn drop_registration(set: &Set, inner: &mut Inner, index: u32) {
     entry.hot = false;
     entry.late = None;
     entry.slot = None;
-    entry.generation = entry.generation.wrapping_add(1);
     inner.free.push(index);
     if !entry.plain {
         inner.removed.note(entry.data, entry.asked());
         shrinks(set, inner, 1);
     }
     inside::forget(set, inner, index);
-}
-
-fn forget_data(inner: &mut Inner, index: u32) {
-    let data = inner.registrations.get(index as usize).filter(|entry| !entry.tagged).map(|entry| entry.data);
-    if let Some(data) = data
-        && inner.by_data.get(&data) == Some(&index)
-    {
-        inner.by_data.remove(&data);
-    }
-}
-
-/// Gives a registration its data: the program's own, or a tag where that is taken.
-fn name(inner: &mut Inner, index: u32, data: u64) {
-    forget_data(inner, index);
-    let taken = inner.by_data.contains_key(&data) || is_tag(data);
-    if !taken {
-        inner.by_data.insert(data, index);
-    }
-    inner.alike |= taken;
-    if let Some(entry) = inner.registrations.get_mut(index as usize) {
-        (entry.data, entry.tagged) = (data, taken);
-    }
-}
-
-/// The registration that an event of the kernel's speaks of.
-fn resolve(inner: &Inner, data: u64) -> Option<u32> {
-    let lately = inner.lately.of(data);
-    let is_it = |entry: &Registration| entry.used && !entry.tagged && entry.data == data;
-    if inner.registrations.get(lately.get() as usize).is_some_and(is_it) {
-        return Some(lately.get());
-    }
-    if !is_tag(data) {
-        return inner.by_data.get(&data).inspect(|&&index| lately.set(index)).copied();
-    }
-    let (index, generation) = (data as u32 & 0xff_ffff, (data >> 24) as u8);
-    inner
-        .registrations
-        .get(index as usize)
-        .filter(|entry| entry.used && entry.tagged && entry.generation == generation)
-        .map(|_| index)
 }
 
 /// The places of `fd`.

@@ -2,9 +2,9 @@
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
 
 /// Learns whether spinning pays: up when a spin saw what it waited for, down when it was in vain.
 pub struct Habit(AtomicU32);
@@ -61,7 +61,7 @@ static KERNEL: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this kernel's processors apart from those of the others that share the segment.
 pub fn set_kernel(attachment: &Attachment) {
-    KERNEL.store(attachment.joined().place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
+    KERNEL.store(attachment.node.joined().place.map_or(0, |place| u64::from(place.peer) << 16), Ordering::Relaxed);
 }
 
 /// The processor this thread runs on.
@@ -117,11 +117,11 @@ fn look_done() {
     spin_loop();
 }
 
-pub use ginnel_channel::order::ticks;
+pub use ginnel_tcp::order::ticks;
 
 /// Is a spin worth its while, this time? Asked once for each.
 pub fn pays(attachment: &Attachment, habit: &Habit) -> bool {
-    attachment.spin_ns() != 0 && habit.worth_it() && !SPINNERS.are_there()
+    attachment.node.spin_ns() != 0 && habit.worth_it() && !SPINNERS.are_there()
 }
 
 /// [`spin_on`], where it [`pays`].
@@ -154,7 +154,7 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
     let begin = sys::monotonic_ns();
     let mut now = begin;
     let mut round = 0u32;
-    while now < begin.saturating_add(attachment.spin_ns()) {
+    while now < begin.saturating_add(attachment.node.spin_ns()) {
         for _ in 0..20 {
             if ready() {
                 paid(habit);

@@ -1,4 +1,4 @@
-//! Calls on connections whose other end seems to have no shim: straight to the kernel, and not counted in the ledger (see [`ginnel_channel::uncounted`]).
+//! Calls on connections whose other end seems to have no shim: straight to the kernel, and not counted in the ledger (see [`ginnel_tcp::uncounted`]).
 //!
 //! Whether a number's calls go uncounted stands in private memory ([`Quiet`]), which says so only after the ledger does, and says no more before the process counts. Which of them are under way stands
 //! in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address of its thread control block,
@@ -11,10 +11,10 @@ use core::ops::Range;
 use core::ptr::{self, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, compiler_fence, fence};
-use ginnel_channel::Endpoint;
-use ginnel_channel::Slot;
-use ginnel_channel::uncounted::LOOKS;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::Slot;
+use ginnel_tcp::uncounted::LOOKS;
 use libc::{c_int, c_void};
 use syscalls::{Errno, Sysno};
 
@@ -46,7 +46,7 @@ struct Quiet {
 
 /// One call, in [`Quiet::left`].
 const CALL: u32 = 1 << 16;
-const _: () = assert!(LOOKS < CALL && ginnel_channel::ledger::SLOTS < CALL);
+const _: () = assert!(LOOKS < CALL && ginnel_tcp::ledger::SLOTS < CALL);
 
 /// Notes; threads for whom there is no room, or another thread has theirs, count their calls.
 const NOTES: usize = 1024;

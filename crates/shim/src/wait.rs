@@ -7,11 +7,11 @@ use crate::spin::{Habit, prefetch, spin, together};
 use crate::{gather, next, runtime};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use ginnel_channel::Endpoint;
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, c_short, pollfd, timespec};
 
 /// How a wait ended.
@@ -140,8 +140,25 @@ impl Limit {
             // Somebody wrote another socket's cookie into the slot.
             Outcome::Failed(libc::ECONNRESET)
         } else {
-            Outcome::Failed(libc::EBADF)
+            Outcome::Failed(self.closed())
         }
+    }
+
+    /// Another thread closed the number. The kernel has a call that sleeps go on: one with a time limit ends
+    /// when that is over, and so does this one, though its connection has ended. (One without would sleep
+    /// for good.) Returns the errno.
+    #[cold]
+    fn closed(&self) -> c_int {
+        let Some(end @ Some(_)) = self.end else { return libc::EBADF };
+        while !is_over(end) {
+            let left = remaining(end);
+            let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+            // SAFETY: no descriptors; the limit is ours. A cancellation point, as the program's own call.
+            if unsafe { next::ppoll(core::ptr::null_mut(), 0, left, core::ptr::null()) } < 0 {
+                return next::errno();
+            }
+        }
+        libc::EAGAIN
     }
 
     /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.

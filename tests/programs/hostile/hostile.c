@@ -44,7 +44,7 @@ static void look(void) {
     memset(count, 0, sizeof count);
     for (uint32_t page = 0; page < size / PAGE; page++) {
         uint64_t owner = *word(owners() + page * 8ull);
-        uint32_t kind = owner >> 56 & 15;
+        uint32_t kind = owner >> 57 & 15;
         if (owner >> 62 & 1 && kind >= CHANNEL && kind <= WAITER && count[kind] < SEEN) found[kind][count[kind]++] = page;
     }
 }
@@ -147,7 +147,7 @@ static void owner_word(void) {
     uint64_t at = owners() + some(1 + (uint32_t)roll(3)) / PAGE * 8;
     switch (roll(4)) {
     case 0: *word(at) = 0; break;
-    case 1: *word(at) = 3ull << 62 | (roll(4) << 56) | roll(3) << 32 | some(1 + (uint32_t)roll(3)) / PAGE; break;
+    case 1: *word(at) = 3ull << 62 | (roll(8) << 57) | roll(3) << 28 | some(1 + (uint32_t)roll(3)) / PAGE; break;
     case 2: *word(at) ^= 1ull << roll(64); break;
     default: spoil(at);
     }
@@ -191,7 +191,7 @@ static void act(const uint64_t *header) {
 static void heal(void) {
     for (uint64_t at = PAGE; at < PAGE + RENDEZVOUS; at += ENTRY) *word(at) = 0;
     for (uint64_t page = (owners() + size / PAGE * 8) / PAGE + 1; page < size / PAGE; page++) {
-        uint64_t owner = *word(owners() + page * 8), kind = owner >> 56 & 15;
+        uint64_t owner = *word(owners() + page * 8), kind = owner >> 57 & 15;
         bool lost = kind == 0 || kind > WAITER || (kind == CHANNEL && *word(page * PAGE) != CHANNEL_MAGIC);
         if (owner >> 62 & 1 && (lost || roll(20) == 0)) *word(owners() + page * 8) = 0;
     }

@@ -1,6 +1,6 @@
 // Somebody who has another user's ledger mapped, as a worker had that gave up root: writes chosen and random garbage into what the ledger says of sockets and processes, for a while.
 //
-//     spoils_ledger FILE SECONDS SEED
+//     spoils_ledger SOCKETS PROCESSES SECONDS SEED
 //
 // It knows the layout, and none of Ginnel's code. Every second thing that it does is the attack itself: a ring is said to lie where the victim has other memory, in front of the segment or behind it.
 #include <fcntl.h>
@@ -12,11 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HEADER = 12288, PROCESSES = 77824, PROCESS = 128, SLOTS = 602112, SLOT = 1024, COUNT = 32768, SEEN = 4096 };
+// Of the ledger of sockets, and of the process table, whose entries lie behind a header of the same size.
+enum { HEADER = 8192, PROCESS = 128, PROCESSES = 4096, SLOTS = 73728, SLOT = 1024, COUNT = 32768, SEEN = 4096 };
 // In a slot: the writer's and the reader's halves, and in them the lock and the rings' places.
 enum { TX = 256, RX = 448, TX_WORDS = 24, RX_WORDS = 16 };
 
-static volatile uint8_t *base;
+static volatile uint8_t *base, *table;
 static uint64_t size, seed, did[4];
 static uint32_t used[SEEN], count;
 
@@ -32,6 +33,8 @@ static int64_t now_ms(void) {
 }
 
 static volatile uint64_t *word(uint64_t at) { return (volatile uint64_t *)(base + (at + 8 <= size ? at & ~7ull : size - 8)); }
+
+static volatile uint64_t *of_process(uint64_t at) { return (volatile uint64_t *)(table + at); }
 
 static void look(void) {
     count = 0;
@@ -80,22 +83,31 @@ static void spoil(void) {
         *word(slot + at) = at == TX || at == RX ? name_nobody() : value(*word(slot + at));
     } else {
         did[3]++;
-        // Of the header its second half: in the first are the words by which the file is known, and locks.
-        uint64_t at = roll(2) ? PROCESSES + roll(4096) * PROCESS + 8 * roll(PROCESS / 8) : HEADER / 2 + 8 * roll(HEADER / 2 / 8);
-        *word(at) = value(*word(at));
+        // Of a header its second half: in the first are the words by which the file is known, and locks.
+        uint64_t in_header = HEADER / 2 + 8 * roll(HEADER / 2 / 8);
+        volatile uint64_t *what = word(in_header);
+        if (roll(2)) what = of_process(HEADER + roll(PROCESSES) * PROCESS + 8 * roll(PROCESS / 8));
+        else if (roll(2)) what = of_process(in_header);
+        *what = value(*what);
     }
 }
 
-int main(int argc, char **argv) {
-    if (argc != 4) return 2;
-    int fd = open(argv[1], O_RDWR);
+static volatile uint8_t *map(const char *path, uint64_t expected) {
+    int fd = open(path, O_RDWR);
     struct stat stat;
-    if (fd < 0 || fstat(fd, &stat)) return perror(argv[1]), 2;
-    size = (uint64_t)stat.st_size, seed = strtoull(argv[3], NULL, 0) | 1;
-    if (size != SLOTS + (uint64_t)COUNT * SLOT) return fprintf(stderr, "another layout: %llu bytes\n", (unsigned long long)size), 2;
-    base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED) return perror("mmap"), 2;
-    int64_t end = now_ms() + atoi(argv[2]) * 1000;
+    if (fd < 0 || fstat(fd, &stat)) perror(path), exit(2);
+    if ((uint64_t)stat.st_size != expected) fprintf(stderr, "%s: another layout: %llu bytes\n", path, (unsigned long long)stat.st_size), exit(2);
+    void *at = mmap(NULL, expected, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) perror("mmap"), exit(2);
+    return at;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 5) return 2;
+    size = SLOTS + (uint64_t)COUNT * SLOT, seed = strtoull(argv[4], NULL, 0) | 1;
+    base = map(argv[1], size);
+    table = map(argv[2], HEADER + PROCESSES * PROCESS);
+    int64_t end = now_ms() + atoi(argv[3]) * 1000;
     while (now_ms() < end) {
         look();
         for (int i = 0; i < 40; i++) spoil();

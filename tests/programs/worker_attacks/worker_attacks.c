@@ -7,7 +7,7 @@
 #include "../include/check.h"
 #include <grp.h>
 
-enum { SLOTS = 602112, SLOT = 1024, COUNT = 32768, TX = 256, RX = 448 };
+enum { SLOTS = 73728, SLOT = 1024, COUNT = 32768, TX = 256, RX = 448 };
 
 static volatile char __attribute__((aligned(4096))) target[4096];
 

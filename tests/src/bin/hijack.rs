@@ -8,14 +8,15 @@
 //! as the agreement wants it: echo, mirrored counts, `agreed`, `received`, its own upgrade, and
 //! answers of its own. It prints what came of it, as one line of JSON, after each step.
 
-use ginnel_channel::join;
-use ginnel_channel::layout::{Channel, Direction, MAGIC, NO_EOF, Record};
-use ginnel_channel::ledger::Tuple;
-use ginnel_channel::proof::{Claim, exchange};
-use ginnel_channel::rendezvous::{self, Entry, Found, state};
-use ginnel_channel::{attach, waiter};
+use ginnel_node::join;
+use ginnel_node::waiter;
+use ginnel_node::wake::directory::wake_directory;
 use ginnel_region::{Owner, PAGE, Segment, Use, sys};
 use ginnel_ring::park::Want;
+use ginnel_tcp::layout::{Channel, Direction, MAGIC, NO_EOF, Record};
+use ginnel_tcp::ledger::Tuple;
+use ginnel_tcp::proof::{Claim, exchange};
+use ginnel_tcp::rendezvous::{self, Entry, Found, state};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -318,7 +319,7 @@ impl<'a> Grip<'a> {
         }
         direction.tail().store(self.written, SeqCst);
         if let Want::Waiter { page, .. } = Want::of(direction.want_data().swap(0, SeqCst)) {
-            let directory = attach::wake_directory(Path::new("/"), self.segment.path());
+            let directory = wake_directory(Path::new("/"), self.segment.path());
             waiter::call(&directory, self.segment, page);
         }
     }

@@ -1,9 +1,9 @@
 //! Has the guest driver the secrets that a process with CAP_NET_ADMIN reads by itself? In a guest,
 //! as root: `proofs DEVICE`. Prints "the same", or fails.
 
-use ginnel_channel::ledger::Tuple;
-use ginnel_channel::proof::{Claim, Prover, repair};
 use ginnel_region::device;
+use ginnel_tcp::ledger::Tuple;
+use ginnel_tcp::proof::{Claim, Prover, repair};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;

@@ -88,11 +88,13 @@ pub fn page(rows: &[Row]) -> String {
          This page is written by `make conformance`; `make conformance CONFORMANCE_ARGS='--only libuv'` repeats one row.\n\n",
     );
     text += &table(rows);
-    text += "\n\"Same\": it ended the same way, well or not. Parts in which a test ended otherwise are run three times more, both ways; \
-             \"worse\" is a test that in these three ended well less often with Ginnel, \"better\" one that did so more often. A missing result is a failure. \
-             The suites run as an ordinary user in a network namespace with nothing but loopback in it, every connection a candidate from its first \
-             byte (`GINNEL_AFTER=0`; the default waits for some exchanges). Bytes through rings: of all that the programs moved over sockets \
-             that they made through the C library.\n";
+    text += "\n\"Same\": the test ended the same way both ways, well or not. A part in which a test ended otherwise is run \
+             three times more, both ways. \"Worse\" is then a test that ended well less often with Ginnel in these three \
+             runs, \"better\" one that did so more often. A missing result is a failure.\n\n\
+             The suites run as an ordinary user in a network namespace with nothing but loopback in it. Every connection \
+             is a candidate from its first byte (`GINNEL_AFTER=0`; the default waits for some exchanges). \"Bytes through \
+             rings\" is the share of all bytes that the programs moved over sockets which they made through the C \
+             library.\n";
     for (name, source, outcome) in rows {
         let outcome = match outcome {
             Some(Said::Outcome(outcome)) => outcome,
@@ -127,7 +129,27 @@ pub fn page(rows: &[Row]) -> String {
         }
         text += &parts(outcome);
     }
-    text
+    wrapped(&text)
+}
+
+/// The text with no line of more than 100 characters, but tables' and that of a longer word.
+fn wrapped(text: &str) -> String {
+    let mut whole = String::new();
+    for line in text.lines() {
+        let mut width = 0;
+        for word in line.split_inclusive(' ') {
+            let more = word.trim_end().chars().count();
+            if width > 0 && width + more > 100 && !line.starts_with('|') {
+                whole.truncate(whole.trim_end().len());
+                whole.push('\n');
+                width = 0;
+            }
+            whole += word;
+            width += word.chars().count();
+        }
+        whole.push('\n');
+    }
+    whole
 }
 
 #[cfg(test)]
@@ -139,6 +161,15 @@ mod tests {
         let part =
             PartRecord { name: "a".to_owned(), version: "a 7".to_owned(), tests, share: Some(0.25), ..PartRecord::default() };
         Outcome { version: "1".to_owned(), made: "today".to_owned(), tests, passed: tests, parts: vec![part], ..Outcome::default() }
+    }
+
+    #[test]
+    fn lines_end_after_a_hundred_characters() {
+        let long = "µs ".repeat(67);
+        let page = wrapped(&format!("## a\n\n{long}\n| {long} |\n"));
+        let widths: Vec<usize> = page.lines().map(|line| line.chars().count()).collect();
+        assert_eq!(widths, [4, 0, 98, 98, 3, 205], "{page}");
+        assert_eq!(wrapped(&page), page, "once is enough");
     }
 
     #[test]

@@ -20,17 +20,17 @@ pub struct Difference {
 /// or whose kind begins with one of `ignored`.
 #[must_use]
 pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]) -> Option<Difference> {
+    let mut apart = super::apart::Apart::default();
     for (at, step) in script.steps.iter().enumerate() {
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
         let (plain, carried) = (answer(plain), answer(carried));
         if plain == carried {
+            apart.note_same(script, at, &plain);
             continue;
         }
         if let Some(rule) = rules::allowed(script, at, &plain, &carried) {
-            if rule.ends {
-                return None;
-            }
-        } else {
+            apart.note(script, at, rule);
+        } else if !apart.allow(script, at, &plain, &carried) {
             let kind = kind(step, &plain, &carried);
             if ignored.iter().any(|ignored| kind.starts_with(ignored)) {
                 continue;

@@ -9,7 +9,7 @@
 //! | how much must be read of a full buffer until it can be written to | a third of the buffer by tcp(7)'s code, another part of a ring | it is drained, or looked at; no more |
 //! | when FIN arrives behind a full buffer | it waits for room at the receiver | a close or shutdown there drains in the same step |
 //! | SIOCOUTQ | the kernel acknowledges when it likes; a ring counts what is not read | "fits" where it is no more than what was sent |
-//!
+//! | what a full buffer's reader takes that is shut down | Linux receives for it, acknowledges, and lets it read until there is nothing at the moment: how much that is depends on what was under way | it is not shut down, nor filled after that |
 //! | which edges a stream makes while it is filled and drained | one for each delivery, whose sizes are the kernel's | scripts that fill ask for edges of one direction at a time |
 //! | when FIN is acknowledged | within 40 ms, and then it is an edge of its own | a shutdown waits until it is |
 //! | when a small write leaves | Nagle's algorithm waits for an acknowledgement that may be put off | every connection has TCP_NODELAY |
@@ -17,6 +17,7 @@
 //! The rest are the rules below.
 
 use super::Script;
+use super::asked::{Asked, Carrier, slot_of};
 
 /// Answers that may differ.
 pub struct Rule {
@@ -26,38 +27,53 @@ pub struct Rule {
     pub why: &'static str,
     /// Whether these two answers to this step are the same by it.
     allows: fn(&Asked, plain: &str, carried: &str) -> bool,
-    /// What the program finds afterwards is another: the rest of the script is not compared.
-    pub ends: bool,
+    /// What the set has told by then is another in each run: see [`Apart`](super::apart::Apart).
+    pub parts: bool,
 }
 
 /// All rules.
-pub const RULES: [Rule; 4] = [
+pub const RULES: [Rule; 6] = [
     Rule {
         name: "which waiter",
         why: "of several threads that wait on one set the kernel wakes one after another, and which \
               takes how many of the events is up to the scheduler: together they have the same events",
         allows: which_waiter,
-        ends: false,
+        parts: false,
     },
     Rule {
         name: "order of carriers",
         why: "epoll_wait(2) promises no order. What is told by rings keeps its own, and what the kernel \
               tells keeps its own; which of the two became ready first nobody knows (docs/design.md)",
         allows: order_of_carriers,
-        ends: false,
+        parts: false,
     },
     Rule {
         name: "who has room",
-        why: "the same where an answer is full: who comes first is told, and the rest the next time",
+        why: "the same where an answer is full: who comes first is told, and the rest the next time. From \
+              then on each run's set has its own order, and where it tells of edges or once, its own events",
         allows: who_has_room,
-        ends: true,
+        parts: true,
     },
     Rule {
         name: "room with bytes that are gone",
         why: "bytes that come are an edge of the kernel's, which tells of what there is when it is asked: of \
-              room alone, where they were read before that. A ring tells of bytes while they are there",
+              room alone, where they were read before that, or of an end that receives no more. A ring tells of \
+              bytes while they are there",
         allows: room_alone,
-        ends: false,
+        parts: false,
+    },
+    Rule {
+        name: "a wait that begins with it",
+        why: "where a thread waits, the same decides whether it is told of room, or of what comes next",
+        allows: room_alone_at_first,
+        parts: true,
+    },
+    Rule {
+        name: "room behind a full buffer",
+        why: "what a full buffer takes more is the kernel's to decide (tcp(7), tcp_wmem: it grows while it is \
+              used), and what lay in a full ring takes less of it when the connection goes back to TCP",
+        allows: room_behind_full,
+        parts: true,
     },
 ];
 
@@ -69,82 +85,6 @@ pub fn allowed(script: &Script, at: usize, plain: &str, carried: &str) -> Option
     RULES.iter().find(|rule| (rule.allows)(&asked, plain, carried))
 }
 
-/// A step of a script.
-struct Asked<'a> {
-    script: &'a Script,
-    at: usize,
-}
-
-impl Asked<'_> {
-    fn step(&self) -> &str {
-        self.script.steps.get(self.at).map_or("", String::as_str)
-    }
-
-    fn before(&self) -> impl Iterator<Item = &str> {
-        self.script.steps.iter().take(self.at).map(String::as_str)
-    }
-
-    /// Is it a wait, or one that began before?
-    fn waits(&self) -> bool {
-        self.step().contains("wait ") || self.step() == "collect"
-    }
-
-    /// How many events its answer has room for, or those whose answers are collected.
-    fn rooms(&self) -> Vec<usize> {
-        let room = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok();
-        if self.step() != "collect" {
-            return room(self.step()).into_iter().collect();
-        }
-        let before: Vec<&str> = self.before().collect();
-        let since = before.iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
-        before.iter().skip(since).filter(|step| step.starts_with("go ")).filter_map(|step| room(step)).collect()
-    }
-
-    /// Does `event` say that there is room, where edges of bytes and of room were asked for?
-    fn is_edge_of_both(&self, event: &str) -> bool {
-        let Some(data) = event.strip_prefix("OUT/") else { return false };
-        self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
-            let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
-            words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
-        })
-    }
-
-    /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
-    /// ring, pipes and listeners by the kernel; room, an end and an inner set by either.
-    fn carrier(&self, event: &str) -> Carrier {
-        let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-        // As the generator gives data: see `Generator::data`.
-        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
-        let mut of = Carrier::Kernel;
-        for step in self.before() {
-            let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
-            let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
-            match words.first() {
-                Some(&"tcp") if names(1) || names(2) => of = Carrier::Ring,
-                Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
-                Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
-                Some(&"epoll") if names(1) => return Carrier::Either,
-                _ => {}
-            }
-        }
-        let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
-        let by_ring = bits == "IN" && !self.before().any(ends);
-        if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
-    }
-}
-
-/// Who tells of an event.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Carrier {
-    /// A ring.
-    Ring,
-    /// The kernel.
-    Kernel,
-    /// One of both.
-    Either,
-}
-
 /// The events in an answer to `wait`, each as it is written.
 #[must_use]
 pub fn events(answer: &str) -> Vec<&str> {
@@ -152,7 +92,7 @@ pub fn events(answer: &str) -> Vec<&str> {
     found.collect()
 }
 
-fn sorted(answer: &str) -> Vec<&str> {
+pub(super) fn sorted(answer: &str) -> Vec<&str> {
     let mut all = events(answer);
     all.sort_unstable();
     all
@@ -178,7 +118,8 @@ fn order_of_carriers(asked: &Asked, plain: &str, carried: &str) -> bool {
 
 fn who_has_room(asked: &Asked, plain: &str, carried: &str) -> bool {
     let rooms = asked.rooms();
-    let full = |answer| rooms.contains(&events(answer).len());
+    let all = rooms.iter().sum::<usize>();
+    let full = |answer| rooms.contains(&events(answer).len()) || events(answer).len() == all;
     let differ = events(plain).into_iter().chain(events(carried)).any(|event| asked.carrier(event) != Carrier::Ring);
     full(plain) && full(carried) && differ
 }
@@ -196,8 +137,53 @@ fn room_alone(asked: &Asked, plain: &str, carried: &str) -> bool {
     asked.waits() && left.is_empty() && !missing.is_empty() && missing.iter().all(|event| asked.is_edge_of_both(event))
 }
 
+fn room_alone_at_first(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let told = events(plain);
+    let differ = told.iter().filter(|event| !events(carried).contains(event));
+    let lone = differ.clone().count() > 0 && differ.copied().all(|event| asked.is_edge_of_both(event));
+    asked.step() == "collect" && lone
+}
+
+fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
+    let mut full: Vec<u64> = asked.before().filter_map(|step| slot_of(step, "fill")).collect();
+    for step in asked.before() {
+        // By another number of it.
+        let copy = slot_of(step, "dup").or_else(|| slot_of(step, "dup2"));
+        let at = step.split(' ').next_back().and_then(|at| at.parse().ok());
+        if let (Some(of), Some(at)) = (copy, at) {
+            full.extend(full.contains(&of).then_some(at));
+            full.extend(full.contains(&at).then_some(of));
+        }
+    }
+    let waits = asked.waits();
+    let of_full = |data: &str| {
+        if !waits {
+            return data.parse().is_ok_and(|slot| full.contains(&slot));
+        }
+        asked.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let slot = words.next().and_then(|slot| slot.parse().ok());
+            slot.is_some_and(|slot| full.contains(&slot)) && words.nth(1) == Some(data)
+        })
+    };
+    let without = |answer| {
+        let rest = events(answer).into_iter().filter_map(|event| {
+            let (bits, data) = event.split_once('/').unwrap_or((event, ""));
+            let kept = bits.split('|').filter(|bit| !matches!(*bit, "OUT" | "w") || !of_full(data)).collect::<Vec<_>>().join("|");
+            (!kept.is_empty()).then(|| format!("{kept}/{data}"))
+        });
+        let mut rest: Vec<String> = rest.collect();
+        rest.sort_unstable();
+        rest
+    };
+    let room = |answer: &str| answer.matches("OUT").count() + answer.matches("w/").count();
+    let asks = waits || asked.step().contains("poll ") || asked.step().contains("select ");
+    asks && !full.is_empty() && room(plain) < room(carried) && without(plain) == without(carried)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::apart::Apart;
     use super::{Script, allowed};
 
     fn rule(step: &str, plain: &str, carried: &str) -> Option<&'static str> {
@@ -222,9 +208,45 @@ mod tests {
     }
 
     #[test]
+    fn room_comes_sooner_behind_a_full_ring_and_never_later() {
+        let script = "tcp 1 2 both\nepoll 9\nadd 9 1 IN|OUT 101\nadd 9 2 IN 102\nfill 1\nwait 9 8 0";
+        let script = Script::parse("", script);
+        let rule = |plain, carried| allowed(&script, 5, plain, carried).map(|rule| rule.name);
+        let room = Some("room behind a full buffer");
+        assert_eq!(rule("wait 2: IN/101 IN/102", "wait 2: IN/102 IN|OUT/101"), room);
+        assert_eq!(rule("wait 1: IN/102", "wait 2: IN/102 OUT/101"), room);
+        assert_eq!(rule("wait 2: IN|OUT/101 IN/102", "wait 2: IN/102 IN/101"), None);
+        assert_eq!(rule("wait 1: IN/102", "wait 1: OUT/101"), None);
+    }
+
+    #[test]
     fn a_full_answer_has_other_events() {
         assert_eq!(rule("wait 9 1 0", "wait 1: IN/105", "wait 1: IN/101"), Some("who has room"));
         assert_eq!(rule("wait 9 1 0", "wait 1: IN/103", "wait 1: IN/101"), None);
         assert_eq!(rule("wait 9 2 0", "wait 1: IN/105", "wait 1: IN/101"), None);
+    }
+
+    /// Whether a script's last step may differ after its set told two of four events in another order.
+    fn later(registered: &str, step: &str, plain: &str, carried: &str) -> bool {
+        let script = format!("tcp 1 2 both\npipe 5 6\nepoll 9\nepoll 8\n{registered}\nwait 9 1 0\n{step}");
+        let script = Script::parse("", &script);
+        let mut apart = Apart::default();
+        let full = script.steps.len() - 2;
+        let rule = allowed(&script, full, "wait 1: IN/105", "wait 1: IN/101").expect("a full answer");
+        apart.note(&script, full, rule);
+        apart.allow(&script, full + 1, plain, carried)
+    }
+
+    #[test]
+    fn what_a_full_answer_has_no_part_in_is_compared() {
+        let level = "add 9 1 IN 101\nadd 9 5 IN 105";
+        let edge = "add 9 1 IN|ET 101\nadd 9 5 IN 105";
+        assert!(later(level, "wait 9 8 0", "wait 2: IN/101 IN/105", "wait 2: IN/105 IN/101"));
+        assert!(!later(level, "wait 9 8 0", "wait 2: IN/101 IN/105", "wait 1: IN/105"));
+        assert!(later(edge, "wait 9 8 0", "wait 2: IN/101 IN/105", "wait 1: IN/105"));
+        assert!(!later(edge, "wait 8 8 0", "wait 1: IN/101", "wait 0:"));
+        assert!(!later(edge, "read 1 5", "got 5", "got EAGAIN"));
+        assert!(later(edge, "poll 0 9:IN 1:IN", "poll 2: IN/9 IN/1", "poll 1: IN/1"));
+        assert!(!later(edge, "poll 0 9:IN 1:IN", "poll 2: IN/9 IN/1", "poll 1: IN/9"));
     }
 }

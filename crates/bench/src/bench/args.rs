@@ -32,8 +32,9 @@ pub enum Command {
         /// Where the report goes [default: the directory of a single run, else ginnel-bench-compared]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Markdown files to put the figures of a single run into, between `<!-- bench NAME: PART -->` and `<!-- bench end -->`: NAME is the run's, PART summary, machine, medians,
-        /// ratios, programs, latency, cpu, charts or failed
+        /// Markdown files to put the figures of a single run into, between `<!-- bench NAME: PART -->` and
+        /// `<!-- bench end -->`: NAME is the run's, PART gains, summary, machine, medians, ratios, programs,
+        /// latency, cpu, charts or failed
         #[arg(long, value_name = "FILE", num_args = 1..)]
         fill: Vec<PathBuf>,
     },

@@ -69,6 +69,7 @@ impl Bench {
         let _busy = measure.work.busy().iter().map(|&place| self.busy(self.cpus[place])).collect::<Result<Vec<_>>>()?;
         let (raw, report) = match measure.carrier {
             Carrier::Shared(mode) => (vec![self.reference(mode, &options, cpus)?], None),
+            Carrier::Object(mode) => (vec![self.object(mode, &options, cpus)?], None),
             Carrier::Ucx(test) => {
                 self.peers.ucx.as_ref().map_err(|why| anyhow!("{why}"))?;
                 (vec![peers::ucx(test, measure.work, self.quick, cpus, &self.scratch, self.deadline())?], None)
@@ -131,7 +132,17 @@ impl Bench {
     }
 
     fn reference(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
-        let mut command = Command::new(self.programs.path("references"));
+        self.by_itself(Command::new(self.programs.path("references")), mode, options, cpus)
+    }
+
+    /// By the program beside this one.
+    fn object(&self, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
+        let program = std::env::current_exe()?.with_file_name("ginnel-bench-objects");
+        self.by_itself(Command::new(program), mode, options, cpus)
+    }
+
+    /// A program that starts both ends itself.
+    fn by_itself(&self, mut command: Command, mode: &str, options: &[String], cpus: [usize; 2]) -> Result<Values> {
         command.arg(mode).args(options);
         command.args(["--cpu", &cpus[0].to_string(), "--peer-cpu", &cpus[1].to_string()]);
         let process = Process::start(mode, command, &self.scratch.join("reference.err"), self.deadline())?;

@@ -86,7 +86,7 @@ fn build_iceoryx2(repository: &Path, target: &Path) -> Result<PathBuf> {
         .context("running cargo")?;
     ensure!(built.status.success(), "{}", last_line(&built.stderr));
     cleanup::later(["sh", "-c", &format!("rm -rf /tmp/{0} /dev/shm/{0}_*", service())]);
-    Ok(target.join("release/ginnel-peer-iceoryx2"))
+    Ok(target.join("release/ginnel-ivshmem-iceoryx2"))
 }
 
 /// The name of the service through which the two ends of iceoryx2 find each other; files of it outlive them.

@@ -5,6 +5,8 @@
 pub enum Carrier {
     /// A reference that needs no sockets: the mode's name in `programs/references.c`.
     Shared(&'static str),
+    /// A named object without sockets: a mode of `ginnel-bench-objects`.
+    Object(&'static str),
     /// A Unix stream socket.
     Unix,
     /// TCP on loopback.
@@ -201,7 +203,7 @@ impl Carrier {
 }
 
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
-use Carrier::{Iceoryx2, Sockmap, Ucx};
+use Carrier::{Iceoryx2, Object, Sockmap, Ucx};
 use Work::{
     Beside, BesideOneCore, Both, Changes, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, PairsApart, Paused,
     PingPong, Stream, Tail,
@@ -211,6 +213,7 @@ use Work::{
 pub const MEASURES: &[Measure] = &[
     measure("ring/ping-pong", Shared("ring"), PingPong("")),
     measure("ring-locked/ping-pong", Shared("ring-locked"), PingPong("")),
+    measure("queue/ping-pong", Object("queue"), PingPong("")),
     measure("ginnel/blocking", Ginnel, PingPong("blocking")),
     measure("ginnel/epoll", Ginnel, PingPong("epoll")),
     measure("ginnel/epoll-edge", Ginnel, PingPong("epoll-edge")),
@@ -233,6 +236,7 @@ pub const MEASURES: &[Measure] = &[
     measure("ucx/4k-unread", Ucx("ucp_am_lat"), Large(4096)),
     measure("iceoryx2/4k", Iceoryx2, Large(4096)),
     measure("ring/64k", Shared("ring"), Large(65536)),
+    measure("queue/64k", Object("queue"), Large(65536)),
     measure("ginnel/64k", Ginnel, Large(65536)),
     measure("tcp/64k", Tcp, Large(65536)),
     measure("ucx/64k", Ucx("tag_lat"), Large(65536)),
@@ -458,6 +462,8 @@ pub const FIGURES: &[Figure] = &[
     figure(NEAR, "ginnel-veth/blocking", Limit, Target::None),
     figure(NEAR, "ring/ping-pong", Limit, Target::None),
     figure(NEAR, "ring-locked/ping-pong", Limit, Target::None),
+    figure(NEAR, "queue/ping-pong", Limit, AtMost(1.4)),
+    figure(NEAR, "queue/ping-pong", to("ring/ping-pong"), Target::None),
     figure(NEAR, "tcp/non-blocking", Limit, Target::None),
     figure(NEAR, "unix/blocking", Limit, Target::None),
     figure(NEAR, "tcp/blocking", Limit, Target::None),
@@ -474,6 +480,7 @@ pub const FIGURES: &[Figure] = &[
     figure(LARGE, "ginnel/4k", to("ring/4k"), Target::None),
     figure(LARGE, "tcp/4k", Limit, Target::None),
     figure(LARGE, "ginnel/64k", to("ring/64k"), AtMost(1.1)),
+    figure(LARGE, "queue/64k", to("ring/64k"), Target::None),
     figure(LARGE, "tcp/64k", to("ring/64k"), Target::None),
     figure(LARGE, "ucx/4k", Limit, Target::None),
     figure(LARGE, "ucx/4k-unread", Limit, Target::None),

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::run;
-use ginnel_channel::program::Unreachable;
+use ginnel_preload::Unreachable;
 use std::ffi::OsStr;
 
 /// Looks at the program that `name` means to a shell.

@@ -1,17 +1,17 @@
 //! Who proves, in the segment that is set, that this user's programs hold their connections.
 
 use super::Finding;
-use ginnel_channel::attach::Settings;
-use ginnel_channel::join;
-use ginnel_channel::proof::Prover;
+use ginnel_node::join;
 use ginnel_region::{Segment, Source};
+use ginnel_tcp::proof::{Prover, can_prove_by_itself};
+use ginnel_tcp::settings::Settings;
 use std::path::Path;
 
 const CHECK: &str = "proof";
 
 /// What there is of a prover.
 pub fn check(settings: &Settings) -> Finding {
-    let path = &settings.segment;
+    let path = &settings.node.segment;
     if join::is_socket(path) {
         return of(Prover::of(false, Source::Host { vectors: 0 }, -1, path), path);
     }
@@ -34,10 +34,12 @@ fn of(prover: Prover<'_>, path: &Path) -> Finding {
         Prover::Nobody => Finding::ok(CHECK, format!("none is needed: {shown} is this user's own")),
         Prover::Driver(..) if is_there => Finding::ok(CHECK, "the driver proves that connections are this machine's"),
         Prover::Driver(..) => wrong("the driver is older than proofs of connections", "update it (driver/README.md)"),
-        Prover::Process if is_there => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
-        Prover::Process => wrong(
-            "this process may not read sequence numbers (CAP_NET_ADMIN), and so cannot prove whose connections are",
-            "in a virtual machine load the driver; on a host name whom you trust (ginnel run --allow ADDRESS, at both ends)",
+        Prover::Process(_) if can_prove_by_itself() => Finding::ok(CHECK, "this process may read sequence numbers (CAP_NET_ADMIN)"),
+        Prover::Process(_) if is_there => Finding::ok(CHECK, "ginnel-prover proves that connections are this user's"),
+        Prover::Process(_) => wrong(
+            "this process may not read sequence numbers (CAP_NET_ADMIN), and no ginnel-prover does it in its stead",
+            "in a virtual machine load the driver; on a host start ginnel-prover (docs/ginneld.md), or name whom you trust \
+             (ginnel run --allow ADDRESS, at both ends)",
         ),
         Prover::Nothing => wrong(
             &format!("others may open {shown}, and nothing proves whose connections are"),

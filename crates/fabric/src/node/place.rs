@@ -10,8 +10,8 @@ pub fn default_path() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("GINNEL_FABRIC").filter(|path| !path.is_empty()) {
         return Ok(path.into());
     }
-    let directory = ginnel_channel::home::default_directory();
-    ginnel_channel::home::make_directory(&directory)?;
+    let directory = ginnel_node::home::default_directory();
+    ginnel_node::home::make_directory(&directory)?;
     Ok(directory.join(NAME))
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Backing, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig};
 use crate::users;
+use ginnel_tcp::policy::Policy;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,6 +47,7 @@ struct RawHost {
     users: Option<Vec<Spanned<Name>>>,
     groups: Option<Vec<Spanned<Name>>>,
     processes: Option<Spanned<u16>>,
+    trust: Option<Vec<Spanned<String>>>,
 }
 
 /// Bytes, or text like "1G".
@@ -178,7 +180,22 @@ impl Reader<'_> {
         }
         let processes = raw.host.processes.map_or(16, Spanned::into_inner);
         let host = self.joiners(raw.host.users, raw.host.groups, &own, &key("host."))?;
-        Ok(SegmentConfig { size, machines, vectors, memory, joiners, slots, host, processes })
+        let trust = self.trust(raw.host.trust.unwrap_or_default(), &key("host.trust"))?;
+        Ok(SegmentConfig { size, machines, vectors, memory, joiners, slots, host, processes, trust })
+    }
+
+    fn trust(&self, addresses: Vec<Spanned<String>>, key: &str) -> Result<Vec<String>, ConfigError> {
+        let one = |address: Spanned<String>| {
+            let rule = format!("trust address {}", address.get_ref());
+            // One address, and nothing behind it that would be a rule of its own.
+            let plain = address.get_ref().chars().all(|c| c.is_ascii_hexdigit() || ".:/".contains(c));
+            match Policy::parse(&rule) {
+                Ok(_) if plain => Ok(address.into_inner()),
+                Ok(_) => Err(self.wrong(address.span(), key, "must be addresses or networks, like \"10.0.0.7\"")),
+                Err(error) => Err(self.wrong(address.span(), key, error.to_string())),
+            }
+        };
+        addresses.into_iter().map(one).collect()
     }
 
     fn size(&self, raw: Size, memory: Backing) -> Result<u64, String> {

@@ -35,6 +35,7 @@ fn everything_can_be_said() {
             [segment.web.host]
             users = [5]
             processes = 0
+            trust = ["10.0.0.7", "fd00::/64"]
             [segment.db]
             size = 16777216
         "#,
@@ -42,6 +43,7 @@ fn everything_can_be_said() {
     .expect("good");
     let web = &config.segments["web"];
     assert_eq!((web.size, web.machines, web.vectors, web.memory, web.processes), (64 << 20, 3, 2, Backing::Huge2M, 0));
+    assert_eq!(web.trust, ["10.0.0.7", "fd00::/64"]);
     assert_eq!(web.joiners(1), &Joiners { users: vec![0, 1000], groups: vec![0] });
     assert_eq!(web.joiners(3), &Joiners { users: vec![], groups: vec![7] });
     assert_eq!(web.joiners(0), &Joiners { users: vec![5], groups: vec![] });
@@ -56,6 +58,10 @@ fn what_is_wrong_is_said_with_file_line_key_and_the_way_out() {
         wrong("[segment.a]\n\nsize = \"100M\"\n"),
         "g.toml:3: segment.a.size: must be a power of two from 16M to 1T, as it is a PCI device's memory: \"128M\" is the next"
     );
+    for everybody in ["0.0.0.0/0", "10.0.0.7; allow", "10.0.0.7\\ntrust address 10.0.0.8", ""] {
+        let said = wrong(&format!("[segment.a.host]\ntrust = [\"{everybody}\"]"));
+        assert!(said.starts_with("g.toml:2: segment.a.host.trust: "), "{said}");
+    }
     assert_eq!(wrong("run_dir = \"here\""), "g.toml:1: run_dir: must be an absolute path, like \"/run/ginnel\"");
     assert_eq!(
         wrong("[segment.a]\nusers = [0,\n \"no-such\"]"),

@@ -1,8 +1,8 @@
 //! Connections in a segment as honest peers leave them there, made by hand.
 
-use ginnel_channel::layout::{Channel, MAGIC};
-use ginnel_peer::client::Client;
+use ginnel_ivshmem::client::Client;
 use ginnel_region::{Owner, Segment, Use};
+use ginnel_tcp::layout::{Channel, MAGIC};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +19,7 @@ pub fn connect(segment: &Segment, peers: [u16; 2], carried: [u64; 2]) -> u32 {
     segment.clear(page);
     let channel = Channel::at(segment, page);
     for (side, (&peer, &carried)) in (0..).zip(peers.iter().zip(&carried)) {
-        // Its member has the peer's number here, and says so in its entry (`ginnel_channel::place`).
+        // Its member has the peer's number here, and says so in its entry (`ginnel_node::place`).
         let life = if peer == 0 { 0 } else { segment.presence(peer).generation & 0xffff };
         segment.word(segment.members().0 + u64::from(peer) * 64).store(life << 16 | u64::from(peer) << 8 | 2, Relaxed);
         channel.owner(side).store(u64::from(peer) << 32, Relaxed);

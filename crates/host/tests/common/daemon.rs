@@ -1,7 +1,7 @@
 //! `ginneld` in a directory of its own.
 
 use super::{dies_with_us, signal, wait};
-use ginnel_peer::client::Client;
+use ginnel_ivshmem::client::Client;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;

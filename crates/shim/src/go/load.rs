@@ -9,7 +9,6 @@ use crate::next;
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, Ordering};
-use ginnel_channel::program;
 use ginnel_region::{PAGE, sys};
 use libc::{Elf64_Ehdr, Elf64_Phdr};
 use std::ffi::CString;
@@ -19,7 +18,7 @@ use std::sync::OnceLock;
 use syscalls::Sysno;
 
 /// How the loader is told which program: `NAME=path`.
-pub const BY_LOADER: &CStr = program::BY_LOADER;
+pub const BY_LOADER: &CStr = ginnel_preload::BY_LOADER;
 
 /// The program that was to be loaded is to be executed as it is.
 static NOT_LOADED: AtomicBool = AtomicBool::new(false);
@@ -31,7 +30,7 @@ static LOADER: OnceLock<Option<CString>> = OnceLock::new();
 /// directory may be another since the start. Takes no memory: asked in children of `vfork` too.
 pub fn loader(path: &CStr) -> Option<&'static CStr> {
     let loader = LOADER.get()?.as_deref()?;
-    (!NOT_LOADED.load(Ordering::Relaxed) && program::can_load(loader, path)).then_some(loader)
+    (!NOT_LOADED.load(Ordering::Relaxed) && ginnel_preload::can_load(loader, path)).then_some(loader)
 }
 
 /// By the constructor, first of all: finds the loader. In the loader the process is called by its
@@ -49,10 +48,10 @@ pub fn begin_loaded() {
         }
         // SAFETY: the loader's own string.
         let file = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()));
-        let path = file.is_absolute().then(|| file.with_file_name(program::LOADER))?;
+        let path = file.is_absolute().then(|| file.with_file_name(ginnel_preload::LOADER))?;
         CString::new(path.as_os_str().as_bytes()).ok()
     });
-    if let Some(path) = program::loaded()
+    if let Some(path) = ginnel_preload::loaded()
         && let Some(name) = Path::new(&path).file_name().and_then(|name| CString::new(name.as_bytes()).ok())
     {
         // SAFETY: a terminated string, of which the kernel takes 15 bytes.

@@ -7,7 +7,7 @@ use crate::ops::process::{self, Program};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr;
-use ginnel_channel::program::{Preload, TOKEN};
+use ginnel_preload::{Preload, TOKEN};
 use ginnel_region::sys;
 use libc::c_char;
 

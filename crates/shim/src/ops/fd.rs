@@ -4,9 +4,9 @@ use crate::fds::{self, Entry};
 use crate::runtime::{self, Ended};
 use crate::{next, service, sets, wait};
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// What a new descriptor is.
@@ -62,7 +62,7 @@ fn stale(fd: c_int) {
             let left = fds::counting(slot, || {
                 let left = fds::unrefer(slot, fd);
                 if let Some(attachment) = runtime::attachment().filter(|_| left == 0) {
-                    attachment.ledger.slot(slot).let_go(attachment.me());
+                    attachment.ledger.slot(slot).let_go(attachment.node.me());
                 }
                 left
             });
@@ -282,11 +282,16 @@ pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
 }
 
 /// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a receive does: whoever was told of them takes 0 for the end of file.
-fn readable_bytes(endpoint: Endpoint<'_>) -> u64 {
+fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
     let mut switch = wait::Moment::default();
     loop {
         let bytes = endpoint.pending_bytes();
-        if bytes != 0 || !endpoint.is_switching() || !switch.passes(endpoint) {
+        if bytes != 0 || !endpoint.is_switching() {
+            return bytes;
+        }
+        if !switch.passes(endpoint) {
+            // As for a receive that finds none.
+            sets::edge(endpoint);
             return bytes;
         }
     }

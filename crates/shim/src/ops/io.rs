@@ -13,9 +13,9 @@ pub use send::send_all;
 use super::Outcome;
 use crate::next;
 use core::sync::atomic::Ordering::Relaxed;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
 use libc::c_int;
 
 /// How long a hand-over waits for the other end, nanoseconds.
@@ -44,11 +44,11 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
     if slot.stage() != Stage::Candidate || slot.operations.load(Relaxed) >= endpoint.attachment.settings.after {
         if slot.stage() == Stage::Candidate {
             if crate::service::is_missing(endpoint.attachment) {
-                return ginnel_channel::hand_over::hold(endpoint, Reason::NoThread);
+                return ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
             }
             super::process::look_for_io_uring();
-            if !endpoint.attachment.is_away() && !super::sock::is_fit(endpoint) {
-                return ginnel_channel::hand_over::hold(endpoint, Reason::Option);
+            if !endpoint.attachment.node.is_away() && !super::sock::is_fit(endpoint) {
+                return ginnel_tcp::hand_over::hold(endpoint, Reason::Option);
             }
         }
         if !crate::uncounted::end(endpoint) {
@@ -60,7 +60,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
         if slot.stage() == Stage::Published {
             crate::uncounted::begin(endpoint);
         }
-        if endpoint.attachment.is_away() {
+        if endpoint.attachment.node.is_away() {
             crate::service::attend_absence(endpoint.attachment);
         }
         if matches!(slot.stage(), Stage::Settling | Stage::Active) {

@@ -6,8 +6,8 @@
 use super::process::{Program, surviving};
 use crate::fds::{self, Entry, Young};
 use crate::{runtime, service};
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::flag;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::flag;
 use libc::c_int;
 use std::sync::atomic::Ordering;
 

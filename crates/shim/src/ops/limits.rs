@@ -30,7 +30,7 @@ pub fn concerns(resource: c_int) -> bool {
 fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
     let [space, private] = &RAISED;
     match resource.cast_unsigned() {
-        libc::RLIMIT_AS => Some((runtime::attachment()?.joined().segment.len() + BESIDE, space)),
+        libc::RLIMIT_AS => Some((runtime::attachment()?.node.joined().segment.len() + BESIDE, space)),
         libc::RLIMIT_DATA => runtime::attachment().map(|_| (PRIVATE, private)),
         _ => None,
     }

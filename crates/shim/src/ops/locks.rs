@@ -5,8 +5,8 @@ use super::{Outcome, limits};
 use crate::{fds, next, runtime};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use ginnel_channel::Attachment;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use libc::c_int;
 use syscalls::Sysno;
 
@@ -19,15 +19,15 @@ const BESIDE: u64 = 2 << 20;
 /// capabilities(7): may lock as much as it likes.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Where segment and ledger lie.
-fn maps_of(attachment: &Attachment) -> [Range<usize>; 2] {
-    let base = attachment.joined().segment.base() as usize;
-    [base..base + attachment.joined().segment.len() as usize, attachment.ledger.memory()]
+/// Where the segment and the tables lie.
+fn maps_of(attachment: &Attachment) -> [Range<usize>; 3] {
+    let base = attachment.node.joined().segment.base() as usize;
+    [base..base + attachment.node.joined().segment.len() as usize, attachment.node.processes.memory(), attachment.ledger.memory()]
 }
 
 /// First and last address of each map that was given up: zeroes stand there, which are not the
-/// program's to lock either. Two for each change of the user.
-static GIVEN_UP: [[AtomicUsize; 2]; 40] = [const { [const { AtomicUsize::new(0) }; 2] }; 40];
+/// program's to lock either. Three for each change of the user.
+static GIVEN_UP: [[AtomicUsize; 2]; 60] = [const { [const { AtomicUsize::new(0) }; 2] }; 60];
 
 /// What `attachment` has mapped is about to be given up.
 pub fn give_up(attachment: &Attachment) {

@@ -1,10 +1,11 @@
 //! Processes: fork, exec, descriptors passed to others, io_uring.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
-use ginnel_channel::ledger::{ProcessFlags, Reason, Stage, flag};
-use ginnel_channel::program::{self, Preload, Unreachable, Way};
-use ginnel_channel::{Attachment, hand_over};
+use ginnel_node::processes::ProcessFlags;
+use ginnel_preload::{Preload, Unreachable, Way};
 use ginnel_region::sys;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::{Attachment, hand_over};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::io::Write;
@@ -104,7 +105,7 @@ pub fn fork_prepare() {
 }
 
 /// Calls `work` for the slot of every descriptor that stands for one.
-fn each_endpoint(work: impl Fn(&ginnel_channel::Slot)) {
+fn each_endpoint(work: impl Fn(&ginnel_tcp::Slot)) {
     let Some(attachment) = runtime::attachment() else { return };
     for (_, entry) in fds::all() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
@@ -122,7 +123,7 @@ pub fn fork_parent() {
 
 /// After a `fork` that failed: there is no child that would say that it holds what this process holds.
 pub fn fork_failed() {
-    each_endpoint(ginnel_channel::Slot::forked);
+    each_endpoint(ginnel_tcp::Slot::forked);
 }
 
 /// After `fork`, in the child.
@@ -132,7 +133,7 @@ pub fn fork_child() {
     own::begin();
     identity::abandon_what_was_left();
     let Some(attachment) = runtime::attachment() else { return };
-    if !attachment.reenter() {
+    if !attachment.node.reenter(&attachment.ledger) {
         // No room in the ledger: whatever is carried cannot be shared. Nothing new is begun, and
         // nothing kept, as nobody would give it up if the child became another user.
         return identity::abandon(attachment);
@@ -149,9 +150,9 @@ pub fn fork_child() {
         if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
             let shared = attachment.ledger.slot(slot);
             if shared.holder_count() > 4 {
-                shared.purge(&attachment.ledger);
+                shared.purge(&attachment.node.processes);
             }
-            shared.hold(attachment.me());
+            shared.hold(attachment.node.me());
             shared.set(flag::SHARED, true);
             shared.forked();
             fds::set(fd, Entry::Inherited(slot));
@@ -184,7 +185,7 @@ impl Program {
         let library = file_of_library(list, &mut room);
         // SAFETY: a terminated string by the caller's promise.
         let path = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
-        let finding = path.map_or_else(|| program::look_at(fd, library), |path| program::look(path, library));
+        let finding = path.map_or_else(|| ginnel_preload::look_at(fd, library), |path| ginnel_preload::look(path, library));
         let found = finding.map(|finding| finding.why);
         #[cfg(target_arch = "x86_64")]
         let loader = found == Some(Unreachable::StaticGo)
@@ -192,7 +193,7 @@ impl Program {
             && path.is_some_and(|path| crate::go::loader(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
-        Self { found, way: program::way(found, loader) }
+        Self { found, way: ginnel_preload::way(found, loader) }
     }
 
     /// Will the library be there, and see what the program does?
@@ -259,7 +260,7 @@ pub fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn file_of_library<'a>(list: &[u8], room: &'a mut [u8; 1024]) -> Option<&'a CStr> {
     let mut found = 0;
     for name in names(list).filter(|name| is_named(name)) {
-        let path = name.strip_prefix(program::TOKEN.as_bytes()).unwrap_or(name);
+        let path = name.strip_prefix(ginnel_preload::TOKEN.as_bytes()).unwrap_or(name);
         if !path.starts_with(b"/") {
             return None;
         }
@@ -287,7 +288,7 @@ pub fn executing(program: Program) {
     report::write();
     if let Some(attachment) = runtime::attachment() {
         program.explain(attachment);
-        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, true);
+        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, true);
     }
     sets::untag();
     if !program.keeps_shim() {
@@ -305,7 +306,7 @@ pub fn not_executed() {
     if let Some(attachment) = runtime::attachment() {
         service::go_on();
         sets::tag_again();
-        attachment.ledger.process(attachment.me()).set(ProcessFlags::Executing, false);
+        attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, false);
     }
 }
 
@@ -395,7 +396,7 @@ pub fn received_fds(fds: &[c_int]) {
 pub fn io_uring_used() {
     runtime::note_io_uring();
     let Some(attachment) = runtime::attachment() else { return };
-    attachment.ledger.process(attachment.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
+    attachment.node.processes.process(attachment.node.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
     hand_over_all(Reason::IoUring);
 }
 

@@ -4,10 +4,10 @@ use crate::fds::{self, Entry};
 use crate::pool::{self, Borrowed};
 use crate::wait::{self, Deadline};
 use crate::{next, runtime, sets, spin};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, epoll_event, fd_set, pollfd, sigset_t, timespec};
 use smallvec::SmallVec;
 
@@ -227,7 +227,7 @@ enum Slept {
 unsafe fn sleep(
     wanted: &[pollfd],
     asked: &mut Few<pollfd>,
-    attachment: &'static ginnel_channel::Attachment,
+    attachment: &'static ginnel_tcp::Attachment,
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Slept, i32> {

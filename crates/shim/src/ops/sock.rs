@@ -4,10 +4,10 @@ use super::fd::FLAGS_CHANGED;
 use crate::fds::{self, Entry, Young};
 use crate::{next, runtime, sets};
 use core::sync::atomic::{AtomicBool, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Stage, flag};
-use ginnel_channel::{cork, kernel, path};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+use ginnel_tcp::{cork, kernel, path};
 use libc::{c_int, c_void, socklen_t};
 
 /// `accept`/`accept4` returned `fd`.
@@ -98,7 +98,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
     }
     let errno = next::errno();
     if !inside {
-        crate::sets::shut(endpoint);
+        crate::sets::edge(endpoint);
     }
     if done < 0 { Outcome::Failed(errno) } else { Outcome::Done(done) }
 }
@@ -309,8 +309,15 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     {
         endpoint.slot().rx.limits.fetch_add(1, Ordering::SeqCst);
     }
-    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT)
-        && waits_for_more(fd)
+    if (level, name) != (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
+        return;
+    }
+    // The kernel makes an edge of what there is to receive, or of a FIN (`tcp_set_rcvlowat` in Linux).
+    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.ring_is_filled() || endpoint.peer_has_ended();
+    if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
+        crate::sets::edge(endpoint);
+    }
+    if waits_for_more(fd)
         && runtime::find(fd).is_some()
         && !super::io::hand_over_if_possible(fd)
         // Behind the end nobody waits for more.

@@ -3,9 +3,9 @@
 use super::with_endpoint;
 use crate::{fds, runtime};
 use core::sync::atomic::{AtomicU64, Ordering};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{SLOTS, Stage};
-use ginnel_channel::{Attachment, path};
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{SLOTS, Stage};
+use ginnel_tcp::{Attachment, path};
 
 /// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.
 static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];

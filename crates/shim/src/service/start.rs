@@ -3,10 +3,10 @@
 use super::host::listen;
 use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, control, ring, run};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ginnel_channel::Attachment;
-use ginnel_channel::ledger::ProcessFlags;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::processes::ProcessFlags;
+use ginnel_node::waiter::Waiter;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use syscalls::Sysno;
 
 /// The last attempt to start it failed.
@@ -55,7 +55,7 @@ pub(super) fn start(attachment: &'static Attachment) -> bool {
         RUNNING.store(false, Ordering::Release);
     }
     FAILED.store(!ok, Ordering::Relaxed);
-    attachment.ledger.process(attachment.me()).set(ProcessFlags::Serves, ok);
+    attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Serves, ok);
     ok
 }
 
@@ -66,8 +66,8 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
     let bell = unsafe { sys::raw(Sysno::eventfd2, [0, (libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as usize, 0, 0, 0, 0]) }
         .inspect_err(|_| sys::close(epoll))? as i32;
     let (epoll, bell) = (sys::move_high(epoll), sys::move_high(bell));
-    attachment.own(epoll);
-    attachment.own(bell);
+    attachment.node.own(epoll);
+    attachment.node.own(bell);
     EPOLL.store(epoll, Ordering::Relaxed);
     BELL.store(bell, Ordering::Relaxed);
     control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL_DATA);
@@ -79,22 +79,22 @@ fn prepare(attachment: &'static Attachment) -> sys::Result<()> {
 /// Makes the thread's waiter, by which peers wake it.
 pub fn prepare_waiter(attachment: &'static Attachment) {
     if EPOLL.load(Ordering::Relaxed) >= 0
-        && attachment.joined().service_page() == 0
-        && let Ok(waiter) = Waiter::new(attachment)
+        && attachment.node.joined().service_page() == 0
+        && let Ok(waiter) = Waiter::new(&attachment.node)
     {
         FIFO.store(waiter.fifo(), Ordering::Relaxed);
         control(libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, FIFO_DATA);
-        attachment.set_service_page(waiter.page());
+        attachment.node.set_service_page(waiter.page());
     }
 }
 
 /// Gives it back: called by the thread.
 pub fn retire_waiter(attachment: &'static Attachment) {
     if let Some(waiter) = waiter(attachment) {
-        attachment.set_service_page(0);
+        attachment.node.set_service_page(0);
         FIFO.store(-1, Ordering::Relaxed);
         control(libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-        waiter.retire(attachment);
+        waiter.retire(&attachment.node);
     }
 }
 
@@ -162,13 +162,13 @@ pub fn resume(attachment: Option<&'static Attachment>) -> bool {
 pub fn close_down(attachment: &Attachment) {
     WATCHED.unset_all();
     for fd in [&EPOLL, &BELL, &FIFO] {
-        attachment.disown(fd.swap(-1, Ordering::AcqRel));
+        attachment.node.disown(fd.swap(-1, Ordering::AcqRel));
     }
     PAUSED.store(false, Ordering::Release);
     PAUSES.fetch_sub(1, Ordering::AcqRel);
 }
 
 pub(super) fn waiter(attachment: &Attachment) -> Option<Waiter> {
-    let page = attachment.joined().service_page();
+    let page = attachment.node.joined().service_page();
     (page != 0).then(|| Waiter::from_parts(page, FIFO.load(Ordering::Relaxed)))
 }

@@ -1,23 +1,30 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
 
-use super::collect::{self, ENDS, IN, OUT, unmask_hot};
+use super::collect::{ENDS, IN, OUT, unmask_hot};
+use super::edges;
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
-use super::told::{Purpose, ask, heed_bells, truth};
+use super::look::ask;
+use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Stage;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event, pollfd};
 use smallvec::SmallVec;
 
 /// Have the rings of set `number`, and of those in it, something to report? Reports nothing. Returns
 /// how often something came to them, so far: an edge for whoever knows of less.
 pub(super) fn news(number: u32) -> Option<u64> {
+    look_inside(number).and_then(|(any, arrivals)| any.then_some(arrivals))
+}
+
+/// The same, and how often something came also where nothing of that is left.
+pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
     let set = set_at(number)?;
     shared::look(set, set.fd.load(Ordering::Relaxed));
     heat_masked(set);
@@ -40,7 +47,7 @@ pub(super) fn news(number: u32) -> Option<u64> {
                 inner.arrivals = inner.arrivals.wrapping_add(1);
             }
         }
-        any.then_some(inner.arrivals)
+        Some((any, inner.arrivals))
     })
 }
 
@@ -127,7 +134,29 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
     if sys::poll(epfd, libc::POLLIN, 0) == 0 {
         return Some(false);
     }
-    (!untrue).then_some(true)
+    (!untrue || has_plain(set, &suspects)).then_some(true)
+}
+
+/// Is something that the kernel alone knows of ready in a set, and told for as long as it is?
+fn has_plain(set: &Set, suspects: &Suspects) -> bool {
+    let level = |entry: &Registration| entry.used && !entry.disabled && !entry.wants(libc::EPOLLET);
+    let mut polled: SmallVec<[pollfd; 16]> = set.with(|inner| {
+        // (The number of one that was closed may be a connection's by now.)
+        let apart = |entry: &Registration| matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart();
+        let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
+        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| of_kernel(entry) && level(entry));
+        let plain = all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place));
+        let ask = |(_, entry): (u32, &Registration)| {
+            let events = (entry.interest() & 0x3fff) as i16;
+            (fds::get(entry.fd) != Entry::Unknown && !entry.outlived).then_some(pollfd { fd: entry.fd, events, revents: 0 })
+        };
+        plain.filter_map(ask).take(MOST).collect()
+    });
+    let mut now = [0u64; 2];
+    let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
+    // SAFETY: both are ours: the entries, and a time of zero.
+    let found = unsafe { sys::raw(syscalls::Sysno::ppoll, at) };
+    found.is_ok_and(|found| found > 0) && polled.iter().all(|polled| polled.revents & libc::POLLNVAL == 0)
 }
 
 /// `None`: too many, or one of which nothing can be known.
@@ -187,10 +216,14 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
         set.with(|inner| inner.rung(set));
         return Some(false);
     }
-    let (endpoint, child) = set.with(|inner| {
-        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
-        Some((carried(entry), entry.inner_set))
+    let (endpoint, child, disabled) = set.with(|inner| {
+        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used)?;
+        Some((carried(entry), entry.inner_set, entry.disabled))
     })?;
+    if disabled {
+        // The kernel tells of an error all the same, and nobody is told of it here.
+        return if set.shared.load(Ordering::Relaxed) { None } else { Some(false) };
+    }
     if let Some(child) = child {
         return Some(truly_ready(child, set_at(child)?.fd.load(Ordering::Relaxed)));
     }
@@ -211,7 +244,7 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
         let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
         events &= entry.asked();
         if let Some(endpoint) = endpoint.filter(|_| entry.wants(libc::EPOLLET)) {
-            events = collect::news_of(set, entry, endpoint, events);
+            events = edges::news_of(set, entry, endpoint, events);
         }
         Some(events != 0)
     })

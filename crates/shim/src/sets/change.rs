@@ -1,5 +1,8 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
+use super::edges::key;
+use super::registration::is_told;
+use super::tag::is_known;
 use super::{
     BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
     local_of, make_hot, name, order, recover, set_at, share, shared, stir, unlink, unregistered,
@@ -9,7 +12,9 @@ use crate::ops::Outcome;
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_channel::ledger::Stage;
+use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// `epoll_ctl` on set `index`; with `Done`/`Failed` the kernel's call has been made.
@@ -35,23 +40,38 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
-                return Outcome::Failed(libc::EINVAL);
+                // An error of the kernel's, if it has the registration at all: the number may be another's.
+                return Outcome::Libc;
             }
-            let before = entry.data;
+            let before = (entry.data, entry.known);
             let since = order::begins_anew(entry);
-            name(inner, registration, data);
+            // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
+            let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
+            let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
+            let alone = !set.shared.load(Ordering::Relaxed);
+            let left_listed = inner.nested && alone && may_be_listed_in_vain(entry);
+            name(set, inner, registration, data);
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             shared::arms(set, entry);
+            if left_listed {
+                let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                entry.in_kernel = false;
+            }
             let operation = if entry.in_kernel { libc::EPOLL_CTL_MOD } else { libc::EPOLL_CTL_ADD };
-            if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.kernel_data(registration)) {
-                name(inner, registration, before);
+            if let Err(errno) = kernel_control(epfd, operation, fd, events, entry.known) {
+                forget_data(inner, registration);
+                is_known(inner, registration, before.0, before.1);
                 return Outcome::Failed(errno);
             }
             entry.mask(set, false);
             entry.loud = false;
             entry.rearm();
             entry.events = events;
+            let noted = entry.noted;
             entry.forget_told();
+            if is_listed {
+                entry.noted = noted;
+            }
             entry.turn.begin(since);
             entry.in_kernel = true;
             shared::told(set, entry);
@@ -88,12 +108,31 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     }
 }
 
+/// May the kernel still have a registration in its list of what is ready, for a token that was swept
+/// away since? A change of it would be no edge then for the sets that this one is in. (What it calls
+/// ready is there by right, or comes to be.)
+fn may_be_listed_in_vain(entry: &Registration) -> bool {
+    // Bytes that came and were not taken from the list leave it there plainly, too.
+    let came = |endpoint| is_told(entry.noted, key(endpoint)) && !is_told(entry.seen, key(endpoint));
+    if entry.endpoint().is_some_and(came) {
+        return false;
+    }
+    let carried = entry.endpoint().is_some_and(|endpoint| endpoint.slot().stage() == Stage::Active);
+    carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
+}
+
 /// The kernel may have to tell of a registration that was changed: the next wait asks, where not all of
-/// that is in a ring, or where what is told of a ring would be told once more.
-fn ask_soon(inner: &mut Inner, registration: u32) {
+/// that is in a ring, room for what is sent among it, or where what is told of a ring would be told
+/// once more.
+pub(super) fn ask_soon(inner: &mut Inner, registration: u32) {
     let Some(entry) = inner.registrations.get(registration as usize) else { return };
     let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active);
-    if entry.wants(libc::EPOLLET) || endpoint.is_none_or(|endpoint| !endpoint.rx_in_ring() || endpoint.may_have_ended()) {
+    let by_kernel = |endpoint: Endpoint<'_>| {
+        let room = entry.wants(libc::EPOLLOUT) && !endpoint.tx_in_ring();
+        room || !endpoint.rx_in_ring() || endpoint.may_have_ended()
+    };
+    // (What was armed at once, for another process that has the set, is not looked at in the next wait.)
+    if !entry.hot || entry.wants(libc::EPOLLET) || endpoint.is_none_or(by_kernel) {
         inner.looked = 0;
     }
 }
@@ -130,32 +169,25 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
             inner.order.reserve(inner.registrations.len());
             u32::try_from(inner.registrations.len() - 1).unwrap_or(0)
         });
-        let (generation, listed) =
-            inner.registrations.get(place as usize).map_or((0, false), |entry| (entry.generation, entry.listed));
+        let listed = inner.registrations.get(place as usize).is_some_and(|entry| entry.listed);
         if let Some(&noted) = inner.by_fd.get(&fd) {
             late::tell_of(set, inner, noted);
         }
         // The number's registration of before, if the kernel agrees that it is gone.
         let before = inner.by_fd.get(&fd).copied();
-        let fresh = Registration {
-            fd,
-            slot,
-            events,
-            generation,
-            plain,
-            inner_set,
-            used: true,
-            in_kernel: true,
-            listed,
-            ..Registration::default()
-        };
+        let fresh =
+            Registration { fd, slot, events, plain, inner_set, used: true, in_kernel: true, listed, ..Registration::default() };
         if let Some(entry) = inner.registrations.get_mut(place as usize) {
-            *entry = Registration { tagged: true, ..fresh };
+            *entry = fresh;
             entry.turn.begin(ticks());
+            if set.shared.load(Ordering::Relaxed) {
+                entry.lend(set);
+                entry.forget_told();
+            }
             shared::arms(set, entry);
         }
-        name(inner, place, data);
-        let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.kernel_data(place));
+        name(set, inner, place, data);
+        let told = inner.registrations.get(place as usize).map_or(data, |entry| entry.known);
         let mut added = kernel_control(epfd, libc::EPOLL_CTL_ADD, fd, events, told);
         if added == Err(libc::ENOSPC) && !inner.late.is_empty() {
             // The user's limit of watches, and some of them are removed.
@@ -183,6 +215,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         }
         inside::note(set, inner, place);
         make_hot(inner, place);
+        order::one_more(inner, place);
         stir(set, inner);
         ask_soon(inner, place);
         Ok(place)

@@ -1,14 +1,13 @@
 //! What the rings of a set have to report.
 
+use super::edges::{held, key, marks};
 use super::hot::{armed, make_waiter, rang};
 use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits, order, retell};
-use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
-use ginnel_region::sys;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
@@ -25,78 +24,6 @@ pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 /// What only the kernel tells.
 pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
-
-/// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that this
-/// end's directions were shut. Each is an edge of its own, and may change no event. (No bits of epoll's.)
-const PEER: u32 = 1 << 27;
-const TX_SHUT: u32 = 1 << 26;
-const RX_SHUT: u32 = 1 << 25;
-
-fn marks(endpoint: Endpoint<'_>) -> u32 {
-    let slot = endpoint.slot();
-    let mark = |is: bool, mark: u32| if is { mark } else { 0 };
-    mark(endpoint.peer_has_ended(), PEER) | mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
-}
-
-/// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
-/// to tell: it is said in the ring a moment before it has come.)
-pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
-    let direction = endpoint.incoming();
-    // A switch may bring back bytes that were told of and could not be read for a while.
-    direction.tail().load(Ordering::Acquire) ^ direction.epoch().load(Ordering::Acquire) << 52
-}
-
-/// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
-/// reset, an error, with which it is readable, and whether the kernel's own side has room.
-pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
-    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
-    let got = u32::from(sys::poll(endpoint.fd(), asked, 0).cast_unsigned());
-    let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
-    if got & ENDS == 0 {
-        return room;
-    }
-    endpoint.slot().heed_kernel();
-    let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
-    as_end(endpoint, got & ENDS | readable) | room
-}
-
-/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let (news, ends) = joined(set, entry, endpoint, events);
-    entry.ended |= ends;
-    news
-}
-
-/// The same, and nothing is told. (Of what is not in the ring too.)
-pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let events = if entry.room { events } else { events & !OUT };
-    let in_ring = events & (IN | ENDS) != 0 && endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-    if in_ring { joined(set, entry, endpoint, events).0 } else { events }
-}
-
-/// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
-/// that is news where the program may wait for it, and else only one event more than TCP has.
-fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> (u32, u32) {
-    let same = entry.seen == key(endpoint);
-    if !same && !endpoint.may_have_ended() {
-        return (events, 0);
-    }
-    let held = held(endpoint) & !OUT;
-    let ends = held & ENDS | marks(endpoint);
-    if same && ends & !entry.ended == 0 {
-        let slot = endpoint.slot();
-        let room = entry.room
-            || !endpoint.tx_in_ring()
-            || slot.has(flag::KERNEL_FULL)
-            || slot.has_several_holders()
-            || set.shared.load(Ordering::Relaxed);
-        // Where there is something to tell, all that it has is told.
-        let news = events & !(IN | ENDS) & if room { u32::MAX } else { !OUT };
-        return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
-    }
-    (events | held & entry.asked(), ends)
-}
 
 /// What a look at the hot rings came to.
 pub(super) struct Pass {
@@ -129,7 +56,7 @@ pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
         if !inner.children.is_empty() {
             return 0;
         }
-        let Look::Report(events) = examine(set, epfd, index, entry, true) else { return 0 };
+        let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
         *place = epoll_event { events, u64: entry.data };
         entry.idle = 0;
         entry.turn.empty();
@@ -175,13 +102,16 @@ fn collect_hot(
             // Some of them may be armed instead.
             make_waiter(attachment, epfd, inner);
         }
-        order::find(inner, room.len() - n, now);
+        // (Where the kernel has the only place, what is due is known all the same: it keeps its turn.)
+        order::find(inner, (room.len() - n).max(1), now, number);
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
         n = inside::collect(set, inner, epfd, room, n, number);
     }
     inner.unasked += n;
+    // What was told by a ring until now may be the kernel's to tell.
+    recent &= asked || inner.looked != 0;
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
 }
 
@@ -209,7 +139,7 @@ pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: u
 fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
-    let Inner { hot, registrations, order, .. } = inner;
+    let Inner { hot, registrations, order, looked, .. } = inner;
     let mut others = hot.iter().take(if at.due_only { 0 } else { usize::MAX });
     while n < room.len() {
         let (index, was_due) = match order.pop(registrations) {
@@ -224,9 +154,17 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             if entry.reported.0 == at.number {
                 continue;
             }
-            entry.turn.was_ready(at.now);
+            if entry.turn.has_nothing(at.number) {
+                entry.turn.empty();
+                entry.idle += 1;
+                cooled |= many && entry.idle > IDLE;
+                continue;
+            }
+            let since = |endpoint| entry.since(endpoint, at.now);
+            let since = if order.several { entry.endpoint().map_or(at.now, since) } else { at.now };
+            entry.turn.was_ready(since);
         }
-        match examine(set, epfd, index, entry, at.recent) {
+        match examine(set, epfd, entry, at.recent) {
             Look::Report(events) => {
                 if let Some(place) = room.get_mut(n) {
                     *place = epoll_event { events, u64: entry.data };
@@ -246,6 +184,7 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
                 entry.turn.empty();
                 entry.hot = false;
                 cooled = true;
+                *looked = 0;
             }
         }
     }
@@ -266,9 +205,9 @@ enum Look {
 
 /// What a hot registration has to report from its ring, and what the kernel holds beside that.
 /// `recent`: as of [`Pass`].
-fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent: bool) -> Look {
+fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Look {
     let Some(endpoint) = entry.endpoint().filter(|_| entry.used && !entry.disabled) else { return Look::Kernel };
-    unmask(set, epfd, index, entry, endpoint);
+    unmask(set, epfd, entry, endpoint);
     if endpoint.slot().stage() != Stage::Active {
         return Look::Kernel;
     }
@@ -281,9 +220,9 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
     if rx && entry.events & IN != 0 && endpoint.readable() {
         let key = key(endpoint);
         unread = entry.events & IN;
-        if !edges || entry.seen != key {
-            entry.seen = key;
+        if !edges || !entry.was_told(key) {
             events |= unread;
+            entry.tell(key);
         }
     }
     if tx && entry.events & OUT != 0 && !entry.masked && (events != 0 || !edges) {
@@ -291,7 +230,7 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
             events |= entry.events & OUT;
             entry.room = false;
         } else {
-            entry.hide(set, epfd, index);
+            entry.hide(set, epfd);
         }
     }
     if events == 0 {
@@ -313,14 +252,14 @@ fn examine(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, recent:
     if once {
         entry.spend(true);
         if entry.is_named() {
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.kernel_data(index));
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
         }
     }
     Look::Report(events)
 }
 
 /// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
-pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
+pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
     if !entry.masked {
         return false;
     }
@@ -329,7 +268,7 @@ pub(super) fn unmask(set: &Set, epfd: c_int, index: u32, entry: &mut Registratio
     if news {
         entry.mask(set, false);
         entry.room = true;
-        retell(set, epfd, index, entry);
+        retell(set, epfd, entry);
     }
     news
 }
@@ -343,7 +282,7 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize).filter(|entry| entry.used && !entry.disabled) else { continue };
         if let Some(endpoint) = entry.endpoint() {
-            unmask(set, set.fd.load(Ordering::Relaxed), index, entry, endpoint);
+            unmask(set, set.fd.load(Ordering::Relaxed), entry, endpoint);
         }
     }
 }

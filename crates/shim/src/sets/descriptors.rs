@@ -2,13 +2,14 @@
 
 use super::{
     BY_FD, Inner, LOCAL, Map, Registration, SETS, Set, Spin, all_sets, drop_registration, fresh, inside, kernel_control, late,
-    places_of, registered, retell, set_at, shrinks, unlink, unregistered,
+    outlived, places_of, registered, retell, set_at, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use ginnel_channel::Slot;
-use ginnel_channel::ledger::Stage;
+use ginnel_region::sys;
+use ginnel_tcp::Slot;
+use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
 /// A new epoll set.
@@ -18,6 +19,7 @@ pub fn created(fd: c_int) {
         if set.is_null() {
             let fresh = Box::into_raw(Box::new(Set {
                 number: u32::try_from(index).unwrap_or(0),
+                maker: AtomicU32::new(0),
                 inner: Spin::new(Inner::default()),
                 descriptors: AtomicU32::new(0),
                 fd: AtomicI32::new(-1),
@@ -31,6 +33,7 @@ pub fn created(fd: c_int) {
                 cold: AtomicBool::new(false),
                 question: AtomicU64::new(0),
                 still: AtomicBool::new(false),
+                outlived: AtomicBool::new(false),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => set = fresh,
@@ -45,6 +48,7 @@ pub fn created(fd: c_int) {
         let set = unsafe { &*set };
         if set.descriptors.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             set.fd.store(fd, Ordering::Relaxed);
+            set.maker.store(sys::pid(), Ordering::Relaxed);
             // A wait that was under way when the one before was closed may have said so.
             set.still.store(false, Ordering::SeqCst);
             return fds::set(fd, Entry::Epoll(set.number));
@@ -83,13 +87,14 @@ pub fn closed(fd: c_int, index: u32) {
     }
     set.with(|inner| {
         if let (Some(waiter), Some(attachment)) = (inner.waiter.take(), runtime::attachment()) {
-            waiter.retire(attachment);
+            waiter.retire(&attachment.node);
         }
         *inner = Inner::default();
     });
     set.size.store(0, Ordering::Release);
     set.masked.store(0, Ordering::Release);
     set.shared.store(false, Ordering::Release);
+    set.outlived.store(false, Ordering::Release);
     set.descriptors.store(0, Ordering::Release);
 }
 
@@ -102,10 +107,12 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let several = |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
     let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
-        // What the kernel tells is all that can be known here from now on: no token is to lie there.
-        let _ = endpoint.tidy();
+        // What the kernel tells is all that can be known here from now on: no token is to lie there. (A look
+        // would take the error of one that has ended.)
+        if !endpoint.may_have_ended() {
+            let _ = endpoint.tidy();
+        }
     }
-    let elsewhere = elsewhere.is_some();
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
         set.with(|inner| {
@@ -119,8 +126,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 entry.slot = slot;
                 return;
             }
-            if elsewhere || slot.is_none() && entry.lent {
-                return outlives(set, inner, registration);
+            if elsewhere.is_some() || slot.is_none() && entry.lent {
+                return outlived::begins(set, inner, registration, elsewhere);
             }
             if slot.is_some_and(is_held_by_service) {
                 // A kernel goes on reporting a closed descriptor while another thread's wait still looks at the socket.
@@ -135,20 +142,6 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     {
         local.store(0, Ordering::Release);
     }
-}
-
-/// The registration's number is about to be closed, and another process has its socket: the kernel goes on
-/// reporting it, as it was asked to, and its word is all that can be known here from now on.
-fn outlives(set: &Set, inner: &mut Inner, index: u32) {
-    inner.hot.retain(|hot| *hot != index);
-    let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
-    if entry.masked || entry.loud {
-        entry.mask(set, false);
-        retell(set, set.fd.load(Ordering::Relaxed), index, entry);
-    }
-    entry.turn.give_up();
-    (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
-    shrinks(set, inner, 1);
 }
 
 /// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to report it no more.
@@ -193,7 +186,7 @@ pub fn disconnecting(fd: c_int, slot: u32) {
             if entry.masked {
                 entry.mask(set, false);
                 if !entry.disabled {
-                    retell(set, set.fd.load(Ordering::Relaxed), registration, entry);
+                    retell(set, set.fd.load(Ordering::Relaxed), entry);
                 }
             }
             (entry.slot, entry.hot, entry.idle) = (None, false, 0);

@@ -1,14 +1,16 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
-use super::collect::{IN, cooled, key, unmask_hot};
-use super::{FIFO_TAG, Inner, Registration, Set, inside, kernel_control, late, make_hot, set_at, tag_base, want};
+use super::collect::{IN, cooled, unmask_hot};
+use super::edges::key;
+use super::registration::is_told;
+use super::{Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want};
 use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::Endpoint;
-use ginnel_channel::attach::Standing;
-use ginnel_channel::ledger::Stage;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::node::Standing;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
 /// Arms a registration's channel. False: there is something to report. `past`: something that outer sets
@@ -20,7 +22,7 @@ pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past
     }
     let want = want(inner, index, endpoint);
     if endpoint.rx_in_ring() && entry.events & IN != 0 {
-        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.seen == key || past && entry.noted == key;
+        let told = |key: u64| entry.wants(libc::EPOLLET) && entry.was_told(key) || past && is_told(entry.noted, key);
         let silent = told(key(endpoint));
         if endpoint.arm_data(want).is_none() && !silent {
             return false;
@@ -59,13 +61,12 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
 pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
-        if let Ok(waiter) = Waiter::new(attachment) {
-            let data = tag_base() | u64::from(FIFO_TAG);
-            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, data);
+        if let Ok(waiter) = Waiter::new(&attachment.node) {
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_ADD, waiter.fifo(), libc::EPOLLIN as u32, fifo_tag());
             inner.waiter = Some(waiter);
         } else {
             // To be had again, perhaps, after the process has joined.
-            inner.waiter_lost = attachment.standing() != Standing::Here;
+            inner.waiter_lost = attachment.node.standing() != Standing::Here;
         }
     }
 }
@@ -73,8 +74,8 @@ pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &
 /// [`heed_bells`] under the lock.
 #[inline]
 pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
-    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.joined().segment)) {
-        waiter.take(&attachment.joined().segment, |bit| make_hot(inner, bit));
+    if let Some(waiter) = inner.waiter.filter(|waiter| waiter.any(&attachment.node.joined().segment)) {
+        waiter.take(&attachment.node.joined().segment, |bit| make_hot(inner, bit));
     }
 }
 
@@ -122,7 +123,7 @@ impl Watched {
     fn of(entry: &Registration) -> Option<Self> {
         let endpoint =
             entry.endpoint().filter(|endpoint| entry.used && !entry.disabled && endpoint.slot().stage() == Stage::Active)?;
-        let told = entry.wants(libc::EPOLLET).then_some(entry.seen);
+        let told = entry.wants(libc::EPOLLET).then(|| entry.told());
         Some(Self { endpoint, reads: entry.events & IN != 0, told, masked: entry.masked })
     }
 
@@ -133,7 +134,8 @@ impl Watched {
     #[inline]
     fn has(&self, readable: impl Fn(Endpoint<'static>) -> bool) -> bool {
         let endpoint = self.endpoint;
-        let bytes = self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| told != key(endpoint));
+        let bytes =
+            self.reads && endpoint.rx_in_ring() && readable(endpoint) && self.told.is_none_or(|told| !is_told(told, key(endpoint)));
         bytes || self.masked && endpoint.writable()
     }
 }
@@ -154,11 +156,16 @@ pub(super) fn note_arrivals(inner: &mut Inner) -> bool {
     let mut any = false;
     for &index in hot.iter() {
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
-        let Some(watched) = Watched::of(entry).filter(Watched::has_news) else { continue };
-        any = true;
-        let key = key(watched.endpoint);
-        if core::mem::replace(&mut entry.noted, key) != key {
-            *arrivals = arrivals.wrapping_add(1);
+        let Some(watched) = Watched::of(entry) else { continue };
+        let news = watched.has_news();
+        any |= news;
+        // Also what was told of by now, or read: it came.
+        let reads = watched.reads && watched.endpoint.rx_in_ring();
+        if news || reads && entry.noted != u64::MAX {
+            let key = key(watched.endpoint);
+            if !is_told(core::mem::replace(&mut entry.noted, key), key) {
+                *arrivals = arrivals.wrapping_add(1);
+            }
         }
     }
     any
@@ -173,7 +180,7 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
         })
     };
     let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
-    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment));
+    let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
     // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
     spin::spin_on(attachment, &set.habit, found, together)

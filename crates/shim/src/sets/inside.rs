@@ -9,6 +9,7 @@ use super::collect::IN;
 use super::told::Purpose;
 use super::{Inner, Registration, Set, all_sets, drop_registration, nest, retell, set_at, shrinks, stir};
 use core::sync::atomic::Ordering;
+use ginnel_region::sys;
 use libc::{c_int, epoll_event};
 use smallvec::SmallVec;
 
@@ -84,14 +85,26 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
     for &(index, number) in children.iter() {
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
         let (Some(place), true) = (room.get_mut(n), entry.used && !entry.disabled && entry.events & IN != 0) else { continue };
-        let Some(arrivals) = news(number).filter(|&arrivals| entry.is_news(arrivals)) else { continue };
+        let Some((any, arrivals)) = asked::look_inside(number) else { continue };
+        let edges = entry.wants(libc::EPOLLET);
+        let came = edges && entry.seen != arrivals && arrivals != 0;
+        if if any { edges && entry.seen == arrivals } else { !came } {
+            continue;
+        }
+        // Something came, which was told of by the inner set itself meanwhile: what else is ready there is told.
+        let fd = set_at(number).map_or(-1, |child| child.fd.load(Ordering::Relaxed));
+        let ready = any || sys::poll(fd, libc::POLLIN, 0) != 0 && asked::truly_ready(number, fd);
+        if !ready {
+            entry.seen = arrivals;
+            continue;
+        }
         *place = epoll_event { events: entry.events & IN, u64: entry.data };
         entry.seen = arrivals;
         entry.reported = (pass, u32::try_from(n).unwrap_or(u32::MAX));
         n += 1;
         if entry.wants(libc::EPOLLONESHOT) {
             entry.spend(true);
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         }
     }
     n
@@ -128,7 +141,7 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
         let again = once || entry.wants(libc::EPOLLET);
         if ready && purpose == Purpose::Asking && again || !ready && once {
             // Nobody is told of it now, and the kernel disabled it: it is to tell that again.
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         } else if ready {
             entry.seen = arrivals.unwrap_or(entry.seen);
             if once {

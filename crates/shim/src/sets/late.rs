@@ -9,16 +9,18 @@
 //!
 //! What rang a sleeper lies in its FIFO until then too: who was just woken has better things to do than to read it.
 
+use super::change::ask_soon;
 use super::order::{self, Turn};
 use super::{
-    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, places_of, set_at, unlink,
+    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, outlived, places_of,
+    set_at, unlink,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::{Stage, flag};
 use ginnel_region::sys;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
 /// Whoever asks for one of these must be told by the kernel from this call on.
@@ -74,6 +76,9 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
             inner.late.push(place);
         }
         make_hot(inner, place);
+        if change.is_some() {
+            ask_soon(inner, place);
+        }
         Some(Outcome::Done(0))
     })
 }
@@ -113,7 +118,7 @@ impl Inner {
 impl Registration {
     /// May the kernel hear later of a change of this one?
     fn may_wait(&self, fd: c_int) -> bool {
-        let as_told = self.in_kernel && !(self.plain || self.tagged || self.masked || self.loud || self.disabled);
+        let as_told = self.in_kernel && !(self.plain || self.is_tagged() || self.masked || self.loud || self.disabled);
         as_told
             && self.events & AT_ONCE == 0
             && self.slot.is_some_and(|slot| {
@@ -146,7 +151,7 @@ pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
     let Some(told) = entry.late.take() else { return };
     let fd = entry.fd;
     if entry.used {
-        let (events, data) = (entry.interest(), entry.kernel_data(place));
+        let (events, data) = (entry.interest(), entry.known);
         if told != (events, data) {
             // Where that fails, it was removed or closed past the hooks; the number may be another's.
             let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, events, data);
@@ -175,6 +180,7 @@ pub fn tell_of_descriptor(fd: c_int) {
 pub fn tell_set(index: u32) {
     if let Some(set) = set_at(index) {
         set.with(|inner| tell(set, inner));
+        outlived::recall(set);
     }
 }
 
@@ -183,6 +189,7 @@ pub fn lend(fd: c_int) {
     if let Some(set) = super::number_of(fd).and_then(set_at) {
         set.with(|inner| {
             tell(set, inner);
+            inner.registrations.iter_mut().for_each(|entry| entry.lend(set));
             set.shared.store(true, Ordering::Relaxed);
         });
     }

@@ -1,5 +1,6 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
+use super::edges::own_ends;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
     shared,
@@ -7,10 +8,10 @@ use super::{
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Stage, flag};
-use ginnel_channel::waiter::BITS;
+use ginnel_node::waiter::BITS;
 use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Stage, flag};
 
 /// Something changed that a sleeper of this set must see: lets it look again.
 pub(super) fn stir(set: &Set, inner: &mut Inner) {
@@ -36,7 +37,7 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
                 }
                 // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
-                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.kernel_data(index));
+                let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.known);
                 let told = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
                 // Telling a wish once more is to be undone by nobody: that would be an edge.
                 entry.loud = told && events != entry.interest();
@@ -106,9 +107,12 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
         if set.holds_any() {
             set.soon(|inner| {
                 let of_slot = |entry: &Registration| {
+                    // (The number of one that has its slot may be another socket's by now.)
                     entry.used
-                        && (entry.slot == Some(slot)
-                            || matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot))
+                        && match entry.slot {
+                            Some(of) => of == slot,
+                            None => matches!(fds::get(entry.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot),
+                        }
                 };
                 for (number, _) in inner.registrations.iter().enumerate().filter(|(_, entry)| of_slot(entry)) {
                     found.push((u32::try_from(index).unwrap_or(0), u32::try_from(number).unwrap_or(0)));
@@ -134,20 +138,27 @@ fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     Some(())
 }
 
-/// The program shut a direction of the connection down: that is an edge, of all that it has to report.
-pub fn shut(endpoint: Endpoint<'static>) {
+/// An edge of the connection, of all that it has to report, comes of what this program did: it shut a
+/// direction down, set SO_RCVLOWAT, or could not read what it was told of.
+pub fn edge(endpoint: Endpoint<'static>) {
+    // Another process that has it registered is told of the edge by the kernel, and learns from this that it is one.
+    let edges = endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     let slot = endpoint.index();
     if local_of(slot) & local::REGISTERED == 0 {
         return;
     }
     for (index, registration) in places_of_slot(endpoint, slot).unwrap_or_default() {
         let Some(set) = set_at(index) else { continue };
+        shared::look(set, set.fd.load(Ordering::Relaxed));
         let _ = set.soon(|inner| {
             let entry = inner.registrations.get_mut(registration as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && entry.wants(libc::EPOLLET)) {
                 entry.forget_told();
+                (entry.ended, entry.edges) = (own_ends(endpoint), edges);
                 make_hot(inner, registration);
+                inner.looked = 0;
             }
+            stir(set, inner);
         });
     }
 }
@@ -164,6 +175,7 @@ pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
 /// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
 pub fn filled(endpoint: Endpoint<'static>) -> bool {
     let index = endpoint.index();
+    endpoint.slot().set(flag::RING_FULL, true);
     if local_of(index) & local::WRITES == 0 {
         return false;
     }
@@ -188,7 +200,7 @@ fn mask_until_room(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
                 && !entry.masked
                 && !entry.disabled
             {
-                entry.hide(set, epfd, registration);
+                entry.hide(set, epfd);
             }
             make_hot(inner, registration);
             stir(set, inner);

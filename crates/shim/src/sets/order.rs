@@ -4,14 +4,15 @@
 //! The kernel keeps a list. Who becomes ready comes to its end; who is told of leaves it, or, where
 //! that is level-triggered, comes to its end once more, until a wait finds it no longer ready. Here
 //! nobody notes who becomes ready: that is found in a pass over the hot registrations, and the
-//! writers say since when ([`ginnel_channel::order`]). Who is found ready and has no place in this
+//! writers say since when ([`ginnel_tcp::order`]). Who is found ready and has no place in this
 //! wait is first in the next.
 
-use super::collect::{IN, OUT, key};
+use super::collect::{IN, OUT};
+use super::edges::key;
 use super::{Inner, Registration, resolve};
 use crate::spin::ticks;
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::Stage;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Stage;
 use libc::epoll_event;
 
 /// What a set knows of its order.
@@ -20,7 +21,7 @@ pub struct Order {
     /// The registration that was looked at first (its number + 1), and whether others were: before,
     /// there is no order, and nobody is asked for one.
     first: u32,
-    several: bool,
+    pub(super) several: bool,
     /// Found ready and not told of: (since when, registration), from `next` on.
     due: Vec<(u64, u32)>,
     next: usize,
@@ -35,10 +36,14 @@ pub struct Turn {
     listed: u64,
     /// Since when it was ready when it was told of last, as far as that is known here; else 0.
     ready: u64,
+    /// It was not in the list when it was told of last.
+    first: bool,
     /// It is among those that are due.
     due: bool,
     /// Its writer was asked to say since when it is ready.
     asked: bool,
+    /// The last pass in which memory said that it has nothing to tell.
+    nothing: u64,
 }
 
 impl Turn {
@@ -49,7 +54,16 @@ impl Turn {
 
     /// It was told of, as number `place` of its wait.
     pub fn told(&mut self, now: u64, place: usize, stays: bool) {
+        self.first = self.listed == 0;
         self.listed = if stays { now.wrapping_add(place as u64).max(1) } else { 0 };
+    }
+
+    /// The kernel told of it, perhaps what a ring told of in the same wait.
+    pub fn told_by_kernel(&mut self, now: u64, stays: bool) {
+        self.first = self.listed == 0;
+        if self.first && stays {
+            self.listed = now.max(1);
+        }
     }
 
     /// It is told of, and was ready since then.
@@ -60,6 +74,11 @@ impl Turn {
     /// It is told of before its turn.
     pub fn has_come(&mut self) {
         self.due = false;
+    }
+
+    /// Did memory say in this pass that it has nothing to tell?
+    pub fn has_nothing(&self, pass: u64) -> bool {
+        self.nothing == pass
     }
 
     /// It is not ready.
@@ -111,9 +130,24 @@ impl Order {
     }
 }
 
+/// Registration `index` was added. From the second on there is an order, and their writers are asked for it.
+pub(super) fn one_more(inner: &mut Inner, index: u32) {
+    let Inner { registrations, order, .. } = inner;
+    if registrations.get(index as usize).is_none_or(|entry| entry.slot.is_none()) {
+        return;
+    }
+    let before = order.several;
+    order.looks_at(index);
+    match (before, order.several) {
+        (false, true) => registrations.iter_mut().filter(|entry| entry.used).for_each(Registration::ask_for_order),
+        (_, true) => registrations.get_mut(index as usize).into_iter().for_each(Registration::ask_for_order),
+        _ => {}
+    }
+}
+
 /// Finds out which hot registrations have something to tell, in their order, where there is more
-/// than one: at least as many as have room in this wait, if there are.
-pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
+/// than one: at least as many as have room in this wait, if there are. `pass`: its number.
+pub(super) fn find(inner: &mut Inner, room: usize, now: u64, pass: u64) {
     let Inner { hot, registrations, order, .. } = inner;
     if order.len() >= room {
         // Whoever is due became ready before those that are not found yet.
@@ -137,9 +171,13 @@ pub(super) fn find(inner: &mut Inner, room: usize, now: u64) {
         if entry.turn.due || order.due.len() == order.due.capacity() {
             continue;
         }
-        if let Some(since) = ready(entry, now, order.several) {
-            entry.turn.due = true;
-            order.due.push((since, index));
+        match ready(entry, now, order.several) {
+            Ready::Since(since) => {
+                entry.turn.due = true;
+                order.due.push((since, index));
+            }
+            Ready::Nothing => entry.turn.nothing = pass,
+            Ready::Unknown => {}
         }
     }
     if let Some(found) = order.due.get_mut(begun..) {
@@ -158,8 +196,14 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         // Room is yet to be told.
         return entry.turn.since;
     }
-    let told = |endpoint| entry.wants(libc::EPOLLET) && entry.seen == key(endpoint);
-    if entry.endpoint().is_some_and(told) { now } else { ready(entry, now, false).unwrap_or(now) }
+    let told = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
+    if entry.endpoint().is_some_and(told) {
+        return now;
+    }
+    match ready(entry, now, false) {
+        Ready::Since(since) => since,
+        Ready::Nothing | Ready::Unknown => now,
+    }
 }
 
 /// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies
@@ -170,7 +214,41 @@ pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     }
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-    entry.is_some_and(|entry| entry.hot && entry.turn.due && entry.events & once == 0)
+    // What was told of, and not found empty since, has its turn behind what is due.
+    entry.is_some_and(|entry| entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0)
+}
+
+/// Brings what the kernel told of connections in rings into their order: its own list has those first
+/// for which a wake-up was swept away before, and it is only of these that it knows no better.
+pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
+    let now = ticks();
+    let since = |event: &epoll_event| {
+        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize))?;
+        let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+        let first = entry.hot && entry.turn.first && event.events & IN != 0;
+        let endpoint = entry.endpoint().filter(|endpoint| first && in_ring(endpoint))?;
+        entry.says_since(endpoint, now).map(|since| since.max(entry.turn.since))
+    };
+    for end in 1..told.len() {
+        let Some(own) = told.get(end).and_then(since) else { continue };
+        let mut at = end;
+        for before in (0..end).rev() {
+            let Some(other) = told.get(before).and_then(since) else { continue };
+            if other <= own {
+                break;
+            }
+            told.swap(before, at);
+            at = before;
+        }
+    }
+    // Their places in the list are these from now on.
+    let now = ticks();
+    for (place, event) in (0..).zip(told) {
+        let index = resolve(inner, event.u64);
+        if let Some(entry) = index.and_then(|at| inner.registrations.get_mut(at as usize)).filter(|entry| entry.turn.listed != 0) {
+            entry.turn.listed = now.wrapping_add(place);
+        }
+    }
 }
 
 impl Registration {
@@ -187,34 +265,49 @@ impl Registration {
 
     /// Since when there is something in its ring, or it is registered as it is.
     pub(super) fn since(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
-        endpoint.ready_since().unwrap_or(now).min(now).max(self.turn.since)
+        self.says_since(endpoint, now).unwrap_or(now).min(now).max(self.turn.since)
+    }
+
+    /// The same, as its writer says. Edge-triggered, what was told of and left there does not count.
+    fn says_since(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
+        if self.wants(libc::EPOLLET) { endpoint.ready_since(now) } else { endpoint.filled_since(now) }
     }
 }
 
-/// Since when a registration is ready, as far as memory tells and this set's order goes. `None`: it is
-/// not, or a closer look is needed.
-fn ready(entry: &mut Registration, now: u64, several: bool) -> Option<u64> {
+/// What memory tells of a registration.
+enum Ready {
+    /// It is ready since then, in ticks, as this set's order goes.
+    Since(u64),
+    /// It has nothing to tell.
+    Nothing,
+    /// Only a closer look can tell ([`super::collect`]).
+    Unknown,
+}
+
+fn ready(entry: &mut Registration, now: u64, several: bool) -> Ready {
     if !entry.used || entry.disabled {
-        return None;
+        return Ready::Unknown;
     }
-    let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active)?;
-    if !endpoint.rx_in_ring() {
-        return None;
-    }
+    let active = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    let Some(endpoint) = entry.endpoint().filter(active) else { return Ready::Unknown };
     if several {
         entry.ask_for_order();
     }
     let level = !entry.wants(libc::EPOLLET);
-    let filled = entry.events & IN != 0 && endpoint.ring_is_filled();
+    let look = if entry.events & IN == 0 { Some(false) } else { endpoint.look_at_ring() };
     let room = level && entry.events & OUT != 0 && endpoint.tx_in_ring() && !entry.masked;
-    if !filled && !room {
-        return None;
+    match look {
+        Some(true) => {}
+        _ if room => {}
+        // Who waits for room in a ring may have it by now.
+        Some(false) if !entry.masked => return Ready::Nothing,
+        _ => return Ready::Unknown,
     }
     if entry.turn.listed != 0 {
-        return Some(entry.turn.listed);
+        return Ready::Since(entry.turn.listed);
     }
     // There is room as long as it is registered.
-    Some(if room { entry.turn.since } else { entry.since(endpoint, now) })
+    Ready::Since(if room { entry.turn.since } else { entry.since(endpoint, now) })
 }
 
 /// Brings what one wait found into order: `ready` events of rings, which are in order, and behind them

@@ -1,10 +1,10 @@
 //! Sets and what becomes of their process: fork, exec, leaving the segment.
 
-use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tell_all};
+use super::{BY_FD, Registration, Set, all_sets, fresh, kernel_control, late, make_hot, retell, shared, tag, tell_all};
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ginnel_channel::ledger::SLOTS;
 use ginnel_region::sys;
+use ginnel_tcp::ledger::SLOTS;
 use libc::c_int;
 
 /// How many sets [`lock_all`] has locked.
@@ -12,6 +12,9 @@ static LOCKED: AtomicU32 = AtomicU32::new(0);
 
 /// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
 pub fn lock_all() {
+    if all_sets().next().is_some() {
+        tag::prepare();
+    }
     late::forking();
     loop {
         if BY_FD.try_acquire() {
@@ -22,7 +25,7 @@ pub fn lock_all() {
                 for set in all_sets() {
                     set.disturb();
                     // SAFETY: under the locks.
-                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lent = true);
+                    unsafe { &mut *set.inner.value.get() }.registrations.iter_mut().for_each(|entry| entry.lend(set));
                     set.shared.store(set.descriptors.load(Ordering::Relaxed) != 0, Ordering::Relaxed);
                 }
                 late::may_fork();
@@ -55,7 +58,7 @@ pub fn forget_parent() {
         set.sleepers.store(0, Ordering::Relaxed);
         set.with(|inner| {
             if let Some(waiter) = inner.waiter.take() {
-                attachment.disown(waiter.fifo());
+                attachment.node.disown(waiter.fifo());
             }
             // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
@@ -67,14 +70,14 @@ pub fn forget_parent() {
 }
 
 /// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
-pub fn retire_waiters(attachment: &'static ginnel_channel::Attachment) {
+pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     for set in all_sets() {
         set.with(|inner| {
             late::tell(set, inner);
             if let Some(waiter) = inner.waiter.take() {
                 inner.waiter_lost = true;
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
-                waiter.retire(attachment);
+                waiter.retire(&attachment.node);
             }
         });
     }
@@ -88,11 +91,11 @@ pub fn forget_slots() {
         set.with(|inner| {
             late::tell(set, inner);
             inner.hot.clear();
-            for (index, entry) in inner.registrations.iter_mut().enumerate().filter(|(_, entry)| entry.used) {
+            for entry in inner.registrations.iter_mut().filter(|entry| entry.used) {
                 if entry.masked || entry.loud {
                     entry.mask(set, false);
                     if entry.in_kernel && !entry.disabled {
-                        retell(set, epfd, u32::try_from(index).unwrap_or(0), entry);
+                        retell(set, epfd, entry);
                     }
                 }
                 (entry.slot, entry.hot, entry.idle, entry.seen) = (None, false, 0, u64::MAX);
@@ -120,7 +123,7 @@ pub fn untag() {
     for set in all_sets() {
         shared::look(set, set.fd.load(Ordering::Relaxed));
     }
-    each_disguised(|set, epfd, _, entry| {
+    each_disguised(|set, epfd, entry| {
         let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.events, entry.data);
         shared::told(set, entry);
     });
@@ -132,20 +135,20 @@ pub fn tag_again() {
     each_disguised(retell);
 }
 
-/// Calls `work` with (set, its descriptor, number, registration) for all of which the kernel has other words than the program's. Not for one that is disabled: it is armed with the program's
+/// Calls `work` with (set, its descriptor, registration) for all of which the kernel has other words than the program's. Not for one that is disabled: it is armed with the program's
 /// own, perhaps by another process already.
-fn each_disguised(work: impl Fn(&Set, c_int, u32, &mut Registration)) {
+fn each_disguised(work: impl Fn(&Set, c_int, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
         set.with(|inner| {
-            for (index, entry) in inner.registrations.iter_mut().enumerate() {
+            for entry in &mut inner.registrations {
                 if entry.used
                     && entry.in_kernel
                     && entry.is_named()
                     && !entry.disabled
-                    && (entry.tagged || entry.masked || entry.loud)
+                    && (entry.is_tagged() || entry.masked || entry.loud)
                 {
-                    work(set, epfd, u32::try_from(index).unwrap_or(0), entry);
+                    work(set, epfd, entry);
                 }
             }
         });

@@ -1,12 +1,21 @@
 //! One registration, and what the kernel is told of it.
 
-use super::{Inner, Registration, Set, local, local_bits, shared, tag};
+use super::{Inner, Registration, Set, local, local_bits, shared};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
-use ginnel_channel::Endpoint;
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Slot, TOLD};
 use libc::{c_int, epoll_event};
+
+/// Of a [key](super::edges::key): what counts bytes.
+const BYTES: u64 = u64::MAX >> 12;
+
+/// Does one who was `told` of a key know all that another stands for?
+pub(super) fn is_told(told: u64, key: u64) -> bool {
+    told != u64::MAX && (told ^ key) & BYTES == 0
+}
 
 impl Registration {
     pub(super) fn wants(&self, event: c_int) -> bool {
@@ -19,12 +28,12 @@ impl Registration {
     }
 
     /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
-    pub(super) fn hide(&mut self, set: &Set, epfd: c_int, index: u32) -> bool {
+    pub(super) fn hide(&mut self, set: &Set, epfd: c_int) -> bool {
         let before = self.interest();
         self.mask(set, true);
         let changes = self.interest() != before;
         if changes {
-            retell(set, epfd, index, self);
+            retell(set, epfd, self);
         }
         if let Some(endpoint) = self.endpoint() {
             endpoint.probe_half_closed();
@@ -48,7 +57,61 @@ impl Registration {
 
     /// What was told of it comes anew: it was changed, or only looked at.
     pub(super) fn forget_told(&mut self) {
+        self.forget_told_here();
+        if let Some(slot) = self.common() {
+            slot.told.store(0, Ordering::Release);
+        }
+    }
+
+    /// The same, of what this process was told of alone.
+    pub(super) fn forget_told_here(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
+        self.edges = self.edges_made();
+    }
+
+    /// Of which [key](super::edges::key) the program was told last; `u64::MAX`: of none. Where other
+    /// processes have the set, one of them may have been told.
+    pub(super) fn told(&self) -> u64 {
+        let Some(slot) = self.common() else { return self.seen };
+        let told = slot.told.load(Ordering::Acquire);
+        if told & TOLD == 0 { u64::MAX } else { told & BYTES }
+    }
+
+    /// Edge-triggered: was all told of that this key stands for? A switch alone brings no byte.
+    pub(super) fn was_told(&self, key: u64) -> bool {
+        is_told(self.told(), key)
+    }
+
+    /// The program is told of this key.
+    pub(super) fn tell(&mut self, key: u64) {
+        self.seen = key;
+        if let Some(slot) = self.common() {
+            slot.told.store(key & BYTES | TOLD, Ordering::Release);
+        }
+    }
+
+    /// Another process has what is registered, or is to have it: it is to know what the program was told of.
+    pub(super) fn lend(&mut self, set: &Set) {
+        let first = !core::mem::replace(&mut self.lent, true);
+        if first && let Some(slot) = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot))) {
+            let name = u64::from(set.maker.load(Ordering::Relaxed)) << 32
+                | u64::from(set.number & 0xfff) << 20
+                | u64::from(self.fd.cast_unsigned() & 0xf_ffff);
+            let other = slot.told_of.compare_exchange(0, name, Ordering::AcqRel, Ordering::Acquire);
+            self.in_common = other.is_ok();
+            match other {
+                // One word is for one registration: where there are several, each process knows its own.
+                Err(_) => slot.told_of.store(u64::MAX, Ordering::Release),
+                Ok(_) if self.seen != u64::MAX => self.tell(self.seen),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The slot in which processes that have the set say what they were told of.
+    fn common(&self) -> Option<&'static Slot> {
+        let slot = self.slot.filter(|_| self.in_common)?;
+        Some(runtime::attachment()?.ledger.slot(slot)).filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
     }
 
     /// It is armed again.
@@ -60,6 +123,11 @@ impl Registration {
     pub(super) fn is_spent(&self, set: &Set) -> bool {
         let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
         self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
+    }
+
+    fn edges_made(&self) -> u32 {
+        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
+        slot.map_or(0, |slot| slot.edges.load(Ordering::Acquire))
     }
 
     pub(super) fn armings(&self) -> u32 {
@@ -108,9 +176,9 @@ impl Registration {
         }
     }
 
-    /// What the kernel returns with its events.
-    pub(super) fn kernel_data(&self, index: u32) -> u64 {
-        if self.tagged { tag(index, self.generation) } else { self.data }
+    /// Has the kernel a tag instead of its data?
+    pub(super) fn is_tagged(&self) -> bool {
+        self.known != self.data
     }
 
     pub(super) fn endpoint(&self) -> Option<Endpoint<'static>> {
@@ -127,12 +195,12 @@ pub(super) fn kernel_control(epfd: c_int, operation: c_int, fd: c_int, events: u
 }
 
 /// Tells the kernel a registration's present interest.
-pub(super) fn retell(set: &Set, epfd: c_int, index: u32, entry: &mut Registration) {
-    (entry.loud, entry.late) = (false, None);
+pub(super) fn retell(set: &Set, epfd: c_int, entry: &mut Registration) {
+    (entry.loud, entry.late, entry.retold) = (false, None, true);
     if !entry.is_named() {
         return;
     }
-    let data = entry.kernel_data(index);
+    let data = entry.known;
     if entry.wants(libc::EPOLLEXCLUSIVE) {
         // The kernel does not modify exclusive registrations.
         let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, entry.fd, 0, 0);

@@ -2,7 +2,7 @@
 //! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
 //! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
 
-use super::{Inner, Registration, Set, created, drop_registration, is_tag, kernel_control, name, set_at, unlink};
+use super::{Inner, Registration, Set, created, drop_registration, kernel_control, outlived, set_at, tag, unlink};
 use crate::fds::{self, Entry};
 use crate::runtime;
 use core::sync::atomic::Ordering;
@@ -66,6 +66,14 @@ pub fn elsewhere(set: &Set, inner: &Inner) -> bool {
     set.shared.load(Ordering::Relaxed) && inner.hot.iter().any(held)
 }
 
+/// [`look`] by somebody who waits on the set.
+pub fn look_before_wait(set: &Set, epfd: c_int) {
+    if set.shared.load(Ordering::Relaxed) {
+        outlived::recall(set);
+        look(set, epfd);
+    }
+}
+
 /// Takes over what other processes changed.
 pub fn look(set: &Set, epfd: c_int) {
     if !set.shared.load(Ordering::Relaxed) {
@@ -110,7 +118,10 @@ pub fn look(set: &Set, epfd: c_int) {
                 continue;
             };
             entry.changes = now;
-            if !found.is_shot() {
+            if found.is_shot() {
+                // To whom, and of what it was asked to be told, is not known here: but that it was, once.
+                entry.events |= libc::EPOLLONESHOT as u32;
+            } else {
                 let events = wish(found.events);
                 if events & libc::EPOLLET as u32 == 0 {
                     // (Where edges are told, the kernel is not: a mask is this process's own.)
@@ -120,17 +131,19 @@ pub fn look(set: &Set, epfd: c_int) {
                 }
                 entry.loud = found.events & LOUD != 0;
                 if events != entry.events {
-                    entry.forget_told();
+                    // Who changed it has said so to all.
+                    entry.forget_told_here();
                 }
                 entry.events = events;
                 entry.rearm();
             }
             let (data, disabled) = (found.data, entry.disabled);
-            if !is_tag(data) && (data != entry.data || entry.tagged) {
-                name(inner, place, data);
+            if data != entry.known {
+                tag::learn(set, inner, place, data);
                 // Untagged there, before an exec: here the tag is still needed.
-                if let Some(entry) = inner.registrations.get_mut(place as usize).filter(|entry| entry.tagged && !disabled) {
-                    super::retell(set, epfd, place, entry);
+                let differs = |entry: &&mut Registration| entry.known != data && entry.is_tagged() && !disabled;
+                if let Some(entry) = inner.registrations.get_mut(place as usize).filter(differs) {
+                    super::retell(set, epfd, entry);
                 }
             }
             super::make_hot(inner, place);

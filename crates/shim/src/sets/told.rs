@@ -1,113 +1,22 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
-use super::collect::{ENDS, IN, OUT, edge, key, unmask};
+use super::collect::{ENDS, IN, OUT, unmask};
+use super::edges::{edge, key};
 use super::hot::rang;
-use super::{FIFO_TAG, Inner, Set, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag_base};
+use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
-use ginnel_channel::kernel;
-use ginnel_channel::ledger::Stage;
-use ginnel_region::sys;
+use ginnel_tcp::kernel;
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
-
-/// How often a look asks the kernel where its answers leave places free.
-const TURNS: usize = 8;
 
 /// The events that rings reported in the same wait: how many stand before the kernel's, and which
 /// pass found them.
 pub(super) type Before = (usize, u64);
 /// Nothing was.
 pub(super) const NONE_BEFORE: Before = (0, 0);
-
-/// What the kernel has to report now, behind the events that rings reported. Returns how many there
-/// are in all.
-pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
-    let start = before.0;
-    let (mut n, mut pass) = (start, before.1);
-    // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
-    for _ in 0..TURNS {
-        let places = room.len().saturating_sub(n);
-        let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
-        let told = n;
-        if pass == 0 && got == places {
-            pass = set.inner.with(Inner::tells_apart);
-        }
-        n = rest(set, epfd, room, (start, pass), (n, n), n + got);
-        if pass == 0 && told > 0 {
-            n = without_repeats(room, told, n);
-        }
-        if got < places || n == room.len() {
-            break;
-        }
-    }
-    set.lively.store(n > start, Ordering::Relaxed);
-    set.with(|inner| {
-        // Where all that it had room for is of connections in rings, its own is yet to come.
-        let told = room.get(start..n).unwrap_or_default();
-        let of_ring = |event: &epoll_event| {
-            let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-            entry.is_some_and(|entry| entry.hot)
-        };
-        if n < room.len() || !told.iter().all(of_ring) {
-            inner.unasked = 0;
-        }
-        if let Some(attachment) = runtime::attachment() {
-            rang(inner, attachment);
-        }
-    });
-    Ok(n)
-}
-
-impl Inner {
-    /// The number of a pass in which events are told apart by their registrations; 0 where data does.
-    fn tells_apart(&mut self) -> u64 {
-        self.passes += u64::from(self.alike);
-        if self.alike { self.passes } else { 0 }
-    }
-}
-
-/// Drops from the events between `told` and `end` those that stand before them: where level-triggered ones
-/// go round, each is told once in a wait. Data says whose they are. Returns how many are left in all.
-fn without_repeats(room: &mut [epoll_event], told: usize, end: usize) -> usize {
-    let mut n = told;
-    for at in told..end {
-        let Some(event) = room.get(at).copied() else { break };
-        let mut before = room.get_mut(..told).unwrap_or_default().iter_mut();
-        match before.find(|before| before.u64 == event.u64) {
-            Some(before) => before.events |= event.events,
-            None => {
-                if let Some(place) = room.get_mut(n) {
-                    *place = event;
-                    n += 1;
-                }
-            }
-        }
-    }
-    n
-}
-
-/// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
-pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
-    set.with(|inner| {
-        inner.looked = ticks();
-        late::tell(set, inner);
-    });
-    if room.is_empty() {
-        return Ok(0);
-    }
-    let max = room.len().min(c_int::MAX as usize);
-    let begun = ticks();
-    // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) };
-    set.question.store(ticks().wrapping_sub(begun), Ordering::Relaxed);
-    let got = got?;
-    if got > 0 {
-        shared::look(set, epfd);
-    }
-    Ok(got)
-}
 
 /// The set's waiter may have been rung meanwhile: registrations whose channels rang become hot.
 pub(super) fn heed_bells(set: &Set) {
@@ -142,7 +51,7 @@ pub(super) fn truth(set: &Set, epfd: c_int, event: epoll_event, purpose: Purpose
 /// [`truth`] of an event that speaks of no registration that is known here.
 fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_event> {
     let data = event.u64;
-    if data == tag_base() | u64::from(FIFO_TAG) {
+    if data == fifo_tag() {
         let waiter = set.inner.with(|inner| {
             inner.rung(set);
             inner.waiter
@@ -153,12 +62,14 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
         }
         return None;
     }
-    // A tag whose registration is gone is nobody's; other data is of a descriptor that is none of
-    // ours, or of one that was removed since the kernel was asked.
-    if is_tag(data) {
-        return None;
-    }
     let shared = set.shared.load(Ordering::Relaxed);
+    // A tag whose registration is gone is nobody's, but for one that another process has made; other
+    // data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
+    if is_tag(data) {
+        let data = tag::data_behind(data).filter(|_| shared)?;
+        set.with(|inner| inner.alike = true);
+        return Some(epoll_event { events: event.events, u64: data });
+    }
     let asked = if shared { None } else { set.inner.with(|inner| inner.removed.of(data)) };
     let events = event.events & asked.unwrap_or(u32::MAX);
     (events != 0).then_some(epoll_event { events, u64: data })
@@ -243,9 +154,9 @@ fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32
 fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let data = event.u64;
     let Some(entry) = inner.registrations.get(inner.lately.of(data).get() as usize) else { return false };
-    let special = entry.tagged | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
+    let special = entry.is_tagged() | entry.disabled | entry.loud | entry.masked | entry.wants(libc::EPOLLONESHOT);
     let asked = event.events & !entry.asked() == 0;
-    entry.used && entry.data == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
+    entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
 }
 
 /// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
@@ -307,24 +218,30 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
         if entry.is_spent(set) {
             return None;
         }
+        if entry.disabled && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0 && entry.events & (IN | OUT) != 0 {
+            // The kernel adds these unasked. Had another process armed it, there were more with them.
+            return None;
+        }
         if entry.disabled {
             // Another process has armed it.
             entry.rearm();
         }
         // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
         let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
+        // An edge that was made by telling the kernel anew; what it is told from here on makes the next.
+        let made = core::mem::take(&mut entry.retold);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
         let mut retold = entry.loud || unasked & OUT != 0;
         if retold {
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
         }
         if let Some(endpoint) = carried {
             if !readable {
                 events &= !IN;
             }
             if endpoint.slot().stage() == Stage::Active {
-                let unmasked = unmask(set, epfd, index, entry, endpoint);
+                let unmasked = unmask(set, epfd, entry, endpoint);
                 retold |= unmasked;
                 if unmasked && entry.events & OUT != 0 || events & OUT != 0 {
                     let told = events & OUT != 0 || kernel::writable(endpoint.fd());
@@ -333,41 +250,45 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                     } else {
                         events &= !OUT;
                         if endpoint.tx_in_ring() {
-                            retold |= entry.hide(set, epfd, index);
+                            retold |= entry.hide(set, epfd);
                         }
                     }
                 }
+                if entry.wants(libc::EPOLLET) {
+                    events = edge(set, entry, endpoint, events, made);
+                }
+                entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
-                    if entry.wants(libc::EPOLLET) {
-                        events = edge(set, entry, endpoint, events);
-                    }
-                    entry.seen = key(endpoint);
+                    entry.tell(key(endpoint));
                     let since = entry.since(endpoint, ticks());
                     entry.turn.was_ready(since);
-                    entry.room &= events & OUT == 0;
                 } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
                     // All that is ready comes in one event: after a shot, the rest would come to nobody.
                     let key = key(endpoint);
-                    if !entry.wants(libc::EPOLLET) || entry.seen != key {
+                    if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
                         events |= entry.events & IN;
                     }
-                    entry.seen = key;
+                    entry.tell(key);
                 }
             }
         } else if entry.masked {
             entry.mask(set, false);
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             retold = true;
         }
         let (empty, data) = (events == 0, entry.data);
         if !empty && purpose == Purpose::Telling {
             entry.turn.has_come();
+            if carried.is_some() {
+                let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+                entry.turn.told_by_kernel(ticks(), entry.events & once == 0);
+            }
         }
         let once = entry.wants(libc::EPOLLONESHOT) || entry.wants(libc::EPOLLET);
         if purpose == Purpose::Asking && !empty && once {
             // Nobody is told of it now: the kernel is to tell it again, also to those who sleep.
             entry.forget_told();
-            retell(set, epfd, index, entry);
+            retell(set, epfd, entry);
             make_hot(inner, index);
             stir(set, inner);
             return Some(epoll_event { events, u64: data });
@@ -378,7 +299,7 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             }
             if empty || retold {
                 // The kernel disabled it for an event that was none, or enabled it when it was told anew.
-                retell(set, epfd, index, entry);
+                retell(set, epfd, entry);
             }
         }
         if carried.is_some() {

@@ -3,15 +3,16 @@
 use super::asked::arm_for_kernel;
 use super::collect::{Pass, collect, collect_due, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
-use super::told::{NONE_BEFORE, look, rest, translate, usual};
-use super::{FIFO_TAG, Inner, Set, inside, late, order, set_at, shared, stir, tag_base};
+use super::look::look;
+use super::told::{NONE_BEFORE, rest, translate, usual};
+use super::{Inner, Set, fifo_tag, inside, late, order, set_at, shared, stir};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
 use crate::{next, runtime};
 use core::sync::atomic::Ordering;
-use ginnel_channel::Attachment;
-use ginnel_channel::waiter::Waiter;
+use ginnel_node::waiter::Waiter;
+use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event, sigset_t, timespec};
 
 /// How long a sleep lasts at most while a registration waits for room in a ring.
@@ -73,7 +74,7 @@ pub(super) unsafe fn until_ready(
                 None => continue,
             }
         }
-        shared::look(set, epfd);
+        shared::look_before_wait(set, epfd);
         heat_masked(set);
         let Pass { n: ready, hot, recent, reserved, number } = collect(set, attachment, epfd, room, core::mem::take(&mut asked));
         if set.cold.load(Ordering::Relaxed) == hot {
@@ -153,14 +154,14 @@ unsafe fn wait_in_kernel(
             }
             // From here on whoever changes something wakes this thread.
             set.sleepers.fetch_add(1, Ordering::AcqRel);
-            let waiter = inner.waiter.inspect(|waiter| waiter.sleeping(&attachment.joined().segment));
+            let waiter = inner.waiter.inspect(|waiter| waiter.sleeping(&attachment.node.joined().segment));
             (waiter, inner.waiter_tried)
         })
     });
     let Some((waiter, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
     // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the time is not worth asking the hardware for.
     let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
-    let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment));
+    let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
     // SAFETY: the caller's promise; `room` is writable.
     let got = if asked { unsafe { kernel_wait(epfd, room, timeout, mask) } } else { Ok(0) };
     let told = set.inner.with(|inner| {
@@ -199,15 +200,14 @@ pub(super) fn awake(
     got: Result<usize, i32>,
 ) {
     let others = set.wakes() > 1;
-    let told =
-        inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == tag_base() | u64::from(FIFO_TAG)));
+    let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
     // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
         inner.unasked = 0;
     }
     let Some(waiter) = inner.waiter else { return };
-    waiter.awake(&attachment.joined().segment, told);
+    waiter.awake(&attachment.node.joined().segment, told);
     if others {
         left_asleep(waiter, attachment);
     }
@@ -216,8 +216,8 @@ pub(super) fn awake(
 
 /// Others still sleep on the waiter of a thread that was woken.
 fn left_asleep(waiter: Waiter, attachment: &Attachment) {
-    waiter.sleeping(&attachment.joined().segment);
-    if waiter.any(&attachment.joined().segment) {
+    waiter.sleeping(&attachment.node.joined().segment);
+    if waiter.any(&attachment.node.joined().segment) {
         waiter.poke();
     }
 }
@@ -260,7 +260,7 @@ unsafe fn sleep(
         if armed {
             set.sleepers.fetch_add(1, Ordering::AcqRel);
             if let Some(waiter) = inner.waiter {
-                waiter.sleeping(&attachment.joined().segment);
+                waiter.sleeping(&attachment.node.joined().segment);
             }
         }
         (inner.waiter, armed, inside::awaited(inner))
@@ -273,8 +273,9 @@ unsafe fn sleep(
         Some(told) => inside::arm_told(child, told),
         None => arm_for_kernel(child),
     });
-    let quiet =
-        inside && !waiter.is_some_and(|waiter| waiter.any(&attachment.joined().segment)) && set.with(|inner| inner.hot.is_empty());
+    let quiet = inside
+        && !waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment))
+        && set.with(|inner| inner.hot.is_empty());
     let look_again = waiting_for_room(set).then_some(ROOM_TICK);
     let got = if quiet {
         let limit = wait::remaining(end);

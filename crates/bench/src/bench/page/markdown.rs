@@ -19,13 +19,15 @@ fn part(name: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &
         "charts" => {
             let chart = |picture: &Picture| {
                 let file = place.join("charts").join(picture.file).with_extension("svg");
-                format!("![{0}]({above}{1})\n\n{2}\n", picture.chart.title, file.display(), picture.words)
+                let words = wrapped(picture.words, "");
+                format!("![{0}]({above}{1})\n\n{words}", picture.chart.title, file.display())
             };
             pictures.iter().map(chart).collect::<Vec<_>>().join("\n")
         }
         "failed" => {
             let remarks = tables::remarks(run);
-            let lines: Vec<String> = remarks.iter().map(|(cell, why)| format!("- {cell}: {}\n", why.replace('\n', " "))).collect();
+            let line = |(cell, why): &(String, String)| wrapped(&format!("- {cell}: {why}"), "  ");
+            let lines: Vec<String> = remarks.iter().map(line).collect();
             if lines.is_empty() { "Nothing.\n".into() } else { lines.concat() }
         }
         _ => match tables::named(name, runs) {
@@ -38,8 +40,8 @@ fn part(name: &str, run: &Recorded, pictures: &[Picture], place: &Path, above: &
 fn machine(run: &Recorded, place: &Path) -> String {
     let (machine, run) = (&run.run.machine, &run.run);
     let incomplete = if run.complete { "" } else { " It was interrupted." };
-    format!(
-        "{}; ginnel bench {} ({}), {} rounds of {} s samples, {:.0} minutes.{incomplete} Raw samples: `{}`.\n",
+    let words = format!(
+        "{}; ginnel bench {} ({}), {} rounds of {} s samples, {:.0} minutes.{incomplete} Raw samples: `{}`.",
         machine.line(),
         run.version,
         if machine.commit.is_empty() { "no commit" } else { &machine.commit },
@@ -47,7 +49,28 @@ fn machine(run: &Recorded, place: &Path) -> String {
         run.seconds,
         run.took / 60.0,
         place.display(),
-    )
+    );
+    wrapped(&words, "")
+}
+
+/// Text in lines of at most 100 characters, each but the first behind `indent`. A longer word has a line of its own.
+fn wrapped(text: &str, indent: &str) -> String {
+    let (mut lines, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let more = word.chars().count();
+        if width == 0 {
+            width = more;
+        } else if width + 1 + more <= 100 {
+            lines.push(' ');
+            width += 1 + more;
+        } else {
+            lines += "\n";
+            lines += indent;
+            width = indent.len() + more;
+        }
+        lines += word;
+    }
+    lines + "\n"
 }
 
 fn table(grid: &Grid) -> String {
@@ -97,6 +120,16 @@ mod tests {
     use crate::args::{Pattern, Transport};
     use crate::plan::Cell;
     use crate::record::{Sample, tests::run};
+
+    #[test]
+    fn lines_have_at_most_a_hundred_characters() {
+        let text = format!("- {}", "µs ".repeat(100));
+        let wrapped = wrapped(&text, "  ");
+        let lines: Vec<&str> = wrapped.lines().collect();
+        assert_eq!(lines.iter().map(|line| line.chars().count()).collect::<Vec<_>>(), [100, 100, 100, 4]);
+        assert!(lines[1..].iter().all(|line| line.starts_with("  µs")), "{wrapped}");
+        assert_eq!(wrapped.split_whitespace().count(), text.split_whitespace().count());
+    }
 
     #[test]
     fn what_is_between_a_runs_marks_is_replaced_and_nothing_else() {

@@ -63,14 +63,15 @@ pub fn of(runs: &[Recorded]) -> Vec<Grid> {
 }
 
 /// Names of the tables of one run, for [`named`].
-pub const NAMES: [&str; 6] = ["summary", "medians", "ratios", "programs", "latency", "cpu"];
+pub const NAMES: [&str; 7] = ["gains", "summary", "medians", "ratios", "programs", "latency", "cpu"];
 
 /// One table of a run; without rows where it has none of it. None: there is no such table.
 pub fn named(name: &str, runs: &[Recorded]) -> Option<Grid> {
     let cells = Cells::of(runs.first()?);
     let none = || Grid { title: String::new(), head: vec!["not measured".into()], rows: Vec::new() };
     let grid = match name {
-        "summary" => summary(&cells, &runs.first()?.run),
+        "gains" => summary(&cells, &runs.first()?.run, &GAINS),
+        "summary" => summary(&cells, &runs.first()?.run, &SUMMARY),
         "medians" => figures("Medians", &cells, false),
         "ratios" => ratios(&cells),
         "programs" => figures("Real programs: medians", &cells, true).map(|grid| with_ratios(grid, &cells)),
@@ -224,23 +225,37 @@ fn with_ratios(mut grid: Grid, cells: &Cells) -> Grid {
     grid
 }
 
-/// The figures that say most, each with the command that measures it again.
-fn summary(cells: &Cells, run: &Run) -> Option<Grid> {
-    const ROWS: [(Pattern, usize, &str); 9] = [
-        (Pattern::Latency, 64, "64 B one way, nothing between messages"),
-        (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
-        (Pattern::Rate, 10_000, "CPU time at 10,000 messages a second, both ends"),
-        (Pattern::Stream, 64, "a stream in writes of 64 B"),
-        (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
-        (Pattern::Both, 64 << 10, "both directions at once, writes of 64 KiB"),
-        (Pattern::Connect, 1, "connections made one after another"),
-        (Pattern::Many, 100, "exchanges on 100 connections"),
-        (Pattern::Pairs, 2, "exchanges by 2 pairs of processes"),
-    ];
+/// A row of [`summary`]: a pattern, its x (bytes, connections, messages a second), and how a page calls it.
+type Row = (Pattern, usize, &'static str);
+
+/// The figures that say most of `ginnel bench`'s own workloads.
+const SUMMARY: [Row; 9] = [
+    (Pattern::Latency, 64, "64 B one way, nothing between messages"),
+    (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
+    (Pattern::Rate, 10_000, "CPU time at 10,000 messages a second, both ends"),
+    (Pattern::Stream, 64, "a stream in writes of 64 B"),
+    (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
+    (Pattern::Both, 64 << 10, "both directions at once, writes of 64 KiB"),
+    (Pattern::Connect, 1, "connections made one after another"),
+    (Pattern::Many, 100, "exchanges on 100 connections"),
+    (Pattern::Pairs, 2, "exchanges by 2 pairs of processes"),
+];
+
+/// What a reader of the README sees first: real programs, and the best and the least of the others.
+const GAINS: [Row; 5] = [
+    (Pattern::Redis, 1, "redis-benchmark, SET and GET, 50 connections"),
+    (Pattern::Nginx, 16, "nginx and wrk, a page of 1 KiB, 16 connections"),
+    (Pattern::Stream, 64 << 10, "a stream in writes of 64 KiB"),
+    (Pattern::Latency, 64, "64 B one way, both ends busy"),
+    (Pattern::Paused, 64, "64 B one way, to a receiver that sleeps"),
+];
+
+/// Some figures, each with the command that measures it again.
+fn summary(cells: &Cells, run: &Run, chosen: &[Row]) -> Option<Grid> {
     let namespaces = cells.transports(Pattern::Latency).contains(&Transport::GinnelVeth);
     let (ours, theirs) = if namespaces { (Transport::GinnelVeth, Transport::Veth) } else { (Transport::Ginnel, Transport::Tcp) };
     let mut rows = Vec::new();
-    for (pattern, x, what) in ROWS {
+    for &(pattern, x, what) in chosen {
         let value = |transport| cells.value(Cell { pattern, x, transport }).map(|spread| figure(pattern, spread.median));
         let Some(own) = value(ours) else { continue };
         let sizes = match pattern {

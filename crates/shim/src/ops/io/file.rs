@@ -4,9 +4,9 @@ use super::send::{send_before, send_carried, send_kernel};
 use super::{PATIENCE, nonblocking, recv};
 use crate::ops::Outcome;
 use crate::{next, runtime};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Reason, Stage};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Reason, Stage};
 use libc::{c_int, c_uint, iovec, off64_t};
 
 /// How long it waits for the kernel in a call that is not to block, nanoseconds.
@@ -77,7 +77,7 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     if position < 0 {
         return by_the_kernel(endpoint, next::errno());
     }
-    // Not on the stack: a thread's may be small, and what lies about there is not to be mistaken for frames (`ginnel_channel::ledger::left`).
+    // Not on the stack: a thread's may be small, and what lies about there is not to be mistaken for frames (`ginnel_tcp::ledger::left`).
     let mut buffer = None;
     let mut done = 0usize;
     while done < count {

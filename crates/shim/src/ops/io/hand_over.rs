@@ -2,7 +2,8 @@
 
 use super::PATIENCE;
 use crate::runtime;
-use ginnel_channel::ledger::Reason;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::Reason;
 use libc::c_int;
 
 /// How long where the socket is only inherited, nanoseconds.
@@ -28,7 +29,8 @@ pub fn hand_over_for(fd: c_int, reason: Reason) {
 /// handed over it stays as it is, and goes back to TCP once the program has read what stands before.
 /// True if the kernel honours the option.
 pub fn hand_over_if_possible(fd: c_int) -> bool {
-    runtime::find(fd).is_none_or(|endpoint| endpoint.detach(Reason::Option, PATIENCE_WITH_HEIRS))
+    let detach = |endpoint: Endpoint<'_>| !endpoint.is_best_read_in_ring() && endpoint.detach(Reason::Option, PATIENCE_WITH_HEIRS);
+    runtime::find(fd).is_none_or(detach)
 }
 
 /// [`hand_over`] of a socket that may be used past the hooks and most likely will not (a program without the shim inherits it, it became a standard stream): where it

@@ -6,10 +6,10 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{gather, next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use ginnel_channel::Endpoint;
-use ginnel_channel::ledger::{Slot, Stage, flag};
-use ginnel_channel::rx::{Sink, Take};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::ledger::{Slot, Stage, flag};
+use ginnel_tcp::rx::{Sink, Take};
 use libc::{c_int, iovec};
 
 /// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
@@ -119,7 +119,7 @@ unsafe fn recv_before(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int) 
             // SAFETY: the caller's promise.
             let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
             count_in(slot, n, flags);
-            Some(answer(n))
+            Some(with_kept(endpoint, iov, answer(n)))
         }
         Stage::Active => None,
         Stage::Broken => Some(Outcome::Failed(libc::ECONNRESET)),
@@ -143,7 +143,18 @@ unsafe fn recv_counted(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     let n = unsafe { recv_kernel(endpoint.fd(), iov, flags) };
     slot.busy_rx.fetch_sub(1, SeqCst);
     count_in(slot, n, flags);
-    Some(answer(n))
+    Some(with_kept(endpoint, iov, answer(n)))
+}
+
+/// What a receive by the kernel comes to, where a look of this library's own may have taken the error that
+/// the kernel tells once.
+#[inline]
+fn with_kept(endpoint: Endpoint<'_>, iov: &[iovec], answer: Outcome) -> Outcome {
+    let nothing = matches!(answer, Outcome::Done(0) | Outcome::Failed(libc::EAGAIN));
+    if nothing && endpoint.keeps_error() && iov.iter().any(|piece| piece.iov_len != 0) {
+        return endpoint.take_error().map_or(answer, Outcome::Failed);
+    }
+    answer
 }
 
 #[inline]
@@ -233,8 +244,15 @@ unsafe fn recv_carried(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
             if sink.filled() > 0 {
                 break;
             }
-            if sets::emptied(endpoint) || endpoint.is_switching() && switch.passes(endpoint) {
+            if sets::emptied(endpoint) {
                 continue;
+            }
+            if endpoint.is_switching() {
+                if switch.passes(endpoint) {
+                    continue;
+                }
+                // They were told of, perhaps: they are once more when they have come.
+                sets::edge(endpoint);
             }
             return Outcome::Failed(libc::EAGAIN);
         }

@@ -6,10 +6,10 @@ use crate::ops::Outcome;
 use crate::wait::{self, Woken};
 use crate::{next, runtime, sets};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use ginnel_channel::Endpoint;
-use ginnel_channel::cursor::{Cursor, WINDOW};
-use ginnel_channel::ledger::{Reason, Slot, Stage, flag};
-use ginnel_channel::tx::Put;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::cursor::{Cursor, WINDOW};
+use ginnel_tcp::ledger::{Reason, Slot, Stage, flag};
+use ginnel_tcp::tx::Put;
 use libc::{c_int, c_void, iovec};
 
 /// [`send`] of all of `pieces`, which are `n` bytes together.
@@ -81,7 +81,7 @@ pub(super) fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl 
     match slot.stage() {
         Stage::Candidate | Stage::Published | Stage::Offered => {
             if flags & libc::MSG_OOB != 0 {
-                ginnel_channel::hand_over::hold(endpoint, Reason::Urgent);
+                ginnel_tcp::hand_over::hold(endpoint, Reason::Urgent);
             }
             advance(endpoint, false);
             let sent = send_counted(endpoint, call);

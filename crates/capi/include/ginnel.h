@@ -1,0 +1,182 @@
+/* Ginnel's named objects in C: memory, queues and locks that processes, containers and virtual
+ * machines of one host share by name. docs/sdk.md explains them, with examples.
+ *
+ * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
+ * calling thread's last failure. Handles may be used by one thread at a time, except those of
+ * segments, memory and mutexes, which any number may use at once. A child of fork cannot use its
+ * parent's handles (GINNEL_EFORKED) but to close them; it opens the segment again.
+ *
+ * Any process of a segment can write any byte of it, also where a pointer from here leads: who shares
+ * a segment with strangers copies bytes out (ginnel_memory_read, ginnel_receiver_read) and checks the
+ * copy.
+ *
+ * Times are nanoseconds: GINNEL_FOREVER, 0 (do not wait: GINNEL_EWOULDBLOCK), or how long at most.
+ */
+#ifndef GINNEL_H
+#define GINNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface. A newer library serves programs of an older minor version. */
+#define GINNEL_VERSION_MAJOR 0
+#define GINNEL_VERSION_MINOR 1
+
+#define GINNEL_FOREVER INT64_C(-1)
+
+/* What ginnel_errcode() gives. */
+enum ginnel_error {
+    GINNEL_OK = 0,
+    GINNEL_ENOTFOUND = 1,    /* no object of this name */
+    GINNEL_ETAKEN = 2,       /* the name is taken */
+    GINNEL_EKIND = 3,        /* the object is of another kind */
+    GINNEL_ESHAPE = 4,       /* it was made with other measures, or by another version */
+    GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
+    GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
+    GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */
+    GINNEL_EFULL = 8,        /* names, objects of this process, or messages that it holds */
+    GINNEL_ENOMEMORY = 9,    /* the segment, or the system, has no memory left */
+    GINNEL_ETOOLARGE = 10,   /* the message does not fit */
+    GINNEL_EWOULDBLOCK = 11, /* nothing to be had at the moment */
+    GINNEL_ETIMEDOUT = 12,   /* time is over */
+    GINNEL_EENDED = 13,      /* everybody at the other end has left */
+    GINNEL_EDIED = 14,       /* the last one at the other end died */
+    GINNEL_EDEADLOCK = 15,   /* this thread holds the lock already */
+    GINNEL_EFORKED = 16,     /* the handle is that of the process before fork */
+    GINNEL_ELOST = 17,       /* this process was taken for dead */
+    GINNEL_EGONE = 18,       /* the segment's device was unplugged */
+    GINNEL_ECORRUPT = 19,    /* somebody wrote nonsense into the object */
+    GINNEL_ESEGMENT = 20,    /* the segment cannot be used; the message says why */
+    GINNEL_ESYSTEM = 21,     /* a system call failed */
+    GINNEL_EOTHER = 22
+};
+
+/* Why the calling thread's last call failed. */
+int ginnel_errcode(void);
+/* The same in words, valid until the thread's next failure. Never NULL. */
+const char *ginnel_errmsg(void);
+/* "MAJOR.MINOR.PATCH" of the library. */
+const char *ginnel_version(void);
+
+/* ---- Segments ---- */
+
+typedef struct ginnel_segment ginnel_segment;
+
+/* size first: sizeof(struct ginnel_options). Zeroes are defaults. */
+typedef struct ginnel_options {
+    size_t size;
+    uint64_t segment_size; /* bytes of a file that is made now; 0: GINNEL_SIZE, else 1 GiB */
+    int existing;          /* not 0: only a segment that is there */
+} ginnel_options;
+
+/* name: a name, a path, or NULL for the program's own; options may be NULL. */
+int ginnel_open(const char *name, const ginnel_options *options, ginnel_segment **out);
+/* Takes the name from an object: it is freed when nobody uses it any more. */
+int ginnel_remove(ginnel_segment *segment, const char *name);
+/* Frees the handle. The process stays in the segment for as long as it lives. NULL is nothing. */
+void ginnel_close(ginnel_segment *segment);
+
+/* ---- Memory ---- */
+
+typedef struct ginnel_memory ginnel_memory;
+
+/* Zeroed memory that keeps its name until it is removed. */
+int ginnel_memory_create(ginnel_segment *segment, const char *name, uint64_t size,
+                         ginnel_memory **out);
+int ginnel_memory_open(ginnel_segment *segment, const char *name, ginnel_memory **out);
+int ginnel_memory_open_or_create(ginnel_segment *segment, const char *name, uint64_t size,
+                                 ginnel_memory **out);
+/* Copies bytes out of it and into it. */
+int ginnel_memory_read(const ginnel_memory *memory, size_t at, void *bytes, size_t len);
+int ginnel_memory_write(const ginnel_memory *memory, size_t at, const void *bytes, size_t len);
+/* Where it lies, aligned to 4096, until it is closed; and its bytes. */
+void *ginnel_memory_data(const ginnel_memory *memory);
+size_t ginnel_memory_size(const ginnel_memory *memory);
+void ginnel_memory_close(ginnel_memory *memory);
+
+/* ---- Queues ---- */
+
+typedef struct ginnel_sender ginnel_sender;
+typedef struct ginnel_receiver ginnel_receiver;
+
+enum ginnel_when_full { GINNEL_WAIT = 0, GINNEL_REFUSE = 1, GINNEL_DROP_OLDEST = 2 };
+
+/* size first: sizeof(struct ginnel_queue_options). Zeroes are defaults. */
+typedef struct ginnel_queue_options {
+    size_t size;
+    uint32_t capacity;     /* messages of a sender that wait at most; 0: 64 */
+    uint32_t senders;      /* at a time; 0: 16 */
+    uint64_t message_size; /* bytes of the largest; 0: 4096 */
+    uint32_t loans;        /* messages of a sender that the receiver holds at most; 0: 4 */
+} ginnel_queue_options;
+
+int ginnel_queue_create(ginnel_segment *segment, const char *name,
+                        const ginnel_queue_options *options);
+int ginnel_queue_open_or_create(ginnel_segment *segment, const char *name,
+                                const ginnel_queue_options *options);
+
+/* A buffer that is the caller's to write, or a message that it holds. What is private is the
+ * library's. */
+typedef struct ginnel_loan {
+    void *data;
+    size_t len;
+    uint64_t private_[2];
+} ginnel_loan;
+
+typedef struct ginnel_message {
+    const void *data;
+    size_t len;
+    uint64_t private_[3];
+} ginnel_message;
+
+int ginnel_sender_open(ginnel_segment *segment, const char *name, enum ginnel_when_full full,
+                       ginnel_sender **out);
+/* Sends a copy. */
+int ginnel_sender_send(ginnel_sender *sender, const void *bytes, size_t len, int64_t time);
+/* Borrows a buffer of len bytes: to be written at data, then sent, or given back. */
+int ginnel_sender_loan(ginnel_sender *sender, size_t len, int64_t time, ginnel_loan *out);
+/* len: at most the loan's. */
+int ginnel_loan_send(ginnel_loan *loan, size_t len);
+int ginnel_loan_drop(ginnel_loan *loan);
+/* Readable when a call that said GINNEL_EWOULDBLOCK is worth another try, and now and then without.
+ * The sender's own: not to be read or closed. */
+int ginnel_sender_fd(ginnel_sender *sender);
+/* GINNEL_EINUSE where a loan is out. */
+int ginnel_sender_close(ginnel_sender *sender);
+
+int ginnel_receiver_open(ginnel_segment *segment, const char *name, ginnel_receiver **out);
+/* Takes the next message: to be read at data, then given back. */
+int ginnel_receiver_take(ginnel_receiver *receiver, int64_t time, ginnel_message *out);
+int ginnel_message_drop(ginnel_message *message);
+/* Copies the next message out, as much of it as there is room for, and gives it back. *len: its
+ * bytes, all of them. */
+int ginnel_receiver_read(ginnel_receiver *receiver, void *bytes, size_t room, size_t *len,
+                         int64_t time);
+int ginnel_receiver_fd(ginnel_receiver *receiver);
+/* GINNEL_EINUSE where a message is held. */
+int ginnel_receiver_close(ginnel_receiver *receiver);
+
+/* ---- Mutex ---- */
+
+typedef struct ginnel_mutex ginnel_mutex;
+
+int ginnel_mutex_create(ginnel_segment *segment, const char *name, ginnel_mutex **out);
+int ginnel_mutex_open(ginnel_segment *segment, const char *name, ginnel_mutex **out);
+int ginnel_mutex_open_or_create(ginnel_segment *segment, const char *name, ginnel_mutex **out);
+/* 0: held. 1: held, but a holder before died with it, and every holder is told until one calls
+ * ginnel_mutex_mark_consistent. -1: not held. */
+int ginnel_mutex_lock(ginnel_mutex *mutex, int64_t time);
+/* By the thread that holds it. */
+int ginnel_mutex_mark_consistent(ginnel_mutex *mutex);
+int ginnel_mutex_unlock(ginnel_mutex *mutex);
+void ginnel_mutex_close(ginnel_mutex *mutex);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,358 @@
+//! `ginnel_queue_…`, `ginnel_sender_…`, `ginnel_receiver_…`, `ginnel_loan_…`, `ginnel_message_…`
+
+use crate::error::Fail;
+use crate::memory::{bytes_mut, bytes_of};
+use crate::{Wait, answer, hand_out, handle, options, text};
+use ginnel::{Loan, Message, Queue, Receiver, Segment, Sender, WhenFull};
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `ginnel_queue_options`: plain numbers.
+#[repr(C)]
+#[derive(Default)]
+pub struct QueueOptions {
+    size: usize,
+    capacity: u32,
+    senders: u32,
+    message_size: u64,
+    loans: u32,
+}
+
+/// `ginnel_loan`. The private words: the sender, the buffer.
+#[repr(C)]
+pub struct CLoan {
+    data: *mut c_void,
+    len: usize,
+    sender: *const Sender,
+    buffer: u64,
+}
+
+/// `ginnel_message`. The private words: the receiver, lane and buffer, the buffer's state.
+#[repr(C)]
+pub struct CMessage {
+    data: *const c_void,
+    len: usize,
+    receiver: *const Receiver,
+    place: u64,
+    state: u64,
+}
+
+const _: () = assert!(size_of::<CLoan>() == 32 && size_of::<CMessage>() == 40);
+
+/// # Safety
+/// As [`options`].
+unsafe fn queue(given: *const QueueOptions) -> Result<Queue, Fail> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { options(given) }?;
+    let mut queue = Queue::new();
+    if given.capacity != 0 {
+        queue = queue.capacity(given.capacity);
+    }
+    if given.senders != 0 {
+        queue = queue.senders(given.senders);
+    }
+    if given.message_size != 0 {
+        queue = queue.message_size(given.message_size);
+    }
+    if given.loans != 0 {
+        queue = queue.loans(given.loans);
+    }
+    Ok(queue)
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_queue_create(
+    segment: *const Segment,
+    name: *const c_char,
+    given: *const QueueOptions,
+) -> c_int {
+    // SAFETY: the header's promise.
+    answer((|| unsafe { Ok(queue(given)?.create(handle(segment)?, text(name)?)?) })())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_queue_open_or_create(
+    segment: *const Segment,
+    name: *const c_char,
+    given: *const QueueOptions,
+) -> c_int {
+    // SAFETY: the header's promise.
+    answer((|| unsafe { Ok(queue(given)?.open_or_create(handle(segment)?, text(name)?)?) })())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_sender_open(
+    segment: *const Segment,
+    name: *const c_char,
+    full: c_int,
+    out: *mut *mut Sender,
+) -> c_int {
+    let open = || {
+        let full = match full {
+            0 => WhenFull::Wait,
+            1 => WhenFull::Refuse,
+            2 => WhenFull::DropOldest,
+            _ => return Err(Fail::invalid("no such way to do where a queue is full")),
+        };
+        // SAFETY: the header's promise.
+        let sender = unsafe { Sender::open(handle(segment)?, text(name)?) };
+        // SAFETY: the header's promise.
+        unsafe { hand_out(out, sender.map(|sender| sender.when_full(full))) }
+    };
+    answer(open())
+}
+
+fn lend(sender: &Sender, len: usize, time: i64) -> ginnel::Result<Loan<'_>> {
+    match Wait::of(time) {
+        Wait::Not => sender.try_loan(len),
+        Wait::ForEver => sender.loan(len),
+        Wait::For(time) => sender.loan_timeout(len, time),
+    }
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_sender_send(
+    sender: *const Sender,
+    bytes: *const c_void,
+    len: usize,
+    time: i64,
+) -> c_int {
+    let send = || {
+        // SAFETY: the header's promise: `bytes` is readable for `len` bytes.
+        let (sender, bytes) = unsafe { (handle(sender)?, bytes_of(bytes, len)?) };
+        let mut loan = lend(sender, len, time)?;
+        loan.write(0, bytes);
+        loan.send();
+        Ok(())
+    };
+    answer(send())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_sender_loan(
+    sender: *const Sender,
+    len: usize,
+    time: i64,
+    out: *mut CLoan,
+) -> c_int {
+    let borrow = || {
+        if out.is_null() {
+            return Err(Fail::null("where the loan is to be put"));
+        }
+        // SAFETY: the header's promise.
+        let of = unsafe { handle(sender) }?;
+        let mut loan = lend(of, len, time)?;
+        let data = loan.as_mut_ptr().cast();
+        let loan = CLoan { data, len, sender, buffer: loan.into_parts().into() };
+        // SAFETY: the header's promise: `out` is writable.
+        unsafe { out.write(loan) };
+        Ok(())
+    };
+    answer(borrow())
+}
+
+/// Takes a loan out of the caller's structure, which then has none.
+///
+/// # Safety
+/// NULL, or what `ginnel_sender_loan` filled, whose sender is open.
+unsafe fn loan_of<'a>(loan: *mut CLoan) -> Result<Loan<'a>, Fail> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { loan.as_mut() }.ok_or_else(|| Fail::null("a loan"))?;
+    // SAFETY: the caller's promise; NULL where it was given back.
+    let sender = unsafe { handle(std::mem::replace(&mut given.sender, std::ptr::null())) }
+        .map_err(|_| Fail::invalid("the loan was sent or given back before"))?;
+    given.data = std::ptr::null_mut();
+    let buffer = u32::try_from(given.buffer).unwrap_or(u32::MAX);
+    Loan::from_parts(sender, buffer, given.len).ok_or_else(|| Fail::invalid("this is no loan"))
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_loan_send(loan: *mut CLoan, len: usize) -> c_int {
+    let send = || {
+        // SAFETY: the header's promise.
+        let mut loan = unsafe { loan_of(loan) }?;
+        loan.truncate(len);
+        loan.send();
+        Ok(())
+    };
+    answer(send())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
+    // SAFETY: the header's promise.
+    answer(unsafe { loan_of(loan) }.map(drop))
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_sender_fd(sender: *const Sender) -> c_int {
+    // SAFETY: the header's promise.
+    unsafe { sender.as_ref() }.map_or(-1, |sender| sender.as_fd().as_raw_fd())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_sender_close(sender: *mut Sender) -> c_int {
+    // SAFETY: the header's promise.
+    if unsafe { sender.as_ref() }.is_some_and(|sender| sender.lent() > 0) {
+        return answer(Err(Fail::in_use("a loan of this sender is out: send it or give it back")));
+    }
+    // SAFETY: the header's promise.
+    unsafe { crate::close(sender) };
+    0
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_receiver_open(
+    segment: *const Segment,
+    name: *const c_char,
+    out: *mut *mut Receiver,
+) -> c_int {
+    // SAFETY: the header's promise.
+    answer((|| unsafe { hand_out(out, Receiver::open(handle(segment)?, text(name)?)) })())
+}
+
+fn take(receiver: &Receiver, time: i64) -> ginnel::Result<Message<'_>> {
+    match Wait::of(time) {
+        Wait::Not => receiver.try_recv(),
+        Wait::ForEver => receiver.recv(),
+        Wait::For(time) => receiver.recv_timeout(time),
+    }
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_receiver_take(
+    receiver: *const Receiver,
+    time: i64,
+    out: *mut CMessage,
+) -> c_int {
+    let receive = || {
+        if out.is_null() {
+            return Err(Fail::null("where the message is to be put"));
+        }
+        // SAFETY: the header's promise.
+        let message = take(unsafe { handle(receiver) }?, time)?;
+        let (data, len) = (message.as_ptr().cast(), message.len());
+        let (lane, buffer, state) = message.into_parts();
+        let place = (lane as u64) << 32 | u64::from(buffer);
+        // SAFETY: the header's promise: `out` is writable.
+        unsafe { out.write(CMessage { data, len, receiver, place, state }) };
+        Ok(())
+    };
+    answer(receive())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_message_drop(message: *mut CMessage) -> c_int {
+    let give_back = || {
+        // SAFETY: the header's promise.
+        let given = unsafe { message.as_mut() }.ok_or_else(|| Fail::null("a message"))?;
+        // SAFETY: the header's promise; NULL where it was given back.
+        let receiver = unsafe { handle(std::mem::replace(&mut given.receiver, std::ptr::null())) }
+            .map_err(|_| Fail::invalid("the message was given back before"))?;
+        given.data = std::ptr::null();
+        let parts = ((given.place >> 32) as usize, given.place as u32, given.state);
+        let message = Message::from_parts(receiver, parts);
+        drop(message.ok_or_else(|| Fail::invalid("this is no message"))?);
+        Ok(())
+    };
+    answer(give_back())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_receiver_read(
+    receiver: *const Receiver,
+    bytes: *mut c_void,
+    room: usize,
+    len: *mut usize,
+    time: i64,
+) -> c_int {
+    let read = || {
+        // SAFETY: the header's promise: `bytes` is writable for `room` bytes.
+        let (receiver, bytes) = unsafe { (handle(receiver)?, bytes_mut(bytes, room)?) };
+        let message = take(receiver, time)?;
+        message.read(0, bytes);
+        if !len.is_null() {
+            // SAFETY: the header's promise: `len` is writable.
+            unsafe { len.write(message.len()) };
+        }
+        Ok(())
+    };
+    answer(read())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_receiver_fd(receiver: *const Receiver) -> c_int {
+    // SAFETY: the header's promise.
+    unsafe { receiver.as_ref() }.map_or(-1, |receiver| receiver.as_fd().as_raw_fd())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_receiver_close(receiver: *mut Receiver) -> c_int {
+    // SAFETY: the header's promise.
+    if unsafe { receiver.as_ref() }.is_some_and(|receiver| receiver.held() > 0) {
+        return answer(Err(Fail::in_use("a message of this receiver is held: give it back")));
+    }
+    // SAFETY: the header's promise.
+    unsafe { crate::close(receiver) };
+    0
+}

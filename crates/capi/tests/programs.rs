@@ -1,0 +1,129 @@
+//! Header, library and pkg-config file, used by programs in C11 and C++17 that know nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
+/// The library as it is installed, linked from what `make product` built.
+fn installed(to: &Path) {
+    let built =
+        ran(Command::new(root().join("scripts/build-capi.sh")).arg(to).env("GINNEL_BUILT", "1"));
+    assert!(built.status.success(), "{built:?}");
+}
+
+/// Runs a command that is ended, and has failed, after two minutes.
+fn ran(command: &mut Command) -> Output {
+    use std::process::Stdio;
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let until = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().expect("a child").is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            panic!("{command:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+fn compiled(place: &Path, compiler: &str, standard: &str, source: &str) -> PathBuf {
+    let name = Path::new(source).file_name().expect("a file").to_string_lossy();
+    let program = place.join(name.replace('.', "-"));
+    let flags = ran(Command::new("pkg-config")
+        .args(["--cflags", "--libs", "ginnel"])
+        .env("PKG_CONFIG_PATH", place.join("lib/pkgconfig")));
+    let flags = String::from_utf8(flags.stdout).expect("text");
+    // Where pkg-config is not installed, what it would say.
+    let own = format!("-I{0}/include -L{0}/lib -lginnel", place.display());
+    let flags = if flags.trim().is_empty() { own } else { flags };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+    let warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-g"];
+    let done = ran(Command::new(compiler)
+        .args([standard, "-D_GNU_SOURCE"])
+        .args(warnings)
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .args(flags.split_whitespace())
+        .arg(format!("-Wl,-rpath,{}/lib", place.display())));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    program
+}
+
+fn run_in(place: &Path, program: &Path) {
+    let done = ran(Command::new(program)
+        .env("GINNEL_DIR", place.join("own"))
+        .env_remove("GINNEL_SEGMENT"));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {said}", done.status);
+}
+
+fn place() -> tempfile::TempDir {
+    let base = ["/dev/shm", "/tmp"].into_iter().find(|base| Path::new(base).is_dir());
+    tempfile::tempdir_in(base.expect("a place")).expect("a directory")
+}
+
+#[test]
+fn a_program_in_c_shares_memory_queues_and_locks_with_its_children() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "objects.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "c++", "-std=c++17", "objects.cpp");
+    run_in(place.path(), &program);
+}
+
+/// Nothing is shown but what the header declares, each under the version that added it.
+#[test]
+fn the_library_shows_what_the_header_declares() {
+    let place = place();
+    installed(place.path());
+    let listed = ran(Command::new("nm")
+        .args(["-D", "--defined-only", "--with-symbol-versions"])
+        .arg(place.path().join("lib/libginnel.so")));
+    let listed = String::from_utf8(listed.stdout).expect("text");
+    let names = listed.lines().filter_map(|line| line.split_whitespace().nth(2));
+    let mut shown: Vec<&str> = names.filter(|name| !name.starts_with("GINNEL_")).collect();
+    shown.sort_unstable();
+    let header = std::fs::read_to_string(place.path().join("include/ginnel.h")).expect("there");
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}', 't']));
+    let name = |line: &str| {
+        let before = line.split('(').next().unwrap_or_default();
+        before.rsplit([' ', '*']).next().unwrap_or_default().to_owned() + "@@GINNEL_0.1"
+    };
+    let mut declared: Vec<String> =
+        declared.filter(|line| line.contains("ginnel_")).map(name).collect();
+    declared.retain(|name| name.starts_with("ginnel_"));
+    declared.sort_unstable();
+    assert!(declared.len() > 30, "{declared:?}");
+    assert_eq!(shown, declared);
+}
+
+/// Each example in C of the guide is a whole program.
+#[test]
+fn the_guides_examples_run() {
+    let place = place();
+    installed(place.path());
+    let guide = std::fs::read_to_string(root().join("docs/sdk.md")).expect("there");
+    let examples = guide.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut count = 0;
+    for example in examples {
+        let source = place.path().join(format!("example{count}.c"));
+        std::fs::write(&source, example).expect("written");
+        let program = compiled(place.path(), "cc", "-std=c11", source.to_str().expect("UTF-8"));
+        run_in(place.path(), &program);
+        count += 1;
+    }
+    assert!(count > 0);
+}

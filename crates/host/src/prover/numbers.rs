@@ -1,0 +1,106 @@
+//! A socket's sequence numbers, from the kernel's own counts of it.
+
+use super::bpf;
+use super::program::{self, Counts};
+use anyhow::{Context, Result, ensure};
+use ginnel_tcp::proof::Numbers;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// How often the counts are read until two agree. They are read while the kernel may change them:
+/// a number of one moment and a count of the next would give a number that is none.
+const TRIES: usize = 16;
+
+/// Reads the numbers of sockets that this process has.
+#[derive(Debug)]
+pub struct Reader {
+    link: OwnedFd,
+}
+
+impl Reader {
+    /// Loads what it takes into the kernel: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN. Reading takes none.
+    ///
+    /// # Errors
+    /// What failed, and what that means.
+    pub fn new() -> Result<Self> {
+        let made = program::make(Path::new(program::VMLINUX))?;
+        let program = bpf::load_iterator(&made.instructions, made.target, &mut []).or_else(|error| {
+            let mut log = vec![0u8; 1 << 16];
+            let again = bpf::load_iterator(&made.instructions, made.target, &mut log);
+            let said = String::from_utf8_lossy(&log);
+            again
+                .with_context(|| format!("load the iterator's program (CAP_BPF, CAP_PERFMON): {error} {}", said.trim_matches('\0')))
+        })?;
+        let link = bpf::link_to_process(program.as_fd(), std::process::id());
+        Ok(Self { link: link.context("tie the iterator to this process (Linux 6.1)")? })
+    }
+
+    /// The numbers of the connection of `socket`. `connected`: this end called connect. `None`: it
+    /// is no TCP connection, or its counts never held still.
+    ///
+    /// # Errors
+    /// bpf(2)'s and read(2)'s.
+    pub fn numbers(&self, socket: BorrowedFd<'_>, connected: bool) -> io::Result<Option<Numbers>> {
+        let mut before = None;
+        for _ in 0..TRIES {
+            let Some(counts) = self.walk(socket)? else { return Ok(None) };
+            let now = numbers_of(counts, connected);
+            if before == Some(now) {
+                return Ok(before);
+            }
+            before = Some(now);
+        }
+        Ok(None)
+    }
+
+    /// What the program wrote about one of this process's files; `None` where it is no TCP socket.
+    fn walk(&self, socket: BorrowedFd<'_>) -> io::Result<Option<Counts>> {
+        let mut iterator = File::from(bpf::begin(self.link.as_fd())?);
+        let mut all = Vec::new();
+        iterator.read_to_end(&mut all)?;
+        let (all, []) = all.as_chunks::<{ Counts::SIZE }>() else {
+            return Err(io::Error::other(format!("the iterator wrote {} bytes", all.len())));
+        };
+        Ok(all.iter().map(Counts::of_bytes).find(|counts| i64::from(counts.fd) == i64::from(socket.as_raw_fd())))
+    }
+
+    /// Reads both ends of a connection over loopback, and looks whether they mirror each other.
+    ///
+    /// # Errors
+    /// They do not, or could not be read.
+    pub fn check(&self) -> Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback, to check what is read")?;
+        let client = TcpStream::connect(listener.local_addr()?)?;
+        let (server, _) = listener.accept()?;
+        let client = self.numbers(client.as_fd(), true)?.context("this kernel shows no numbers of a TCP socket")?;
+        let server = self.numbers(server.as_fd(), false)?.context("this kernel shows no numbers of a TCP socket")?;
+        let mirrored = client.sent == server.received && client.received == server.sent;
+        ensure!(mirrored, "this kernel's counts of the two ends of a connection do not mirror each other");
+        Ok(())
+    }
+}
+
+/// From counts to the numbers of the first byte each way; sequence numbers are taken modulo 2^32.
+/// A SYN counts as acknowledged at the end that sent the first.
+#[expect(clippy::cast_possible_truncation, reason = "only the low halves count")]
+fn numbers_of(counts: Counts, connected: bool) -> Numbers {
+    Numbers {
+        sent: counts.snd_una.wrapping_sub(counts.bytes_acked as u32).wrapping_add(u32::from(connected)),
+        received: counts.rcv_nxt.wrapping_sub(counts.bytes_received as u32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_round() {
+        let counts = Counts { fd: 3, snd_una: 4, rcv_nxt: 0, bytes_acked: (7 << 32) + 5, bytes_received: 1 };
+        assert_eq!(numbers_of(counts, true), Numbers { sent: 0, received: u32::MAX });
+        assert_eq!(numbers_of(counts, false).sent, u32::MAX);
+    }
+}

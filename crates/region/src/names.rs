@@ -1,0 +1,424 @@
+//! The names table: which object of a segment has which name.
+//!
+//! An entry is one atomic word and, apart from it, what the word stands for. Everything is decided
+//! by compare-and-swap on the word, and each value of it says whose turn it is:
+//!
+//! | state | bits 61–63 | the rest of the word | who goes on |
+//! |---|---|---|---|
+//! | free | 0 | generation | anybody |
+//! | claimed | 1 | 18 bits of the name's hash (43–60), the party that claimed it (0–42) | that party; where it died, anybody frees the entry |
+//! | live | 2 | 32 bits of the hash (29–60), generation (0–28) | whoever removes the name |
+//! | removed | 3 | the same | whoever finds that nobody uses the object any more |
+//!
+//! Two parties that claim one name at once see each other: each claims an entry, fences, then looks
+//! through the table (Dekker). Whoever sees a claim of the same hash in a lower entry withdraws and
+//! begins anew; whoever sees one in a higher entry waits until that is withdrawn, published, or its
+//! party dead. Waiting goes from lower to higher entries only, so nobody waits in a circle.
+//! `tests/names_model.rs` walks every run of it, with a death at each step.
+//!
+//! Names, owners and places are what a peer wrote. They are copied, and the copy is returned as it
+//! is: whoever follows a place checks it ([`Segment::head`]).
+
+use crate::{PAGE, Segment, sys};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+/// How many names a segment has room for.
+pub const NAMES: u32 = 2048;
+/// Bytes that a name has at most.
+pub const NAME_LEN: usize = 96;
+/// Bytes of an entry beside its word.
+const DETAILS: u64 = 128;
+/// Bytes of the table.
+pub(crate) const NAMES_BYTES: u64 = NAMES as u64 * (8 + DETAILS);
+const _: () = assert!(NAMES_BYTES.is_multiple_of(PAGE));
+
+/// How long to wait for another party that is making an object of this name, nanoseconds.
+const PATIENCE: u64 = 5_000_000_000;
+
+const GENERATION: u64 = 0;
+const OWNER: u64 = 8;
+const PLACE: u64 = 16;
+const SIZE: u64 = 24;
+const NAME: u64 = 32;
+
+const STATE_AT: u32 = 61;
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const LIVE: u64 = 2;
+const REMOVED: u64 = 3;
+const GENERATIONS: u64 = (1 << 29) - 1;
+const HASH_AT: u32 = 29;
+const PARTY_BITS: u32 = 43;
+const CLAIM_HASH: u32 = (1 << 18) - 1;
+
+/// A process that uses named objects: the page by which it is known, and how often that changed
+/// hands. 43 bits; 0 is nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Party(u64);
+
+impl Party {
+    /// The party with this page (below 2^28), and this count of its changes of hands (below 2^15).
+    #[must_use]
+    pub fn new(page: u32, claims: u16) -> Self {
+        Self((u64::from(claims) << 28 | u64::from(page)) & ((1 << PARTY_BITS) - 1))
+    }
+
+    /// The party that a word names in its lower 43 bits; `None` where these are 0.
+    #[must_use]
+    pub fn of(word: u64) -> Option<Self> {
+        Some(word & ((1 << PARTY_BITS) - 1)).filter(|&bits| bits != 0).map(Self)
+    }
+
+    /// As a number of 43 bits.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Its page.
+    #[must_use]
+    pub fn page(self) -> u32 {
+        (self.0 & ((1 << 28) - 1)) as u32
+    }
+
+    /// How often its page had changed hands.
+    #[must_use]
+    pub fn claims(self) -> u16 {
+        (self.0 >> 28) as u16
+    }
+}
+
+/// What stands in the table under a name, copied. A peer may have written any of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the entry, below [`NAMES`].
+    pub index: u32,
+    /// Counts the objects that this entry stood for.
+    pub generation: u32,
+    /// The name: at most [`NAME_LEN`] bytes.
+    pub name: Vec<u8>,
+    /// What kind of object: a number that its makers have agreed on.
+    pub kind: u16,
+    /// First page of the object.
+    pub page: u32,
+    /// Bytes that the object has for its users.
+    pub size: u64,
+    /// The party with which the name goes; `None`: it is kept until it is removed.
+    pub owner: Option<Party>,
+    /// Nobody finds it by name any more; whoever uses it still may.
+    pub removed: bool,
+    word: u64,
+}
+
+/// An entry that a party has claimed: to be published, or given back.
+#[derive(Debug)]
+#[must_use]
+pub struct Claim {
+    index: u32,
+    generation: u32,
+    word: u64,
+    hash: u32,
+}
+
+impl Claim {
+    /// Number of the entry, and the generation that it will have.
+    #[must_use]
+    pub fn parts(&self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
+}
+
+/// Why a name could not be claimed or published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameError {
+    /// An object has it.
+    Taken(Box<Entry>),
+    /// It is empty, or longer than [`NAME_LEN`] bytes.
+    Length(usize),
+    /// All entries are taken.
+    Full,
+    /// Another party, which lives, has been making an object of this name for seconds.
+    Busy,
+    /// This party was taken for dead: its claim was given to others.
+    Lost,
+}
+
+/// The names of a segment.
+#[derive(Clone, Copy)]
+pub struct Names<'a>(&'a Segment);
+
+impl Segment {
+    /// The names of the segment's objects.
+    #[must_use]
+    pub fn names(&self) -> Names<'_> {
+        Names(self)
+    }
+}
+
+/// FNV-1a: nobody gains by two names with one hash, which cost a comparison.
+fn hash_of(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+fn state(word: u64) -> u64 {
+    word >> STATE_AT
+}
+
+fn named(state: u64, hash: u32, generation: u32) -> u64 {
+    state << STATE_AT | u64::from(hash) << HASH_AT | u64::from(generation)
+}
+
+fn claimed(hash: u32, party: Party) -> u64 {
+    CLAIMED << STATE_AT | u64::from(hash & CLAIM_HASH) << PARTY_BITS | party.0
+}
+
+fn generation(word: u64) -> u32 {
+    (word & GENERATIONS) as u32
+}
+
+impl<'a> Names<'a> {
+    fn word(self, index: u32) -> &'a AtomicU64 {
+        self.0.word(self.0.names_at() + u64::from(index % NAMES) * 8)
+    }
+
+    fn detail(self, index: u32, at: u64) -> &'a AtomicU64 {
+        self.0.word(self.0.names_at() + u64::from(NAMES) * 8 + u64::from(index % NAMES) * DETAILS + at)
+    }
+
+    fn name(self, index: u32) -> Vec<u8> {
+        let words = (0..NAME_LEN as u64 / 8).map(|i| self.detail(index, NAME + i * 8).load(Relaxed).to_le_bytes());
+        let mut name: Vec<u8> = words.flatten().collect();
+        let len = name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        name.truncate(len);
+        name
+    }
+
+    fn put_name(self, index: u32, name: &[u8]) {
+        for i in 0..NAME_LEN / 8 {
+            let mut bytes = [0; 8];
+            let part = name.get(i * 8..).unwrap_or_default();
+            let n = part.len().min(8);
+            bytes[..n].copy_from_slice(&part[..n]);
+            self.detail(index, NAME + i as u64 * 8).store(u64::from_le_bytes(bytes), Relaxed);
+        }
+    }
+
+    /// What an entry says, if it says the same before and after it was read (a seqlock).
+    fn entry(self, index: u32) -> Option<Entry> {
+        // Acquire pairs with the Release exchange of `publish`.
+        let word = self.word(index).load(Acquire);
+        if state(word) != LIVE && state(word) != REMOVED {
+            return None;
+        }
+        let value = |at| self.detail(index, at).load(Relaxed);
+        let (owner, place, size, name) = (value(OWNER), value(PLACE), value(SIZE), self.name(index));
+        fence(Acquire);
+        let same = self.word(index).load(Relaxed) == word;
+        same.then(|| Entry {
+            index,
+            generation: generation(word),
+            name,
+            kind: (place >> 32) as u16,
+            page: place as u32,
+            size,
+            owner: Party::of(owner),
+            removed: state(word) == REMOVED,
+            word,
+        })
+    }
+
+    /// Every entry that stands for an object, removed ones too.
+    pub fn entries(self) -> impl Iterator<Item = Entry> + 'a {
+        (0..NAMES).filter_map(move |index| self.entry(index))
+    }
+
+    /// The object of this name.
+    #[must_use]
+    pub fn find(self, name: &[u8]) -> Option<Entry> {
+        let is_hash = |word: u64| word & !GENERATIONS == named(LIVE, hash_of(name), 0);
+        let likely = (0..NAMES).filter(|&index| is_hash(self.word(index).load(Relaxed)));
+        likely.filter_map(|index| self.entry(index)).find(|entry| !entry.removed && entry.name == name)
+    }
+
+    /// Claims a name for an object that `party` is about to make. `lives`: does a party live?
+    ///
+    /// # Errors
+    /// [`NameError`]; nothing is left claimed then.
+    pub fn claim(self, name: &[u8], party: Party, lives: impl Fn(Party) -> bool) -> Result<Claim, NameError> {
+        if name.is_empty() || name.len() > NAME_LEN || name.contains(&0) {
+            return Err(NameError::Length(name.len()));
+        }
+        let until = sys::monotonic_ns() + PATIENCE;
+        loop {
+            if let Some(entry) = self.find(name) {
+                return Err(NameError::Taken(Box::new(entry)));
+            }
+            let claim = self.take_entry(name, party, &lives)?;
+            match self.resolve(&claim, name, &lives, until) {
+                Rival::Nobody => return Ok(claim),
+                rival => self.give_back(claim, rival)?,
+            }
+            if sys::monotonic_ns() > until {
+                return Err(NameError::Busy);
+            }
+            sys::yield_now();
+        }
+    }
+
+    fn give_back(self, claim: Claim, rival: Rival) -> Result<(), NameError> {
+        self.withdraw(claim);
+        match rival {
+            Rival::Lives(entry) => Err(NameError::Taken(entry)),
+            Rival::Stuck => Err(NameError::Busy),
+            Rival::Claims | Rival::Nobody => Ok(()),
+        }
+    }
+
+    /// Claims a free entry, or that of a party that died in between.
+    fn take_entry(self, name: &[u8], party: Party, lives: &impl Fn(Party) -> bool) -> Result<Claim, NameError> {
+        let hash = hash_of(name);
+        for again in [false, true] {
+            for index in 0..NAMES {
+                let old = self.word(index).load(Relaxed);
+                if again {
+                    self.free_if_dead(index, old, lives);
+                }
+                let old = if again { self.word(index).load(Relaxed) } else { old };
+                let word = claimed(hash, party);
+                if state(old) != FREE || self.word(index).compare_exchange(old, word, SeqCst, Relaxed).is_err() {
+                    continue;
+                }
+                // A reader that sees any of what is written now sees that the word has changed.
+                fence(Release);
+                let generation = generation(old).wrapping_add(1) & GENERATIONS as u32;
+                self.detail(index, GENERATION).store(generation.into(), Relaxed);
+                self.put_name(index, name);
+                // The claim first, then the look at others' claims: see the head of this file.
+                fence(SeqCst);
+                return Ok(Claim { index, generation, word, hash });
+            }
+        }
+        Err(NameError::Full)
+    }
+
+    /// Looks for others that have or claim the name, and waits for those that are to withdraw.
+    fn resolve(self, claim: &Claim, name: &[u8], lives: &impl Fn(Party) -> bool, until: u64) -> Rival {
+        for index in (0..NAMES).filter(|&index| index != claim.index) {
+            loop {
+                let word = self.word(index).load(SeqCst);
+                let is_claim = state(word) == CLAIMED && (word >> PARTY_BITS) as u32 & CLAIM_HASH == claim.hash & CLAIM_HASH;
+                if word & !GENERATIONS == named(LIVE, claim.hash, 0)
+                    && let Some(entry) = self.entry(index).filter(|entry| !entry.removed && entry.name == name)
+                {
+                    return Rival::Lives(Box::new(entry));
+                }
+                if !is_claim || self.free_if_dead(index, word, lives) {
+                    break;
+                }
+                if index < claim.index {
+                    return Rival::Claims;
+                }
+                if sys::monotonic_ns() > until {
+                    return Rival::Stuck;
+                }
+                sys::yield_now();
+            }
+        }
+        Rival::Nobody
+    }
+
+    /// Frees an entry that a dead party had claimed. True if it is free of that claim now.
+    fn free_if_dead(self, index: u32, word: u64, lives: &impl Fn(Party) -> bool) -> bool {
+        if state(word) != CLAIMED || Party::of(word).is_some_and(lives) {
+            return false;
+        }
+        let next = self.detail(index, GENERATION).load(Relaxed) & GENERATIONS;
+        let _ = self.word(index).compare_exchange(word, next, AcqRel, Relaxed);
+        true
+    }
+
+    /// Gives a claimed entry back.
+    pub fn withdraw(self, claim: Claim) {
+        let _ = self.word(claim.index).compare_exchange(claim.word, claim.generation.into(), AcqRel, Relaxed);
+    }
+
+    /// The object is made: whoever looks for the name finds it from here on. `owner`: the party
+    /// with which the name goes; `None`: it is kept until it is removed.
+    ///
+    /// # Errors
+    /// [`NameError::Lost`]: the party was taken for dead, and must not use what it made.
+    pub fn publish(self, claim: Claim, kind: u16, page: u32, size: u64, owner: Option<Party>) -> Result<Entry, NameError> {
+        let put = |at, value| self.detail(claim.index, at).store(value, Relaxed);
+        put(OWNER, owner.map_or(0, Party::bits));
+        put(PLACE, u64::from(kind) << 32 | u64::from(page));
+        put(SIZE, size);
+        let word = named(LIVE, claim.hash, claim.generation);
+        self.word(claim.index).compare_exchange(claim.word, word, AcqRel, Relaxed).map_err(|_| NameError::Lost)?;
+        let name = self.name(claim.index);
+        let (index, generation) = claim.parts();
+        Ok(Entry { index, generation, name, kind, page, size, owner, removed: false, word })
+    }
+
+    /// Takes the name from an object: nobody finds it from here on. False where somebody else did.
+    pub fn remove(self, entry: &Entry) -> bool {
+        let word = named(REMOVED, (entry.word >> HASH_AT) as u32, entry.generation);
+        state(entry.word) == LIVE && self.word(entry.index).compare_exchange(entry.word, word, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Frees the entry of a removed object, of which nothing is left.
+    pub fn free(self, entry: &Entry) -> bool {
+        let word = named(REMOVED, (entry.word >> HASH_AT) as u32, entry.generation);
+        self.word(entry.index).compare_exchange(word, entry.generation.into(), AcqRel, Relaxed).is_ok()
+    }
+
+    /// Is an entry still what it was: live, and for the same object?
+    #[must_use]
+    pub fn is_live(self, entry: &Entry) -> bool {
+        self.word(entry.index).load(SeqCst) == named(LIVE, (entry.word >> HASH_AT) as u32, entry.generation)
+    }
+
+    /// Does this entry stand for an object of this generation, or has a party that `lives` claimed
+    /// it for one?
+    #[must_use]
+    pub fn stands_for(self, index: u32, generation_of_object: u32, lives: impl Fn(Party) -> bool) -> bool {
+        let word = self.word(index).load(SeqCst);
+        match state(word) {
+            LIVE | REMOVED => generation(word) == generation_of_object,
+            CLAIMED => {
+                let claimed_for = self.detail(index, GENERATION).load(Relaxed);
+                claimed_for == generation_of_object.into() && Party::of(word).is_some_and(lives)
+            }
+            _ => false,
+        }
+    }
+
+    /// Frees what dead parties had claimed, and takes away the names that went with them.
+    pub fn bury(self, lives: impl Fn(Party) -> bool) {
+        for index in 0..NAMES {
+            let word = self.word(index).load(Acquire);
+            if state(word) == CLAIMED {
+                self.free_if_dead(index, word, &lives);
+            } else if state(word) == LIVE
+                && let Some(entry) = self.entry(index)
+                && entry.owner.is_some_and(|owner| !lives(owner))
+            {
+                self.remove(&entry);
+            }
+        }
+    }
+}
+
+/// Who else wants a name.
+enum Rival {
+    Nobody,
+    /// An object has it.
+    Lives(Box<Entry>),
+    /// A party in a lower entry claims it: that one goes first.
+    Claims,
+    /// A party in a higher entry does not go on, and lives.
+    Stuck,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Kinds of objects, and how long their names stay.
+
+use std::fmt;
+
+/// What a named object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u16)]
+pub enum Kind {
+    /// Something that a newer Ginnel made.
+    Unknown = 0,
+    /// [`crate::Memory`].
+    Memory = 1,
+    /// [`crate::Sender`] and [`crate::Receiver`].
+    Queue = 2,
+    /// [`crate::Mutex`].
+    Mutex = 3,
+}
+
+impl Kind {
+    pub(crate) fn of(number: u16) -> Self {
+        match number {
+            1 => Self::Memory,
+            2 => Self::Queue,
+            3 => Self::Mutex,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Its name, as `ginnel ls` shows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Memory => "memory",
+            Self::Queue => "queue",
+            Self::Mutex => "mutex",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How long an object keeps its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Keep {
+    /// Until it is removed, whoever lives.
+    #[default]
+    UntilRemoved,
+    /// Until the process that made it ends, however it ends. Who uses it then goes on using it.
+    WithCreator,
+}

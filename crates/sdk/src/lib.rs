@@ -1,0 +1,60 @@
+//! Named objects in memory that processes, containers and virtual machines of one host share.
+//!
+//! A program opens a [`Segment`] and makes or opens objects in it by name. Whoever else has the
+//! segment finds them by that name: another process, a container, a virtual machine with Ginnel's
+//! device. The program does not know which.
+//!
+//! | object | for |
+//! |---|---|
+//! | [`Memory`] | bytes that several look at |
+//! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
+//! | [`Mutex`] | one at a time; the next holder is told where the last one died |
+//! //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
+//! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
+//! suffers. Only functions that say *in place* give references into it, and only where the segment
+//! was opened as [trusting](Options::trusting).
+//!
+//! **Who dies** (kill -9 at any point) leaves nothing: what it held is told from what others hold
+//! by who stands in each word, and freed by whoever meets it.
+//!
+//! **fork**: a child cannot use its parent's handles ([`Error::Forked`]); it opens the segment
+//! again. An exec ends all of them, as the process's end does.
+//!
+//! ```
+//! # let directory = ginnel::testing::directory();
+//! use ginnel::{Memory, Segment};
+//! let segment = Segment::own()?;
+//! let memory = Memory::open_or_create(&segment, "state", 4096)?;
+//! memory.write(0, b"shared")?;
+//! # drop(directory);
+//! # Ok::<(), ginnel::Error>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod error;
+mod kind;
+mod memory;
+mod mutex;
+mod neighbour;
+mod object;
+mod presence;
+mod queue;
+mod raw;
+mod segment;
+#[doc(hidden)]
+pub mod testing;
+mod wait;
+mod waitlist;
+
+pub use error::{Error, Result};
+pub use kind::{Keep, Kind};
+pub use memory::Memory;
+pub use mutex::{Guard, LockError, LockResult, Mutex};
+pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
+pub use segment::{ObjectInfo, Options, Segment, User};
+
+/// The examples of the guide run as tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sdk.md")]
+pub struct Guide;

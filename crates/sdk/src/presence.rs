@@ -1,0 +1,284 @@
+//! This process as others in a segment know it: its party.
+//!
+//! A party is a page. Its number, and how often it changed hands, name the party in every word that
+//! says whose something is. The page lists the objects that the party uses: these are not freed.
+//!
+//! | offset | what stands in a party's page |
+//! |---|---|
+//! | 0x08 | process number, a hint for `ginnel ls` |
+//! | 0x10, 0x18 | the program's name, a hint too |
+//! | 0x400 … | one word for each object that it uses: bit 63, generation (bits 16–44), entry in the table of names (0–15) |
+//!
+//! Whether a party lives is told by a lock on byte *page* of the file `parties` in the segment's
+//! directory of wake-ups: the kernel takes it from a process that ends, however it ends. The lock
+//! is taken before the page is claimed, so a party without it is dead, without any waiting.
+//! Processes of other members (another user's, another machine's) are as alive as any process of
+//! their member.
+//!
+//! Nothing waits for the dead: [`Presence::sweep`] frees what they held. Each of its steps is a
+//! compare-and-swap from what was seen to what follows, so any number of processes may sweep at
+//! once, and one that dies in between is followed by the next.
+
+use crate::neighbour::Neighbour;
+use crate::raw::{ForkMark, LifeLock};
+use crate::{Error, Result, object};
+use ginnel_region::sys::{self, Fd};
+use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+const PID: u64 = 0x08;
+const NAME: u64 = 0x10;
+const USES: u64 = 0x400;
+/// How many objects a party can use.
+const MOST_USES: u64 = (PAGE - USES) / 8;
+const USED: u64 = 1 << 63;
+
+/// This process's hold on a segment.
+pub(crate) struct Presence {
+    pub neighbour: Neighbour,
+    head: Head,
+    party: Party,
+    /// The file `parties`, to ask about others.
+    parties: Fd,
+    _life: LifeLock,
+    mark: ForkMark,
+    /// Where each object stands in the page that this process uses, and how many handles it has.
+    uses: Mutex<HashMap<u64, (u64, u32)>>,
+}
+
+fn use_word(index: u32, generation: u32) -> u64 {
+    USED | u64::from(generation) << 16 | u64::from(index)
+}
+
+fn party_of(head: Head) -> Party {
+    Party::new(head.page(), head.claims())
+}
+
+fn open_parties(dir: i32) -> Result<Fd> {
+    let failed =
+        |errno| Error::System { doing: "open the list of parties beside the segment", errno };
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let open = |more| sys::openat(dir, c"parties", flags | more, 0o600).map(Fd);
+    let made = || {
+        open(libc::O_CREAT | libc::O_EXCL).inspect(|fd| {
+            // Who may use the segment may ask who lives.
+            let mode = sys::fstat(dir).map_or(0o600, |stat| stat.st_mode & 0o444 | 0o600);
+            let _ = sys::fchmod(fd.0, mode);
+        })
+    };
+    open(0).or_else(|_| made()).or_else(|_| open(0)).map_err(failed)
+}
+
+impl Presence {
+    /// Enters this process.
+    pub fn new(neighbour: Neighbour) -> Result<Self> {
+        let failed = |errno| Error::System { doing: "enter the segment", errno };
+        let mark = ForkMark::new().map_err(failed)?;
+        let (head, life) = enter(&neighbour)?;
+        let segment = neighbour.segment();
+        segment.clear(head.page());
+        let word = |at| segment.word(u64::from(head.page()) * PAGE + at);
+        word(PID).store(sys::pid().into(), Ordering::Relaxed);
+        for (at, part) in (0..).zip(program().chunks_exact(8)) {
+            let bytes = part.try_into().unwrap_or_default();
+            word(NAME + at * 8).store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        let head = segment.settle(head).ok_or(Error::Lost)?;
+        let parties = open_parties(neighbour.wake_dir())?;
+        let (party, uses) = (party_of(head), Mutex::default());
+        let presence = Self { neighbour, head, party, parties, _life: life, mark, uses };
+        presence.sweep();
+        Ok(presence)
+    }
+
+    pub fn segment(&self) -> &Segment {
+        self.neighbour.segment()
+    }
+
+    pub fn party(&self) -> Party {
+        self.party
+    }
+
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// May this process use its handles?
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.mark.is_own() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// The same, and is the segment still there, and this party in it? For what may take longer.
+    pub fn check_all(&self) -> Result<()> {
+        self.check()?;
+        if self.segment().is_gone() {
+            return Err(Error::Gone);
+        }
+        self.segment().still(self.head).map(drop).map_err(|_| Error::Lost)
+    }
+
+    /// What is wrong, where an object holds nonsense: perhaps it is not there any more.
+    pub fn corrupt(&self, name: &str) -> Error {
+        self.check_all().err().unwrap_or_else(|| Error::Corrupt { name: name.to_owned() })
+    }
+
+    fn head_of(&self, party: Party) -> Option<Head> {
+        let head = self.segment().head(party.page())?;
+        (head.owner().kind == Use::Party && head.claims() == party.claims()).then_some(head)
+    }
+
+    /// Does a party live? One that cannot be asked for does.
+    pub fn lives(&self, party: Party) -> bool {
+        party == self.party || self.head_of(party).is_some_and(|head| self.head_lives(head))
+    }
+
+    fn head_lives(&self, head: Head) -> bool {
+        if head.owner().member != self.neighbour.member() {
+            return self.neighbour.member_lives(head.owner().member);
+        }
+        sys::byte_is_shared(self.parties.0, head.page().into()).unwrap_or(true)
+    }
+
+    /// The process number that a party says it has; 0 where it says none.
+    pub fn pid_of(&self, party: Party) -> u32 {
+        let pid = self.head_of(party).map(|head| self.page_word(head, PID).load(Ordering::Relaxed));
+        pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
+    }
+
+    fn page_word(&self, head: Head, at: u64) -> &AtomicU64 {
+        self.segment().word(u64::from(head.page()) * PAGE + at)
+    }
+
+    /// Lists the object of an entry as used by this process, so that it is not freed.
+    ///
+    /// The word is written first, then the entry looked at again; whoever frees an object takes its
+    /// name first, then looks at these words (Dekker, as hazard pointers do: Michael, 2004).
+    pub fn start_use(&self, index: u32, generation: u32) -> Result<()> {
+        let word = use_word(index, generation);
+        let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
+        if let Some((_, count)) = uses.get_mut(&word) {
+            *count += 1;
+            return Ok(());
+        }
+        let taken: Vec<u64> = uses.values().map(|&(at, _)| at).collect();
+        let free = (0..MOST_USES).find(|at| !taken.contains(at)).ok_or(Error::TooManyObjects)?;
+        self.page_word(self.head, USES + free * 8).store(word, Ordering::Release);
+        fence(Ordering::SeqCst);
+        uses.insert(word, (free, 1));
+        Ok(())
+    }
+
+    /// Takes it off the list. Frees it, where its name was taken away and nobody else uses it.
+    pub fn end_use(&self, index: u32, generation: u32) {
+        if self.check_all().is_err() {
+            return;
+        }
+        let word = use_word(index, generation);
+        let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
+        let Some((at, count)) = uses.get_mut(&word) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.page_word(self.head, USES + *at * 8).store(0, Ordering::Release);
+        uses.remove(&word);
+        drop(uses);
+        fence(Ordering::SeqCst);
+        self.bury_removed();
+    }
+
+    /// Every party, and whether it lives.
+    fn parties(&self) -> impl Iterator<Item = (Head, bool)> + '_ {
+        let heads = self.segment().heads_within_reach();
+        let parties = heads.filter(|head| head.owner().kind == Use::Party);
+        parties.map(|head| (head, head == self.head || self.head_lives(head)))
+    }
+
+    /// Processes that use the object of an entry: (party, its process number, its program).
+    pub fn users(&self, entry: &Entry) -> Vec<(Party, u32, String)> {
+        let word = use_word(entry.index, entry.generation);
+        let uses = |head: Head| {
+            let mut words = (0..MOST_USES).map(|at| self.page_word(head, USES + at * 8));
+            words.any(|at| at.load(Ordering::Acquire) == word)
+        };
+        let users = self.parties().filter(|&(head, lives)| lives && uses(head));
+        users
+            .map(|(head, _)| (party_of(head), self.pid_of(party_of(head)), self.program_of(head)))
+            .collect()
+    }
+
+    fn program_of(&self, head: Head) -> String {
+        let words = [NAME, NAME + 8].map(|at| self.page_word(head, at).load(Ordering::Relaxed));
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0);
+        String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+    }
+
+    /// Frees what the dead held: their claims and the names that went with them, the pages of what
+    /// they were making, and objects without a name that nobody uses any more.
+    pub fn sweep(&self) {
+        let segment = self.segment();
+        let dead: Vec<Head> =
+            self.parties().filter(|(_, lives)| !lives).map(|(head, _)| head).collect();
+        segment.names().bury(|party| self.lives(party));
+        segment.release_groups(&dead);
+        self.bury_removed();
+        let abandoned: Vec<Head> = segment
+            .heads_within_reach()
+            .filter(|head| head.owner().kind == Use::Object)
+            .filter(|&head| {
+                let (index, generation) = object::stands_in(segment, head);
+                !segment.names().stands_for(index, generation, |party| self.lives(party))
+            })
+            .collect();
+        segment.release_groups(&abandoned);
+        if !dead.is_empty() {
+            self.neighbour.reclaim();
+        }
+    }
+
+    /// Frees the objects whose names were taken away, and which nobody uses.
+    pub fn bury_removed(&self) {
+        let segment = self.segment();
+        for entry in segment.names().entries().filter(|entry| entry.removed) {
+            if !self.users(&entry).is_empty() {
+                continue;
+            }
+            let is_it = |head: &Head| {
+                head.owner().kind == Use::Object
+                    && object::stands_in(segment, *head) == (entry.index, entry.generation)
+            };
+            let head = segment.head(entry.page).filter(is_it);
+            segment.release_groups(head.as_slice());
+            segment.names().free(&entry);
+        }
+    }
+}
+
+/// Claims a page whose byte was locked before.
+fn enter(neighbour: &Neighbour) -> Result<(Head, LifeLock)> {
+    let (segment, mut from) = (neighbour.segment(), 0);
+    let owner = Owner::new(neighbour.member(), Use::Party);
+    loop {
+        let page = segment.free_page(from).ok_or(Error::SegmentFull { bytes: PAGE })?;
+        let life = LifeLock::new(open_parties(neighbour.wake_dir())?, page.into())
+            .map_err(|errno| Error::System { doing: "enter the segment", errno })?;
+        match segment.claim_page(page, owner) {
+            Ok(head) => return Ok((head, life)),
+            Err(ginnel_region::Error::Full) => from = page + 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// This program's name, zero-padded.
+fn program() -> [u8; 16] {
+    let mut name = [0; 16];
+    let text = sys::read_file(c"/proc/self/comm");
+    for (to, from) in name.iter_mut().take(15).zip(text.iter().take_while(|&&byte| byte != b'\n')) {
+        *to = *from;
+    }
+    name
+}

@@ -1,0 +1,339 @@
+//! The receiver's end of a queue.
+
+use super::Message;
+use super::lane::Lane;
+use super::layout::{
+    Cell, Content, Geometry, IN_USE, LEFT, RECEIVER, TURNS, WANT_DATA, pages_at, sender_at, sent,
+    want_space_at,
+};
+use crate::object::Object;
+use crate::presence::Presence;
+use crate::wait::{self, Deadline, Sleeper};
+use crate::{Error, Kind, Result, Segment};
+use ginnel_region::Party;
+use std::cell::{Cell as Slot, OnceCell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::Duration;
+
+/// The end that receives; a queue has one at a time. One thread at a time uses it.
+///
+/// Messages of one sender come in the order in which it sent them; those of several are taken in
+/// turn. Where this process dies, what it held is free again, and what it had not taken waits for
+/// the next receiver.
+pub struct Receiver {
+    pub(super) object: Object,
+    geometry: Geometry,
+    party: Party,
+    pub(super) lanes: RefCell<Vec<Incoming>>,
+    /// Which lanes of the word [`IN_USE`] are in `lanes`.
+    known: Slot<u64>,
+    /// The lane to look at first.
+    first: Slot<usize>,
+    /// Somebody has sent, or could have, since this end was opened or last said that all had left.
+    had_sender: Slot<bool>,
+    /// A sender died since then.
+    saw_death: Slot<bool>,
+    lost: Slot<u64>,
+    pub(super) trusting: bool,
+    watch: OnceCell<Sleeper>,
+}
+
+/// A lane as the receiver sees it.
+pub(super) struct Incoming {
+    pub number: u32,
+    pub lane: Lane,
+    /// The next position to be taken.
+    next: u64,
+    /// Messages that the program holds.
+    pub held: u32,
+}
+
+/// What a look at a lane found.
+enum Found {
+    Message { buffer: u32, len: usize, position: u64 },
+    Nothing,
+    Nonsense,
+}
+
+impl Receiver {
+    /// Becomes the receiver of a queue that is there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::InUse`] where it has one that lives,
+    /// [`Error::Corrupt`].
+    pub fn open(segment: &Segment, name: &str) -> Result<Self> {
+        let object = Object::open(segment.inner, name, Kind::Queue)?;
+        let geometry = Geometry::of(&object)?;
+        let presence = object.presence();
+        let (party, word) = (presence.party(), object.words.word(RECEIVER));
+        let old = word.load(Acquire);
+        let living = Party::of(old).filter(|&had| old & LEFT == 0 && presence.lives(had));
+        let taken =
+            living.is_none() && word.compare_exchange(old, party.bits(), AcqRel, Relaxed).is_ok();
+        if !taken {
+            let pid = Party::of(word.load(Acquire)).map_or(0, |party| presence.pid_of(party));
+            return Err(Error::InUse { name: object.name.clone(), role: "receiver", pid });
+        }
+        object.words.word(WANT_DATA).store(0, Relaxed);
+        let receiver = Self {
+            object,
+            geometry,
+            party,
+            lanes: RefCell::default(),
+            known: Slot::new(0),
+            first: Slot::new(0),
+            had_sender: Slot::new(false),
+            saw_death: Slot::new(false),
+            lost: Slot::new(0),
+            trusting: segment.is_trusting(),
+            watch: OnceCell::new(),
+        };
+        receiver.learn()?;
+        Ok(receiver)
+    }
+
+    /// Looks for lanes that have come into use.
+    #[inline]
+    fn learn(&self) -> Result<()> {
+        // Acquire pairs with the Release of `Sender::open`.
+        let in_use = self.object.words.word(IN_USE).load(Acquire);
+        if in_use != self.known.get() { self.learn_of(in_use) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn learn_of(&self, in_use: u64) -> Result<()> {
+        let mut lanes = self.lanes.borrow_mut();
+        for number in 0..self.geometry.lanes {
+            if in_use >> number & 1 == 0 || self.known.get() >> number & 1 == 1 {
+                continue;
+            }
+            self.known.set(self.known.get() | 1 << number);
+            let pages = self.object.words.word(pages_at(number)).load(Acquire);
+            let lane = Lane::new(&self.object, self.geometry, pages);
+            let found = lane.and_then(|lane| Some((lane, lane.inherit_as_receiver()?)));
+            let (lane, next) = found.ok_or_else(|| self.object.corrupt())?;
+            lanes.push(Incoming { number, lane, next, held: 0 });
+        }
+        // Bits beyond the lanes are nonsense, and not to be looked at each time.
+        self.known.set(in_use);
+        Ok(())
+    }
+
+    /// Takes the next message, waiting for it.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] where nothing is left and every sender has left or died; who calls again
+    /// waits for a new one. [`Error::TooManyMessages`], [`Error::Corrupt`], [`Error::Forked`],
+    /// [`Error::Lost`], [`Error::Gone`].
+    pub fn recv(&self) -> Result<Message<'_>> {
+        self.recv_until(Deadline::NEVER)
+    }
+
+    /// The same, waiting for `time` at most.
+    ///
+    /// # Errors
+    /// As [`Self::recv`], and [`Error::TimedOut`].
+    pub fn recv_timeout(&self, time: Duration) -> Result<Message<'_>> {
+        self.recv_until(Deadline::after(time))
+    }
+
+    fn recv_until(&self, deadline: Deadline) -> Result<Message<'_>> {
+        self.object.presence().check()?;
+        let inner = self.object.inner;
+        let want = self.object.words.word(WANT_DATA);
+        let attempt = || self.take();
+        let look = || self.look_for_senders().map(|()| None);
+        wait::until(inner, want, deadline, attempt, look)
+    }
+
+    /// Takes the next message, if there is one at the moment.
+    ///
+    /// # Errors
+    /// As [`Self::recv`]; [`Error::WouldBlock`] where there is none: the descriptor then tells when
+    /// there is.
+    pub fn try_recv(&self) -> Result<Message<'_>> {
+        let presence = self.object.presence();
+        presence.check()?;
+        if let Some(message) = self.take()? {
+            return Ok(message);
+        }
+        if let Some(watch) = self.watch.get() {
+            let want = self.object.words.word(WANT_DATA);
+            watch.arm(presence, want);
+            if let Some(message) = self.take()? {
+                watch.disarm(presence, want);
+                return Ok(message);
+            }
+            presence.check_all()?;
+        }
+        self.look_for_senders()?;
+        Err(Error::WouldBlock)
+    }
+
+    /// How many messages senders threw away because they came faster than they were taken, as far
+    /// as this end has seen.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.get()
+    }
+
+    /// How many messages are held.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.lanes.borrow().iter().map(|incoming| incoming.held).sum()
+    }
+
+    #[inline]
+    fn take(&self) -> Result<Option<Message<'_>>> {
+        self.learn()?;
+        let mut lanes = self.lanes.borrow_mut();
+        let count = lanes.len();
+        let mut too_many = false;
+        for step in 0..count {
+            let at = (self.first.get() + step) % count;
+            let Some(incoming) = lanes.get_mut(at) else { break };
+            if incoming.held >= self.geometry.loans {
+                too_many |= incoming.has_more();
+                continue;
+            }
+            match incoming.take(&self.lost) {
+                Found::Nothing => {}
+                Found::Nonsense => return Err(self.object.corrupt()),
+                Found::Message { buffer, len, position } => {
+                    let area = incoming.lane.buffer(buffer, len);
+                    let area = area.ok_or_else(|| self.object.corrupt())?;
+                    incoming.held += 1;
+                    self.first.set(at + 1);
+                    self.had_sender.set(true);
+                    let space = self.object.words.word(want_space_at(incoming.number));
+                    wait::wake(self.object.presence(), space);
+                    let state = sent(self.geometry, position);
+                    return Ok(Some(Message { receiver: self, lane: at, buffer, state, area }));
+                }
+            }
+        }
+        let most = self.geometry.loans;
+        if too_many { Err(Error::TooManyMessages { most }) } else { Ok(None) }
+    }
+
+    /// Is there a sender, or was there none yet?
+    fn look_for_senders(&self) -> Result<()> {
+        let presence = self.object.presence();
+        let mut lives = false;
+        for number in 0..self.geometry.lanes {
+            let word = self.object.words.word(sender_at(number));
+            let seen = word.load(Acquire);
+            let Some(party) = Party::of(seen) else { continue };
+            if presence.lives(party) {
+                lives = true;
+            } else if word.compare_exchange(seen, 0, AcqRel, Relaxed).is_ok() {
+                self.saw_death.set(true);
+            }
+        }
+        // The last message of one that left is taken before that is told.
+        if lives || self.lanes.borrow().iter().any(Incoming::has_more) {
+            self.had_sender.set(true);
+            return Ok(());
+        }
+        let had = self.had_sender.replace(false) | self.saw_death.get();
+        if !had {
+            return Ok(());
+        }
+        Err(Error::Ended { died: self.saw_death.replace(false) })
+    }
+}
+
+impl Incoming {
+    fn has_more(&self) -> bool {
+        let cell = Cell::of(self.lane.cell(self.next).load(Acquire));
+        let in_turn = cell.turn == self.lane.geometry.turn_of(self.next);
+        !in_turn || matches!(cell.content, Content::Full { .. })
+    }
+
+    /// Takes the oldest message of the lane.
+    #[inline]
+    fn take(&mut self, lost: &Slot<u64>) -> Found {
+        // An honest sender drops messages for as long as it likes while this looks; in a bounded
+        // number of looks one is found, or the rest is left to the next call.
+        for _ in 0..64 {
+            let geometry = self.lane.geometry;
+            let turn = geometry.turn_of(self.next);
+            let word = self.lane.cell(self.next).load(Acquire);
+            let cell = Cell::of(word);
+            let ahead = cell.turn.wrapping_sub(turn) & TURNS;
+            match (ahead, cell.content) {
+                (0, Content::Full { buffer, len }) => {
+                    let after = Cell { turn: turn + 1, content: Content::Empty }.word();
+                    // Acquire pairs with the sender's Release: the message is there.
+                    if self
+                        .lane
+                        .cell(self.next)
+                        .compare_exchange(word, after, AcqRel, Relaxed)
+                        .is_ok()
+                    {
+                        let position = self.next;
+                        self.next = self.next.wrapping_add(1);
+                        return Found::Message { buffer, len: len as usize, position };
+                    }
+                }
+                (0, _) => return Found::Nothing,
+                // The sender has dropped this one, and perhaps more after it.
+                (1.., _) if ahead <= TURNS / 2 => {
+                    let gone = (ahead - 1) * u64::from(geometry.cells) + 1;
+                    lost.set(lost.get() + gone);
+                    self.next = self.next.wrapping_add(gone);
+                }
+                _ => return Found::Nonsense,
+            }
+        }
+        Found::Nothing
+    }
+}
+
+/// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
+/// try, and now and then without. It is this end's for as long as it lives: not to be read or
+/// closed.
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        watched(&self.watch, self.object.presence())
+    }
+}
+
+/// The descriptor of an end, made at the first call.
+pub(super) fn watched<'a>(watch: &'a OnceCell<Sleeper>, presence: &Presence) -> BorrowedFd<'a> {
+    if watch.get().is_none()
+        && let Ok(sleeper) = Sleeper::new(presence)
+    {
+        let _ = watch.set(sleeper);
+    }
+    // Without descriptors left: one that epoll refuses, and that poll says is not open.
+    watch.get().map_or_else(|| crate::raw::borrow(i32::MAX), AsFd::as_fd)
+}
+
+impl AsFd for Sleeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        Sleeper::as_fd(self)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let presence = self.object.presence();
+        let want = self.object.words.word(WANT_DATA);
+        if let Some(watch) = self.watch.take() {
+            wait::take_wish_back(want, watch.wish());
+            watch.retire(presence);
+        }
+        if presence.check_all().is_err() {
+            return;
+        }
+        let (word, mine) = (self.object.words.word(RECEIVER), self.party.bits());
+        if word.compare_exchange(mine, mine | LEFT, AcqRel, Relaxed).is_ok() {
+            for incoming in self.lanes.borrow().iter() {
+                let space = self.object.words.word(want_space_at(incoming.number));
+                wait::wake(presence, space);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The sender's end of a queue.
+
+use super::lane::Lane;
+use super::layout::{
+    Cell, Content, FREE, Geometry, IN_USE, LEFT, LENT, RECEIVER, WANT_DATA, pages_at, sender_at,
+    sent, want_space_at,
+};
+use super::{Loan, WhenFull};
+use crate::object::Object;
+use crate::wait::{self, Deadline, Sleeper};
+use crate::{Error, Kind, Result, Segment};
+use ginnel_region::Party;
+use ginnel_ring::park;
+use std::cell::{Cell as Slot, OnceCell};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An end that sends. One thread at a time uses it; open one for each thread.
+///
+/// What it sends waits for the receiver also after this end was closed, or its process died. A
+/// message is there as a whole or not at all.
+pub struct Sender {
+    pub(super) object: Object,
+    pub(super) lane: Lane,
+    number: u32,
+    party: Party,
+    full: WhenFull,
+    /// The next position to be sent.
+    next: Slot<u64>,
+    /// How many loans are out.
+    pub(super) lent: Slot<u32>,
+    /// Where to look for a free buffer.
+    hint: Slot<u32>,
+    pub(super) trusting: bool,
+    watch: OnceCell<Sleeper>,
+}
+
+impl Sender {
+    /// Becomes a sender of a queue that is there. It waits where the queue is full:
+    /// [`Self::when_full`] says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::WrongKind`], [`Error::InUse`] where the queue has as many
+    /// senders as it may, [`Error::SegmentFull`], [`Error::NoMemory`], [`Error::Corrupt`].
+    pub fn open(segment: &Segment, name: &str) -> Result<Self> {
+        let object = Object::open(segment.inner, name, Kind::Queue)?;
+        let geometry = Geometry::of(&object)?;
+        let party = object.presence().party();
+        let number = take_lane(&object, geometry)?;
+        let ready = prepare(&object, geometry, number).and_then(|lane| {
+            lane.inherit_as_sender().map(|next| (lane, next)).ok_or_else(|| object.corrupt())
+        });
+        let (lane, next) = ready.inspect_err(|_| give_lane(&object, number, party))?;
+        object.words.word(IN_USE).fetch_or(1 << number, Release);
+        Ok(Self {
+            object,
+            lane,
+            number,
+            party,
+            full: WhenFull::Wait,
+            next: Slot::new(next),
+            lent: Slot::new(0),
+            hint: Slot::new(0),
+            trusting: segment.is_trusting(),
+            watch: OnceCell::new(),
+        })
+    }
+
+    /// The same, which does something else where the queue is full.
+    #[must_use]
+    pub fn when_full(mut self, full: WhenFull) -> Self {
+        self.full = full;
+        self
+    }
+
+    /// Bytes of the largest message.
+    #[must_use]
+    pub fn message_size(&self) -> u64 {
+        self.lane.geometry.message
+    }
+
+    /// Borrows a buffer for a message of `len` bytes, which holds whatever was in it before.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; where the queue is full and nobody is to wait, [`Error::WouldBlock`];
+    /// [`Error::Ended`] where it is full and the receiver has left or died; [`Error::Corrupt`],
+    /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
+    pub fn loan(&self, len: usize) -> Result<Loan<'_>> {
+        self.loan_until(len, Deadline::NEVER)
+    }
+
+    /// The same, waiting for `time` at most, whatever is said for a full queue.
+    ///
+    /// # Errors
+    /// As [`Self::loan`], and [`Error::TimedOut`].
+    pub fn loan_timeout(&self, len: usize, time: Duration) -> Result<Loan<'_>> {
+        self.loan_until(len, Deadline::after(time))
+    }
+
+    fn loan_until(&self, len: usize, deadline: Deadline) -> Result<Loan<'_>> {
+        match self.try_loan(len) {
+            Err(Error::WouldBlock) if self.full != WhenFull::Refuse => {}
+            other => return other,
+        }
+        let inner = self.object.inner;
+        let attempt = || self.take_buffer(len);
+        let look = || self.look_for_receiver().map(|()| None);
+        wait::until(inner, self.want(), deadline, attempt, look)
+    }
+
+    /// Borrows a buffer, if there is one at the moment.
+    ///
+    /// # Errors
+    /// As [`Self::loan`]; [`Error::WouldBlock`] where the queue is full, whoever is to wait: the
+    /// descriptor then tells when it is not.
+    pub fn try_loan(&self, len: usize) -> Result<Loan<'_>> {
+        self.object.presence().check()?;
+        if len as u64 > self.lane.geometry.message {
+            return Err(Error::TooLarge { len, max: self.lane.geometry.message });
+        }
+        if let Some(loan) = self.take_buffer(len)? {
+            return Ok(loan);
+        }
+        if let Some(watch) = self.watch.get() {
+            watch.arm(self.object.presence(), self.want());
+            if let Some(loan) = self.take_buffer(len)? {
+                watch.disarm(self.object.presence(), self.want());
+                return Ok(loan);
+            }
+        }
+        self.object.presence().check_all()?;
+        self.look_for_receiver()?;
+        Err(Error::WouldBlock)
+    }
+
+    /// Sends a copy of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Self::loan`].
+    pub fn send(&self, bytes: &[u8]) -> Result<()> {
+        let mut loan = self.loan(bytes.len())?;
+        loan.write(0, bytes);
+        loan.send();
+        Ok(())
+    }
+
+    /// Sends a copy, if there is room at the moment.
+    ///
+    /// # Errors
+    /// As [`Self::try_loan`].
+    pub fn try_send(&self, bytes: &[u8]) -> Result<()> {
+        let mut loan = self.try_loan(bytes.len())?;
+        loan.write(0, bytes);
+        loan.send();
+        Ok(())
+    }
+
+    /// How many buffers are lent.
+    #[must_use]
+    pub fn lent(&self) -> u32 {
+        self.lent.get()
+    }
+
+    fn want(&self) -> &'static AtomicU64 {
+        self.object.words.word(want_space_at(self.number))
+    }
+
+    /// A buffer, where there is one, and a cell for it behind those of the loans that are out.
+    fn take_buffer(&self, len: usize) -> Result<Option<Loan<'_>>> {
+        let (lane, geometry) = (self.lane, self.lane.geometry);
+        if self.lent.get() >= geometry.cells {
+            return Ok(None);
+        }
+        let position = self.next.get().wrapping_add(self.lent.get().into());
+        let turn = geometry.turn_of(position);
+        // Acquire pairs with the receiver's exchange that emptied it.
+        let word = lane.cell(position).load(Acquire);
+        let cell = Cell::of(word);
+        match cell.content {
+            Content::Empty | Content::Dropped { .. } if cell.turn == turn => {}
+            Content::Full { buffer, .. } if cell.turn == geometry.turn_before(turn) => {
+                if self.full != WhenFull::DropOldest {
+                    return Ok(None);
+                }
+                self.drop_oldest(position, word, buffer)?;
+            }
+            _ => return Err(self.object.corrupt()),
+        }
+        let buffers = geometry.buffers();
+        let free = (0..buffers).map(|i| (self.hint.get() + i) % buffers).find(|&buffer| {
+            // Acquire pairs with the receiver's exchange: it has read what was in it.
+            lane.state(buffer).load(Acquire) == FREE
+        });
+        let Some(buffer) = free else { return Ok(None) };
+        let area = lane.buffer(buffer, len).ok_or_else(|| self.object.corrupt())?;
+        lane.state(buffer).store(LENT, Relaxed);
+        self.hint.set((buffer + 1) % buffers);
+        self.lent.set(self.lent.get() + 1);
+        Ok(Some(Loan { sender: self, buffer, area, len }))
+    }
+
+    /// Takes back the message that is in the cell where `position` is to be.
+    fn drop_oldest(&self, position: u64, word: u64, buffer: u32) -> Result<()> {
+        let (lane, geometry) = (self.lane, self.lane.geometry);
+        let turn = geometry.turn_of(position);
+        let before = position.wrapping_sub(geometry.cells.into());
+        if buffer >= geometry.buffers() {
+            return Err(self.object.corrupt());
+        }
+        let dropped = Cell { turn, content: Content::Dropped { buffer } }.word();
+        // Where this fails, the receiver has just taken it: then there is room, too.
+        if lane.cell(position).compare_exchange(word, dropped, AcqRel, Relaxed).is_err() {
+            return Ok(());
+        }
+        // Only now is it nobody else's. A receiver that has taken a dead one's place may have freed
+        // it, as one whose cell has moved on.
+        let state = lane.state(buffer).swap(FREE, Relaxed);
+        if state == FREE || state == sent(geometry, before) {
+            Ok(())
+        } else {
+            Err(self.object.corrupt())
+        }
+    }
+
+    /// Is there somebody to wait for? Where there never was a receiver, one may come.
+    fn look_for_receiver(&self) -> Result<()> {
+        let word = self.object.words.word(RECEIVER).load(Acquire);
+        if word & LEFT != 0 {
+            return Err(Error::Ended { died: false });
+        }
+        let dead = Party::of(word).is_some_and(|party| !self.object.presence().lives(party));
+        if dead { Err(Error::Ended { died: true }) } else { Ok(()) }
+    }
+
+    pub(super) fn publish(&self, buffer: u32, len: usize) {
+        let (lane, position) = (self.lane, self.next.get());
+        let turn = lane.geometry.turn_of(position);
+        // Before the cell: whoever takes a dead one's place tells by it what is in a cell.
+        lane.state(buffer).store(sent(lane.geometry, position), Release);
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let word = Cell { turn, content: Content::Full { buffer, len } }.word();
+        let want = self.object.words.word(WANT_DATA);
+        if park::publish_only(lane.cell(position), word, want) {
+            wait::wake(self.object.presence(), want);
+        }
+        self.next.set(position.wrapping_add(1));
+        self.lent.set(self.lent.get() - 1);
+    }
+}
+
+/// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
+/// try, and now and then without. It is this end's for as long as it lives: not to be read or
+/// closed.
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        super::recv::watched(&self.watch, self.object.presence())
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let presence = self.object.presence();
+        if let Some(watch) = self.watch.take() {
+            wait::take_wish_back(self.want(), watch.wish());
+            watch.retire(presence);
+        }
+        if presence.check_all().is_ok() {
+            give_lane(&self.object, self.number, self.party);
+            wait::wake(presence, self.object.words.word(WANT_DATA));
+        }
+    }
+}
+
+/// Claims a lane: one that nobody has, or had who died.
+fn take_lane(object: &Object, geometry: Geometry) -> Result<u32> {
+    let presence = object.presence();
+    let free = |number: &u32| {
+        let word = object.words.word(sender_at(*number));
+        let old = word.load(Acquire);
+        !Party::of(old).is_some_and(|party| presence.lives(party))
+            && word.compare_exchange(old, presence.party().bits(), AcqRel, Relaxed).is_ok()
+    };
+    let in_use = || {
+        let party = Party::of(object.words.word(sender_at(0)).load(Acquire));
+        let (name, pid) = (object.name.clone(), party.map_or(0, |party| presence.pid_of(party)));
+        Error::InUse { name, role: "sender in each of its lanes, the first", pid }
+    };
+    (0..geometry.lanes).find(free).ok_or_else(in_use)
+}
+
+fn give_lane(object: &Object, number: u32, party: Party) {
+    let word = object.words.word(sender_at(number));
+    let _ = word.compare_exchange(party.bits(), 0, AcqRel, Relaxed);
+}
+
+/// The pages of a lane that this process has claimed: those of the sender before, or new ones.
+fn prepare(object: &Object, geometry: Geometry, number: u32) -> Result<Lane> {
+    let pages = object.words.word(pages_at(number));
+    object.words.word(want_space_at(number)).store(0, Relaxed);
+    let known = pages.load(Acquire);
+    if let Some(lane) = Lane::new(object, geometry, known).filter(|_| known != 0) {
+        return Ok(lane);
+    }
+    let bytes = geometry.bytes();
+    let extent = object.add_pages(geometry.pages().ok_or(Error::SegmentFull { bytes })?)?;
+    let word = u64::from(extent.pages) << 32 | u64::from(extent.page);
+    // Release: who finds the pages finds them zeroed.
+    pages.store(word, Ordering::Release);
+    Lane::new(object, geometry, word).ok_or(Error::Lost)
+}

@@ -1,0 +1,189 @@
+//! A process of the segment that writes whatever it likes: honest ones get errors and their bytes,
+//! as garbage perhaps, and go on. Nobody crashes, hangs or reads outside the segment.
+//!
+//! `GINNEL_SEED` repeats a run, as far as processes that race can be repeated.
+
+use crate::stage::{Part, play, role, segment};
+use ginnel::{Error, Memory, Queue, Receiver, Segment, Sender, WhenFull};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+const SIZE: u64 = 64 << 20;
+/// Header page, rendezvous and members, behind which the owner words lie, and then the names.
+const OWNERS: u64 = PAGE + (2 << 20) + (64 << 10);
+const NAMES: u64 = OWNERS + SIZE / PAGE * 8;
+const FIRST: u64 = (NAMES + 2048 * (8 + 128)) / PAGE;
+
+struct Stranger {
+    file: File,
+    dice: u64,
+}
+
+impl Stranger {
+    fn new(segment: &Segment) -> Self {
+        let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.subsec_nanos().into());
+        let seed = std::env::var("GINNEL_SEED").ok().and_then(|text| text.parse().ok());
+        let dice = seed.unwrap_or_else(clock) | 1;
+        eprintln!("seed {dice}");
+        let file = File::options().read(true).write(true).open(segment.path()).expect("there");
+        Self { file, dice }
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        (self.dice >> 11) % below
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, at).expect("inside");
+        u64::from_le_bytes(bytes)
+    }
+
+    fn put(&self, at: u64, value: u64) {
+        self.file.write_all_at(&value.to_le_bytes(), at).expect("inside");
+    }
+
+    /// Pages in use, each with what it is for.
+    fn pages(&self) -> Vec<(u64, u64)> {
+        let mut words = vec![0; (SIZE / PAGE * 8) as usize];
+        self.file.read_exact_at(&mut words, OWNERS).expect("inside");
+        let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let used = words.enumerate().skip(FIRST as usize).filter(|(_, word)| word >> 62 & 1 == 1);
+        used.map(|(page, word)| (page as u64, word >> 57 & 15)).collect()
+    }
+
+    /// Something wrong, near to what stands there or not.
+    fn spoil(&mut self, at: u64) {
+        let is = self.word(at);
+        let value = match self.roll(8) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => is.wrapping_add(1),
+            3 => is ^ 1 << self.roll(64),
+            4 => is.wrapping_sub(self.roll(5000)),
+            5 => self.roll(5000) << 32 | self.roll(5000),
+            6 => 1 << 44 | self.roll(64) << 32 | self.roll(1 << 32),
+            _ => self.dice,
+        };
+        self.put(at, value);
+    }
+
+    /// One bad deed. `kinds`: of which pages; the tables are spoilt where it is empty.
+    fn harm(&mut self, kinds: &[u64]) {
+        if kinds.is_empty() {
+            let entry = self.roll(6);
+            let at = match self.roll(4) {
+                0 => OWNERS + (FIRST + self.roll(40)) * 8,
+                1 => NAMES + 2048 * 8 + entry * 128 + self.roll(16) * 8,
+                _ => NAMES + entry * 8,
+            };
+            return self.spoil(at);
+        }
+        let mut pages = self.pages();
+        pages.retain(|(_, kind)| kinds.contains(kind));
+        if pages.is_empty() {
+            return;
+        }
+        let (page, kind) = pages[self.roll(pages.len() as u64) as usize];
+        // Most words of an object are in the first lines, and where its lanes are.
+        let word = match (kind, self.roll(3)) {
+            (5, 0) => self.roll(32),
+            (5, 1) => 128 + self.roll(16),
+            (6, _) => self.roll(64),
+            _ => self.roll(512),
+        };
+        self.spoil(page * PAGE + word * 8);
+    }
+}
+
+/// What an honest program does, for as long as it is let: whatever comes of it is an error in
+/// words.
+fn honest(segment: &Segment) {
+    let until = Instant::now() + Duration::from_secs(3);
+    let time = Duration::from_millis(20);
+    let queue = Queue::new().capacity(8).message_size(5000).senders(4).loans(2);
+    let errors = std::cell::Cell::new(0);
+    let mut messages = 0;
+    let check = |error: Error| {
+        errors.set(errors.get() + 1);
+        assert!(!error.to_string().is_empty());
+        assert!(!matches!(error, Error::Forked | Error::NotTrusting), "{error}");
+    };
+    while Instant::now() < until {
+        let _ = queue.open_or_create(segment, "q").map_err(check);
+        let _ = Memory::open_or_create(segment, "m", 9000).map_err(check).map(|memory| {
+            let mut bytes = vec![0; memory.len()];
+            memory.read(0, &mut bytes).expect("inside");
+        });
+        let receiver = Receiver::open(segment, "q").map_err(check).ok();
+        let sender = Sender::open(segment, "q").map_err(check).ok();
+        let sender = sender.map(|sender| sender.when_full(WhenFull::DropOldest));
+        for i in 0..50usize {
+            if let Some(sender) = &sender {
+                let _ = sender.loan_timeout(i * 97 % 5001, time).map_err(check).map(|mut loan| {
+                    let len = loan.len();
+                    loan.write(0, &vec![1; len]);
+                    loan.send();
+                });
+            }
+            let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(time));
+            if let Some(Ok(message)) = received.map(|received| received.map_err(check)) {
+                assert!(message.to_vec().len() <= 5000);
+                messages += 1;
+            }
+        }
+        let _ = segment.objects().map_err(check);
+        let _ = segment.remove("m").map_err(check);
+        if messages % 2 == 0 {
+            let _ = segment.remove("q").map_err(check);
+        }
+    }
+    eprintln!("{messages} messages, {} errors", errors.get());
+    assert!(errors.get() > 0, "the stranger did no harm");
+}
+
+fn attack(part: Part, kinds: &[u64]) {
+    let segment = segment();
+    if let Part::Role(..) = part {
+        return honest(&segment);
+    }
+    let mut stranger = Stranger::new(&segment);
+    let honest = [role("honest", ""), role("honest", "")];
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        for _ in 0..20 {
+            stranger.harm(kinds);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    honest.into_iter().for_each(|honest| honest.ends());
+}
+
+/// Cells, states of buffers and messages.
+#[test]
+fn lanes() {
+    play("hostile::lanes", |part| attack(part, &[6]));
+}
+
+/// First pages: measures, roles, wishes, where lanes lie.
+#[test]
+fn objects() {
+    play("hostile::objects", |part| attack(part, &[5]));
+}
+
+/// Everything that is shared, parties and waiters too.
+#[test]
+fn all_pages() {
+    play("hostile::all_pages", |part| attack(part, &[3, 4, 5, 6]));
+}
+
+/// Owner words and names.
+#[test]
+fn tables() {
+    play("hostile::tables", |part| attack(part, &[]));
+}

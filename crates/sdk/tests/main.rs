@@ -1,0 +1,10 @@
+//! Named objects between real processes. Each test is a process of its own, with a directory of its
+//! own, and with roles that are further processes ([`stage`]); docs/tests.md says what each proves.
+
+mod deaths;
+mod hostile;
+mod memory;
+mod mutex;
+mod queue;
+mod queue_model;
+mod stage;

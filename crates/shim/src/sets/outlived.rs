@@ -1,0 +1,93 @@
+//! Registrations whose number is closed here while another process has the socket.
+//!
+//! The kernel goes on telling of such a one, to every process that has the set, and this process
+//! has no number by which it could look at the connection's rings. So if it waits on the set again,
+//! whoever writes to the connection is to send a wake-up over TCP with the next byte, which the
+//! kernel tells of. Where bytes lie in the ring by then, the connection is recalled to TCP for
+//! good. Not before: most that close what they inherited never wait on a set of their parent's,
+//! whose connections these are.
+
+use super::edges::key;
+use super::registration::is_told;
+use super::{Inner, Set, retell, shrinks};
+use crate::runtime;
+use core::sync::atomic::Ordering;
+use ginnel_region::sys;
+use ginnel_ring::park::Want;
+use ginnel_tcp::Endpoint;
+use ginnel_tcp::hand_over;
+use ginnel_tcp::ledger::{Reason, Stage, flag};
+
+/// A connection of which this process has no number any more.
+pub(super) struct Lost {
+    slot: u32,
+    cookie: u64,
+    /// Edge-triggered: the [key] of all that was told of.
+    told: Option<u64>,
+}
+
+/// For how many milliseconds a wait looks whether what lay in the ring comes over TCP.
+const PATIENCE: usize = 5;
+
+/// The number of registration `index` is about to be closed, and another process has its socket.
+pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<Endpoint<'_>>) {
+    inner.hot.retain(|hot| *hot != index);
+    let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
+    if entry.masked || entry.loud {
+        entry.mask(set, false);
+        retell(set, set.fd.load(Ordering::Relaxed), entry);
+    }
+    let told = entry.wants(libc::EPOLLET).then(|| entry.told());
+    entry.turn.give_up();
+    (entry.slot, entry.hot, entry.plain, entry.outlived) = (None, false, true, true);
+    shrinks(set, inner, 1);
+    if let Some(endpoint) = endpoint {
+        let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
+        inner.outlived.push(Lost { slot: endpoint.index(), cookie, told });
+        set.outlived.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Somebody asks the set: what was lost by now is told of by the kernel alone.
+pub(super) fn recall(set: &Set) {
+    if !set.outlived.load(Ordering::Relaxed) {
+        return;
+    }
+    let lost = set.with(|inner| {
+        set.outlived.store(false, Ordering::Relaxed);
+        core::mem::take(&mut inner.outlived)
+    });
+    let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
+    let waits = |endpoint: &Endpoint<'_>| endpoint.incoming().epoch().load(Ordering::Acquire) & 1 == 1;
+    for _ in 0..if recalled.is_empty() { 0 } else { PATIENCE } {
+        sys::sleep_ms(1);
+        // Once the writer has gone over, they are on their way.
+        if !recalled.iter().any(waits) {
+            return;
+        }
+    }
+}
+
+impl Lost {
+    /// Has the kernel told of it. Returns it if bytes may yet come over TCP.
+    fn recall(&self) -> Option<Endpoint<'static>> {
+        // Without a number: nothing below asks the kernel.
+        let endpoint = runtime::endpoint(-1, self.slot)?;
+        let slot = endpoint.slot();
+        // Where it has ended and another has its slot just now, that one goes on over TCP: a pity,
+        // no harm.
+        if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
+            return None;
+        }
+        // Whoever reads it until it is empty arms it so again, from now on.
+        slot.set(flag::SHARED, true);
+        let armed = endpoint.arm_past(Want::Token).is_ok();
+        let told = self.told.is_some_and(|told| is_told(told, key(endpoint)));
+        if armed && (told || !endpoint.ring_is_filled()) {
+            return None;
+        }
+        endpoint.request_downgrade();
+        hand_over::hold(endpoint, Reason::HandedOver);
+        Some(endpoint)
+    }
+}

@@ -1,0 +1,224 @@
+//! The control socket: a visitor sends one line, `status`, `fdb` or `trace PORT`, and gets one
+//! JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up nobody.
+
+use crate::log;
+use crate::poller::{Poller, Token};
+use crate::status;
+use crate::switch::Switch;
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Visitors at once.
+const MAX_VISITORS: usize = 64;
+/// Bytes of a question.
+const MAX_QUESTION: usize = 256;
+/// How long one may take to ask, and to take an answer that is no trace.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Visitor {
+    stream: UnixStream,
+    question: Vec<u8>,
+    /// What it is still to be given.
+    answer: Vec<u8>,
+    sent: usize,
+    traces: bool,
+    since: Instant,
+    wants_room: bool,
+}
+
+/// What became of a visitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Stays,
+    Goes,
+}
+
+/// The socket and its visitors.
+pub struct Control {
+    listener: UnixListener,
+    poller: Poller,
+    visitors: HashMap<u32, Visitor>,
+    next: u32,
+}
+
+impl Control {
+    /// Listens at `path`. Only the switch's own user may ask: frames are everybody's secrets.
+    ///
+    /// # Errors
+    /// Those of the system, and that another switch is there.
+    pub fn new(path: &Path, poller: &Poller) -> Result<Self> {
+        let listener = crate::port::listen(path, 0o600, None)
+            .with_context(|| format!("control socket {}", path.display()))?;
+        poller.watch(&listener, Token::Control)?;
+        Ok(Self { listener, poller: poller.clone(), visitors: HashMap::new(), next: 0 })
+    }
+
+    /// Lets a visitor in.
+    pub fn accept(&mut self) {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                if error.kind() != ErrorKind::WouldBlock {
+                    log!(Error, "accept", why = error);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                return;
+            }
+        };
+        let now = Instant::now();
+        let late = |one: &Visitor| !one.traces && now.duration_since(one.since) > PATIENCE;
+        self.visitors.retain(|_, visitor| !late(visitor));
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        let ready = self.visitors.len() < MAX_VISITORS
+            && stream.set_nonblocking(true).is_ok()
+            && self.poller.watch(&stream, Token::Visitor(id)).is_ok();
+        if ready {
+            let (question, answer) = (Vec::new(), Vec::new());
+            let (traces, wants_room) = (false, false);
+            let visitor =
+                Visitor { stream, question, answer, sent: 0, traces, since: now, wants_room };
+            self.visitors.insert(id, visitor);
+        }
+    }
+
+    /// A visitor has said something, or can be given more.
+    pub fn hear(&mut self, id: u32, switch: &mut Switch) {
+        let Some(visitor) = self.visitors.get_mut(&id) else { return };
+        let mut state = listen(visitor);
+        if state == State::Stays && visitor.answer.is_empty() && !visitor.traces {
+            let end = visitor.question.iter().position(|&byte| byte == b'\n');
+            if let Some(end) = end {
+                let line = String::from_utf8_lossy(&visitor.question[..end]).into_owned();
+                answer(id, visitor, &line, switch);
+            }
+        }
+        if state == State::Stays {
+            state = speak(id, visitor, &self.poller);
+        }
+        if state == State::Goes {
+            self.visitors.remove(&id);
+            switch.untrace(id);
+        }
+    }
+
+    /// Gives those who look at frames what there is.
+    pub fn pass_on(&mut self, switch: &mut Switch) {
+        if !switch.tracer.has_news() {
+            return;
+        }
+        let readers =
+            self.visitors.iter_mut().filter(|(_, one)| one.traces && one.answer.is_empty());
+        let mut gone = Vec::new();
+        for (&id, visitor) in readers {
+            visitor.answer = switch.tracer.take(id);
+            if speak(id, visitor, &self.poller) == State::Goes {
+                gone.push(id);
+            }
+        }
+        for id in gone {
+            self.visitors.remove(&id);
+            switch.untrace(id);
+        }
+    }
+}
+
+/// Reads what there is.
+fn listen(visitor: &mut Visitor) -> State {
+    let mut bytes = [0; MAX_QUESTION];
+    loop {
+        match visitor.stream.read(&mut bytes) {
+            Ok(0) => return State::Goes,
+            Ok(len) if visitor.question.len() + len <= MAX_QUESTION => {
+                visitor.question.extend_from_slice(&bytes[..len]);
+            }
+            Ok(_) => return State::Goes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return State::Stays,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return State::Goes,
+        }
+    }
+}
+
+fn answer(id: u32, visitor: &mut Visitor, line: &str, switch: &mut Switch) {
+    let wrong = |text: String| serde_json::json!({ "error": text }).to_string();
+    let mut words = line.split_whitespace();
+    let text = match (words.next(), words.next(), words.next()) {
+        (Some("status"), None, None) => status::status(switch),
+        (Some("fdb"), None, None) => status::fdb(switch),
+        (Some("trace"), Some(name), None) => match switch.trace(id, name) {
+            true => {
+                visitor.traces = true;
+                return visitor.answer.extend(b"{}\n");
+            }
+            false => wrong(format!("there is no port {name}")),
+        },
+        _ => wrong("ask for status, fdb or trace PORT".into()),
+    };
+    visitor.answer.extend(text.into_bytes());
+    visitor.answer.push(b'\n');
+}
+
+/// Writes what there is room for. A visitor that has its answer goes.
+fn speak(id: u32, visitor: &mut Visitor, poller: &Poller) -> State {
+    while visitor.sent < visitor.answer.len() {
+        match visitor.stream.write(&visitor.answer[visitor.sent..]) {
+            Ok(len) => visitor.sent += len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return want_room(id, visitor, poller, true);
+            }
+            Err(_) => return State::Goes,
+        }
+    }
+    let answered = !visitor.answer.is_empty() && !visitor.traces;
+    (visitor.sent, visitor.answer) = (0, Vec::new());
+    if answered { State::Goes } else { want_room(id, visitor, poller, false) }
+}
+
+fn want_room(id: u32, visitor: &mut Visitor, poller: &Poller, want: bool) -> State {
+    let changed = std::mem::replace(&mut visitor.wants_room, want) != want;
+    if changed && poller.want_room(&visitor.stream, Token::Visitor(id), want).is_err() {
+        return State::Goes;
+    }
+    State::Stays
+}
+
+impl Switch {
+    /// Begins to copy the frames of the port of this name to a visitor: is there one?
+    fn trace(&mut self, visitor: u32, name: &str) -> bool {
+        let index = self.ports().find(|port| port.config.name == name).map(|port| port.index);
+        let Some(port) = index.and_then(|index| self.port_mut(index)) else { return false };
+        port.traced = true;
+        self.tracer.add(visitor, index.unwrap_or(0));
+        true
+    }
+
+    /// A visitor looks at nothing any more.
+    fn untrace(&mut self, visitor: u32) {
+        self.tracer.remove(visitor);
+        for index in 0..u32::try_from(self.ports.len()).unwrap_or(0) {
+            let looked_at = self.tracer.looks_at(index);
+            if let Some(port) = self.port_mut(index) {
+                port.traced = looked_at;
+            }
+        }
+    }
+}
+
+/// Asks a switch: the stream on which the answer comes.
+///
+/// # Errors
+/// Where none is there, with what to do.
+pub fn ask(path: &Path, question: &str) -> Result<UnixStream> {
+    let mut stream = UnixStream::connect(path).with_context(|| {
+        let path = path.display();
+        format!("{path}: no switch answers here; start ginnel-switch, or name its --control")
+    })?;
+    writeln!(stream, "{question}")?;
+    Ok(stream)
+}

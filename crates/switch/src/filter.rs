@@ -1,0 +1,258 @@
+//! Who a port's guest may say that it is: `mac =` and `address =`.
+//!
+//! The check is of bytes that were copied out of the guest's memory and are delivered from the
+//! copy: a guest cannot change them in between.
+
+use crate::wire::{ETHERNET, Mac};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const VLAN: u16 = 0x8100;
+const SERVICE_VLAN: u16 = 0x88a8;
+const IPV6: u16 = 0x86dd;
+const ICMPV6: u8 = 58;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+/// An address, or a network of them: `10.0.0.5`, `10.0.0.0/24`, `2001:db8::/64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    /// Bits that must agree.
+    bits: u8,
+}
+
+impl Network {
+    /// Is this address in it?
+    #[must_use]
+    pub fn holds(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(ours), IpAddr::V4(other)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(other)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                (ours.to_bits() ^ other.to_bits()) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("\"{text}\" is no address or network, like \"10.0.0.5\" or \"2001:db8::/64\"")
+        };
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), str::parse).map_err(|_| wrong())?;
+        if bits > most {
+            return Err(wrong());
+        }
+        Ok(Self { address, bits })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+/// What is not so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoofed {
+    /// The sender's Ethernet address.
+    Mac,
+    /// An address of IP: the sender's, or one that it says is its own (ARP, neighbour discovery).
+    Address,
+}
+
+/// What a port's guest may say that it is. Empty lists allow everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Its Ethernet addresses.
+    pub macs: Vec<Mac>,
+    /// Its addresses of IP.
+    pub addresses: Vec<Network>,
+}
+
+impl Filter {
+    /// Does it allow everything?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.macs.is_empty() && self.addresses.is_empty()
+    }
+
+    /// Checks the first bytes of a frame (all that there are, or [`crate::wire::FRONT`]).
+    ///
+    /// # Errors
+    /// [`Spoofed`].
+    pub fn check(&self, frame: &[u8]) -> Result<(), Spoofed> {
+        let source: Mac = bytes(frame, 6).ok_or(Spoofed::Mac)?;
+        if !self.macs.is_empty() && !self.macs.contains(&source) {
+            return Err(Spoofed::Mac);
+        }
+        if self.addresses.is_empty() {
+            return Ok(());
+        }
+        let mut kind = u16::from_be_bytes(bytes(frame, 12).ok_or(Spoofed::Address)?);
+        let mut at = ETHERNET;
+        if kind == VLAN {
+            kind = u16::from_be_bytes(bytes(frame, 16).ok_or(Spoofed::Address)?);
+            at += 4;
+        }
+        let body = frame.get(at..).ok_or(Spoofed::Address)?;
+        let good = match kind {
+            IPV4 => self.ipv4(body),
+            ARP => self.arp(body, source),
+            IPV6 => self.ipv6(body),
+            // Behind a second tag anything could be.
+            VLAN | SERVICE_VLAN => None,
+            _ => Some(()),
+        };
+        good.ok_or(Spoofed::Address)
+    }
+
+    fn own(&self, address: IpAddr) -> Option<()> {
+        self.addresses.iter().any(|network| network.holds(address)).then_some(())
+    }
+
+    fn ipv4(&self, packet: &[u8]) -> Option<()> {
+        let source = Ipv4Addr::from(bytes::<4>(packet, 12)?);
+        // Whoever asks for an address has none yet (DHCP, RFC 2131).
+        if source.is_unspecified() { Some(()) } else { self.own(source.into()) }
+    }
+
+    /// The sender's addresses in ARP (RFC 826): its own, or none (RFC 5227).
+    fn arp(&self, packet: &[u8], source: Mac) -> Option<()> {
+        let ethernet_and_ipv4 = [0, 1, 8, 0, 6, 4];
+        let sender: Mac = bytes(packet, 8)?;
+        if bytes(packet, 0)? != ethernet_and_ipv4 || sender != source {
+            return None;
+        }
+        let address = Ipv4Addr::from(bytes::<4>(packet, 14)?);
+        if address.is_unspecified() { Some(()) } else { self.own(address.into()) }
+    }
+
+    fn ipv6(&self, packet: &[u8]) -> Option<()> {
+        let source = Ipv6Addr::from(bytes::<16>(packet, 8)?);
+        self.own_or_local(source)?;
+        let [next] = bytes(packet, 6)?;
+        let kind = packet.get(40).copied();
+        if next == ICMPV6 && kind == Some(NEIGHBOUR_ADVERTISEMENT) {
+            self.own_or_local(Ipv6Addr::from(bytes::<16>(packet, 48)?))?;
+        }
+        Some(())
+    }
+
+    /// A guest that has an address of IPv6 also has one of its link, or none for a while.
+    fn own_or_local(&self, address: Ipv6Addr) -> Option<()> {
+        let has_any = self.addresses.iter().any(|network| network.address.is_ipv6());
+        if has_any && (address.is_unspecified() || address.is_unicast_link_local()) {
+            return Some(());
+        }
+        self.own(address.into())
+    }
+}
+
+fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
+    from.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: Mac = [2, 0, 0, 0, 0, 1];
+
+    fn filter(addresses: &[&str]) -> Filter {
+        let addresses = addresses.iter().map(|text| text.parse().expect("good")).collect();
+        Filter { macs: vec![ME], addresses }
+    }
+
+    fn frame(source: Mac, kind: u16, body: &[u8]) -> Vec<u8> {
+        [&[0xff; 6][..], &source, &kind.to_be_bytes(), body].concat()
+    }
+
+    fn ipv4(source: [u8; 4]) -> Vec<u8> {
+        [&[0x45; 12][..], &source, &[10, 0, 0, 9]].concat()
+    }
+
+    fn arp(sender: Mac, address: [u8; 4]) -> Vec<u8> {
+        [&[0, 1, 8, 0, 6, 4, 0, 2][..], &sender, &address, &[0; 10]].concat()
+    }
+
+    #[test]
+    fn networks() {
+        let network: Network = "10.1.2.0/23".parse().expect("good");
+        let holds = |text: &str| network.holds(text.parse().expect("good"));
+        assert!(holds("10.1.3.255") && !holds("10.1.4.0") && !holds("::a01:300"));
+        assert!("0.0.0.0/0".parse::<Network>().expect("good").holds(Ipv4Addr::BROADCAST.into()));
+        for wrong in ["10.0.0.0/33", "10.0.0/8", "::/129", "", "10.0.0.1/", "10.0.0.1/-1"] {
+            assert!(wrong.parse::<Network>().expect_err(wrong).contains("is no address"));
+        }
+    }
+
+    #[test]
+    fn only_its_own_addresses() {
+        let filter = filter(&["10.0.0.5", "2001:db8::5"]);
+        let check = |source, kind, body: &[u8]| filter.check(&frame(source, kind, body));
+        assert_eq!(check(ME, IPV4, &ipv4([10, 0, 0, 5])), Ok(()));
+        assert_eq!(check(ME, IPV4, &ipv4([0, 0, 0, 0])), Ok(()), "DHCP");
+        assert_eq!(check(ME, IPV4, &ipv4([10, 0, 0, 6])), Err(Spoofed::Address));
+        assert_eq!(check([2, 0, 0, 0, 0, 2], IPV4, &ipv4([10, 0, 0, 5])), Err(Spoofed::Mac));
+        assert_eq!(check(ME, ARP, &arp(ME, [10, 0, 0, 5])), Ok(()));
+        assert_eq!(check(ME, ARP, &arp(ME, [10, 0, 0, 1])), Err(Spoofed::Address));
+        assert_eq!(check(ME, ARP, &arp([2; 6], [10, 0, 0, 5])), Err(Spoofed::Address));
+        assert_eq!(check(ME, 0x88cc, &[]), Ok(()), "what is neither");
+    }
+
+    #[test]
+    fn also_behind_a_tag_and_cut_short() {
+        let filter = filter(&["10.0.0.5"]);
+        let tagged = |inner: u16, body: &[u8]| {
+            let body = [&[0, 7][..], &inner.to_be_bytes(), body].concat();
+            filter.check(&frame(ME, VLAN, &body))
+        };
+        assert_eq!(tagged(IPV4, &ipv4([10, 0, 0, 5])), Ok(()));
+        assert_eq!(tagged(IPV4, &ipv4([10, 0, 0, 6])), Err(Spoofed::Address));
+        assert_eq!(tagged(VLAN, &ipv4([10, 0, 0, 5])), Err(Spoofed::Address), "a second tag");
+        for len in 0..30 {
+            let short = &frame(ME, IPV4, &ipv4([10, 0, 0, 5]))[..len];
+            assert!(filter.check(short).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn neighbours_of_ipv6() {
+        let packet = |source: &str, target: &str| {
+            let source: Ipv6Addr = source.parse().expect("good");
+            let target: Ipv6Addr = target.parse().expect("good");
+            let mut packet = vec![0x60, 0, 0, 0, 0, 24, ICMPV6, 255];
+            packet.extend(source.octets());
+            packet.extend([0xff; 16]);
+            packet.extend([NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0]);
+            packet.extend(target.octets());
+            frame(ME, IPV6, &packet)
+        };
+        let six = filter(&["2001:db8::5"]);
+        assert_eq!(six.check(&packet("fe80::1", "2001:db8::5")), Ok(()));
+        assert_eq!(six.check(&packet("fe80::1", "2001:db8::6")), Err(Spoofed::Address));
+        assert_eq!(six.check(&packet("2001:db8::6", "2001:db8::5")), Err(Spoofed::Address));
+        assert_eq!(
+            filter(&["10.0.0.5"]).check(&packet("fe80::1", "fe80::1")),
+            Err(Spoofed::Address)
+        );
+    }
+}

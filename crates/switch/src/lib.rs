@@ -1,0 +1,48 @@
+//! `ginnel-switch`: an Ethernet switch for virtual machines of one host. Guests have the stock
+//! virtio-net driver; their QEMUs share memory with the switch by vhost-user.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`ring`] | virtqueues in guests' memory: all unsafe code but two requests of a tap device |
+//! | [`vhost`] | vhost-user: messages, connections, what they amount to |
+//! | [`port`], [`tap`] | a port, and what is at its other end |
+//! | [`switch`], [`forward`], [`attach`] | ports and table; moving frames; front ends that come and go |
+//! | [`fdb`], [`filter`], [`bucket`], [`offload`] | where addresses are; who may say what; rates; checksums and segments |
+//! | [`server`], [`poller`] | the loop, and what it sleeps on |
+//! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
+//! | [`config`], [`mod@log`] | the TOML file; log lines |
+//! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
+//!
+//! ```no_run
+//! use ginnel_switch::{config::{Config, PortConfig}, server::Server};
+//! let port = |name: &str| PortConfig::new(name, format!("/tmp/{name}.sock").into(), 0);
+//! let config = Config::new("/tmp/switch".into(), vec![port("vm1"), port("vm2")]);
+//! let (end, _ends) = std::os::unix::net::UnixStream::pair()?;
+//! Server::new(&config)?.run(end)?;
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+pub mod attach;
+pub mod bucket;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod fdb;
+pub mod filter;
+pub mod forward;
+pub mod front_end;
+pub mod log;
+pub mod metrics;
+pub mod offload;
+pub mod poller;
+pub mod port;
+#[allow(unsafe_code, reason = "all access to guests' memory; its rules are at its head")]
+pub mod ring;
+pub mod server;
+pub mod status;
+pub mod switch;
+pub mod tap;
+pub mod trace;
+pub mod vhost;
+pub mod wire;

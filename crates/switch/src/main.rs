@@ -1,0 +1,211 @@
+//! `ginnel-switch`: the command line.
+#![forbid(unsafe_code)]
+
+mod show;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use ginnel_switch::config::{Config, PortConfig, RUN_DIR};
+use ginnel_switch::{control, log, metrics, server::Server, trace};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Switches Ethernet between virtual machines, in shared memory.
+///
+/// Each port is a vhost-user socket; `ginnel vm args --net SOCKET` prints QEMU's options. Runs in
+/// the foreground and logs to standard error. SIGTERM ends it.
+#[derive(Debug, Parser)]
+#[command(name = "ginnel-switch", version, max_term_width = 100, after_long_help = EXIT)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Cli {
+    /// Configuration
+    #[arg(long, value_name = "FILE", conflicts_with = "port")]
+    config: Option<PathBuf>,
+    /// A port: its name, its socket, and the key of its segment [default: 0]; may be given several
+    /// times
+    #[arg(long, value_name = "NAME:SOCKET[:KEY]", value_parser = PortConfig::parse)]
+    port: Vec<PortConfig>,
+    /// Directory of the control socket, where ports are given on the command line
+    #[arg(long, value_name = "DIRECTORY", default_value = RUN_DIR, conflicts_with = "config")]
+    run_dir: PathBuf,
+    /// Never sleep: for a processor that does nothing else
+    #[arg(long)]
+    busy: bool,
+    /// Only say whether the configuration is good
+    #[arg(long)]
+    check: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what a running switch does, and what is wrong
+    Status(Ask),
+    /// List its ports with their counters
+    Ports(Ask),
+    /// List the addresses that it knows
+    Fdb(Ask),
+    /// Show frames and bytes of each port, every second
+    Top(Ask),
+    /// Write a port's frames as pcapng: ginnel-switch trace vm1 | tcpdump -r -
+    Trace {
+        /// The port
+        port: String,
+        /// End after so many frames
+        #[arg(long, short, value_name = "N")]
+        count: Option<u64>,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Ask {
+    /// The switch's control socket
+    #[arg(long, value_name = "PATH", default_value_os_t = default_control())]
+    control: PathBuf,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn default_control() -> PathBuf {
+    PathBuf::from(RUN_DIR).join("control.sock")
+}
+
+const EXIT: &str = "\
+Exit status:
+  0  ended by SIGTERM or SIGINT, or answered
+  1  failed; standard error says why
+  2  the command line or the configuration is wrong";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Some(command) => run(command),
+        None => match configuration(&cli) {
+            Ok(config) if cli.check => {
+                println!(
+                    "{} ports, control socket {}",
+                    config.ports.len(),
+                    config.control().display()
+                );
+                return ExitCode::SUCCESS;
+            }
+            Ok(config) => serve(&config),
+            Err(error) => {
+                eprintln!("ginnel-switch: {error:#}");
+                return ExitCode::from(2);
+            }
+        },
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ginnel-switch: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn configuration(cli: &Cli) -> Result<Config> {
+    let mut config = match &cli.config {
+        Some(file) => Config::load(file)?,
+        None if cli.port.is_empty() => {
+            bail!("no ports; give --port NAME:SOCKET for each machine, or --config FILE")
+        }
+        None => {
+            let names: std::collections::HashSet<_> =
+                cli.port.iter().map(|port| &port.name).collect();
+            if names.len() != cli.port.len() {
+                bail!("two ports have one name");
+            }
+            Config::new(cli.run_dir.clone(), cli.port.clone())
+        }
+    };
+    config.busy |= cli.busy;
+    Ok(config)
+}
+
+fn serve(config: &Config) -> Result<()> {
+    raise_limit();
+    let (end, ends) = UnixStream::pair()?;
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::low_level::pipe::register(signal, ends.try_clone()?)?;
+    }
+    let mut server = Server::new(config)?;
+    if let Some(address) = config.metrics {
+        // Somebody else may have the port: that keeps no frames from being switched.
+        if let Err(error) = metrics::serve(address, config.control()) {
+            log!(Warning, "no_metrics", why = format!("{error:#}"));
+        }
+    }
+    server.run(end)
+}
+
+/// As many descriptors as the system allows: a port takes one for its connection and two for each
+/// queue.
+fn raise_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // What cannot be raised is used as it is, and running out is handled.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Status(ask) => print(&text(ask, "status", show::status)?),
+        Command::Ports(ask) => print(&text(ask, "status", show::ports)?),
+        Command::Fdb(ask) => print(&text(ask, "fdb", show::fdb)?),
+        Command::Top(ask) => top(ask),
+        Command::Trace { port, count, ask } => {
+            let mut stream = control::ask(&ask.control, &format!("trace {port}"))?;
+            let said = line(&mut stream)?;
+            if let Some(error) = serde_json::from_str::<serde_json::Value>(&said)?["error"].as_str()
+            {
+                bail!("{error}");
+            }
+            let out = &mut std::io::stdout().lock();
+            let (written, missed) = trace::write_pcapng(&mut stream, out, port, *count)?;
+            eprintln!("{written} frames, {missed} missed since this was too slow");
+            Ok(())
+        }
+    }
+}
+
+/// What a switch answers: as it is, or as `show` puts it.
+fn text(ask: &Ask, question: &str, show: fn(&str) -> Result<String>) -> Result<String> {
+    let mut answer = String::new();
+    control::ask(&ask.control, question)?.read_to_string(&mut answer)?;
+    if ask.json { Ok(answer) } else { show(&answer).context("the switch's answer") }
+}
+
+fn line(from: &mut impl Read) -> Result<String> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while from.read(&mut byte)? == 1 && byte != *b"\n" && line.len() < 4096 {
+        line.extend(byte);
+    }
+    Ok(String::from_utf8(line)?)
+}
+
+fn print(text: &str) -> Result<()> {
+    // A closed pipe is an error to report, not a panic.
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn top(ask: &Ask) -> Result<()> {
+    let mut before: Option<String> = None;
+    loop {
+        let now = text(&Ask { control: ask.control.clone(), json: true }, "status", show::status)?;
+        if ask.json {
+            print(&now)?;
+        } else if let Some(before) = &before {
+            print(&show::rates(before, &now)?)?;
+        }
+        before = Some(now);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,221 @@
+//! One shared mapping of a file that somebody else may cut short at any time.
+
+use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use std::fmt;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// Mappings of one process at once: some thousand ports with a few regions each.
+const SLOTS: usize = 4096;
+const FREE: u8 = 0;
+const TAKING: u8 = 1;
+const USED: u8 = 2;
+const CUT: u8 = 3;
+
+/// `f_type` of tmpfs (memfds among it) and of hugetlbfs (linux/magic.h).
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+/// What the handler of SIGBUS knows of one mapping.
+struct Slot {
+    state: AtomicU8,
+    at: AtomicUsize,
+    len: AtomicUsize,
+}
+
+static TABLE: [Slot; SLOTS] = [const {
+    Slot { state: AtomicU8::new(FREE), at: AtomicUsize::new(0), len: AtomicUsize::new(0) }
+}; SLOTS];
+static CUTS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many mappings were cut short under this process so far. Whoever sees it change asks each
+/// mapping.
+#[must_use]
+pub fn cuts() -> usize {
+    CUTS.load(Ordering::Relaxed)
+}
+
+/// Why a file cannot be mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapError {
+    /// It is in neither tmpfs nor hugetlbfs. A page of another file may have to come from a disk,
+    /// a network, or a program that never answers (FUSE), and the switch would wait for it.
+    NotMemory,
+    /// It ends before the part that is to be mapped does.
+    TooShort,
+    /// The part is empty, or longer than an address space.
+    Size,
+    /// This process has no room for another mapping.
+    TooMany,
+    /// The kernel's word.
+    Kernel(Errno),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMemory => f.write_str(
+                "the memory is in neither tmpfs nor hugetlbfs; give QEMU memory-backend-memfd, \
+                 or memory-backend-file below /dev/shm, with share=on",
+            ),
+            Self::TooShort => f.write_str("the memory's file is shorter than the front end says"),
+            Self::Size => f.write_str("the memory's size makes no sense"),
+            Self::TooMany => f.write_str("too many pieces of memory are mapped already"),
+            Self::Kernel(errno) => write!(f, "mmap: {errno}"),
+        }
+    }
+}
+
+impl From<Errno> for MapError {
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno)
+    }
+}
+
+/// A part of a file, mapped shared, readable and writable. Unmapped when it is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    /// The whole mapping.
+    at: NonNull<u8>,
+    len: usize,
+    /// Where in it the part begins that was asked for.
+    skip: usize,
+    slot: &'static Slot,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", self.state.load(Ordering::Relaxed))
+    }
+}
+
+// SAFETY: the mapping is shared memory that strangers write at any time; another thread of this
+// process is one more of them. The pointer belongs to no thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn new(file: impl AsFd, offset: u64, len: u64) -> Result<Self, MapError> {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(install);
+        let kind = fstatfs(&file)?;
+        #[allow(clippy::unnecessary_cast, reason = "its width differs between architectures")]
+        let page = match kind.f_type as i64 {
+            TMPFS => 4096,
+            HUGETLBFS => u64::try_from(kind.f_bsize).map_err(|_| MapError::Size)?.max(4096),
+            _ => return Err(MapError::NotMemory),
+        };
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or(MapError::Size)?;
+        let stat = fstat(&file)?;
+        // /dev is a tmpfs as well, and what lies there are devices.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(MapError::NotMemory);
+        }
+        if u64::try_from(stat.st_size).unwrap_or(0) < end {
+            return Err(MapError::TooShort);
+        }
+        let skip = offset % page;
+        let whole = (skip + len).checked_next_multiple_of(page).ok_or(MapError::Size)?;
+        let whole = usize::try_from(whole).map_err(|_| MapError::Size)?;
+        let slot = TABLE
+            .iter()
+            .find(|slot| {
+                let take = (Ordering::Acquire, Ordering::Relaxed);
+                slot.state.compare_exchange(FREE, TAKING, take.0, take.1).is_ok()
+            })
+            .ok_or(MapError::TooMany)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED the kernel chooses addresses that nobody has.
+        let mapped = unsafe {
+            let none = std::ptr::null_mut();
+            mmap(none, whole, protection, MapFlags::SHARED, &file, offset - skip)
+        };
+        let at = match mapped.map(|at| NonNull::new(at.cast::<u8>())) {
+            Ok(Some(at)) => at,
+            other => {
+                slot.state.store(FREE, Ordering::Release);
+                return Err(MapError::Kernel(other.err().unwrap_or(Errno::NOMEM)));
+            }
+        };
+        // A core dump of the switch is not to hold its guests' memory. Where that cannot be had,
+        // nothing else changes.
+        // SAFETY: the range is this mapping's, and the advice changes no content.
+        let _ = unsafe { madvise(at.as_ptr().cast(), whole, Advice::LinuxDontDump) };
+        slot.at.store(at.as_ptr() as usize, Ordering::Relaxed);
+        slot.len.store(whole, Ordering::Relaxed);
+        slot.state.store(USED, Ordering::Release);
+        Ok(Self { at, len: whole, skip: usize::try_from(skip).unwrap_or(0), slot })
+    }
+
+    /// Where the part begins that was asked for; it is as long as was asked.
+    #[inline(always)]
+    pub(super) fn start(&self) -> *mut u8 {
+        // SAFETY: `skip` is less than a page, and the mapping holds that page.
+        unsafe { self.at.as_ptr().add(self.skip) }
+    }
+
+    /// Was the file cut short, so that there are zeroes in its place now?
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.slot.state.load(Ordering::Relaxed) == CUT
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // First out of the handler's sight: the kernel may give the addresses to another mapping
+        // at once.
+        self.slot.state.store(FREE, Ordering::Release);
+        // SAFETY: the range is this mapping's, and nothing points into it any more: whoever does
+        // holds a reference to it.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Has [`put_zeroes`] handle SIGBUS.
+fn install() {
+    // SAFETY: all zeroes is a valid action; the handler has the shape that SA_SIGINFO asks for,
+    // and is async-signal-safe: it reads atomics and makes one system call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        action.sa_sigaction = put_zeroes as *const () as usize;
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn put_zeroes(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid record.
+    let fault = unsafe { (*info).si_addr() as usize };
+    let found = TABLE.iter().find(|slot| {
+        let at = slot.at.load(Ordering::Relaxed);
+        slot.state.load(Ordering::Acquire) == USED
+            && fault.wrapping_sub(at) < slot.len.load(Ordering::Relaxed)
+    });
+    if let Some(slot) = found {
+        let at = slot.at.load(Ordering::Relaxed) as *mut libc::c_void;
+        let len = slot.len.load(Ordering::Relaxed);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the range is one of our mappings', whose owner is the code that faulted in it.
+        // It keeps its addresses; what was in it is somebody else's file, which loses nothing.
+        let put = unsafe { libc::mmap(at, len, protection, flags, -1, 0) };
+        if put != libc::MAP_FAILED {
+            slot.state.store(CUT, Ordering::Relaxed);
+            CUTS.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    // Something else: it ends the process when the instruction is tried again.
+    // SAFETY: the default action.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}

@@ -1,0 +1,537 @@
+//! One split virtqueue, as the device sees it (virtio 1.2, 2.7).
+
+use super::chain::Slices;
+use super::memory::{Memory, Region};
+use super::{MAX_CHAIN, MAX_SIZE};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// In the available ring's flags: the driver does not want to be told.
+const NO_INTERRUPT: u16 = 1;
+/// In the used ring's flags: the device does not want to be told.
+const NO_NOTIFY: u16 = 1;
+/// Pieces into which one received frame may go: those of 64 KiB are 128 bytes each, on average.
+const MAX_PIECES: usize = 512;
+/// Bytes of a descriptor.
+const DESCRIPTOR: u64 = 16;
+
+/// What a front end says of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries: a power of two, at most [`MAX_SIZE`].
+    pub size: u16,
+    /// The descriptor table, at the front end's address.
+    pub descriptors: u64,
+    /// The available ring.
+    pub available: u64,
+    /// The used ring.
+    pub used: u64,
+    /// Where the guest has the used ring, while what is written there is to be logged.
+    pub used_log: Option<u64>,
+    /// Index of the next entry of the available ring.
+    pub base: u16,
+    /// `VIRTIO_F_EVENT_IDX` was agreed on.
+    pub event_idx: bool,
+    /// `VIRTIO_F_INDIRECT_DESC` was agreed on.
+    pub indirect: bool,
+}
+
+/// A guest or its front end broke a rule of virtio. Its queue is served no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// The size is no power of two, or more than [`MAX_SIZE`].
+    Size(u16),
+    /// A part of the queue is not aligned as it must be, or lies in no region.
+    Place(u64),
+    /// More is available than the queue has entries: the index, and where it stood.
+    AvailableIndex(u16, u16),
+    /// The number of a descriptor is outside its table.
+    Descriptor(u16),
+    /// A chain is longer than its table, or than [`MAX_CHAIN`].
+    Endless,
+    /// A buffer or an indirect table lies where the guest has no memory.
+    Address(u64, u32),
+    /// A descriptor is for the wrong direction.
+    Direction,
+    /// A table of indirect descriptors that was not agreed on, is in another one, or has no whole
+    /// number of descriptors.
+    Indirect,
+    /// A buffer to receive into that has no room for a header.
+    Tiny(usize),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(size) => write!(f, "queue size {size} is no power of two up to {MAX_SIZE}"),
+            Self::Place(at) => {
+                write!(f, "a part of the queue, at {at:#x}, is misaligned or unmapped")
+            }
+            Self::AvailableIndex(is, was) => {
+                write!(f, "the available index jumps from {was} to {is}, past the queue's size")
+            }
+            Self::Descriptor(index) => write!(f, "descriptor {index} is outside its table"),
+            Self::Endless => f.write_str("a chain of descriptors does not end"),
+            Self::Address(at, len) => write!(f, "{len} bytes at {at:#x} are not in guest memory"),
+            Self::Direction => f.write_str("a descriptor is for the other direction"),
+            Self::Indirect => f.write_str("a table of indirect descriptors is malformed"),
+            Self::Tiny(len) => {
+                write!(f, "a receive buffer of {len} bytes has no room for a header")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// Why a frame did not go into a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The guest has made too few buffers available.
+    Full,
+    /// It is longer than the next buffer, and the guest takes no frame in several.
+    TooLong,
+    /// The queue is broken, and is to be served no further.
+    Broken(Broken),
+}
+
+impl From<Broken> for Refused {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+/// A part of a queue, and the region that keeps it mapped.
+#[derive(Debug)]
+struct Part {
+    at: *mut u8,
+    _region: Arc<Region>,
+}
+
+impl Part {
+    fn new(memory: &Memory, user: u64, len: u64, align: usize) -> Result<Self, Broken> {
+        let (region, offset) = memory.find_user(user, len).ok_or(Broken::Place(user))?;
+        let at = region.at(offset, len).ok_or(Broken::Place(user))?;
+        if !(at as usize).is_multiple_of(align) {
+            return Err(Broken::Place(user));
+        }
+        Ok(Self { at, _region: region })
+    }
+
+    /// The word at `offset`.
+    ///
+    /// # Safety
+    /// The part holds it, and it is aligned.
+    #[inline]
+    unsafe fn u16(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: the caller's promise; the part is mapped as long as it is borrowed.
+        unsafe { AtomicU16::from_ptr(self.at.add(offset).cast()) }
+    }
+}
+
+/// One queue that is being served.
+#[derive(Debug)]
+pub struct Ring {
+    layout: Layout,
+    mask: u16,
+    descriptors: Part,
+    available: Part,
+    used: Part,
+    /// The next entry of the available ring.
+    next: u16,
+    /// The available index, as it was last seen.
+    seen: u16,
+    /// The next entry of the used ring, and what of it the guest was told.
+    done: u16,
+    published: u16,
+}
+
+// SAFETY: its pointers are into shared mappings, which belong to no thread, and its parts keep
+// those mapped.
+unsafe impl Send for Ring {}
+
+/// One descriptor, copied.
+struct Descriptor {
+    address: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Descriptor {
+    #[inline(always)]
+    fn of(words: [u64; 2]) -> Self {
+        let [address, rest] = words.map(u64::from_le);
+        Self { address, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 }
+    }
+}
+
+impl Ring {
+    /// Serves a queue from `layout.base` on. The used ring goes on where it stands in memory: what
+    /// an earlier device took and did not give back comes again.
+    ///
+    /// # Errors
+    /// [`Broken::Size`], [`Broken::Place`].
+    pub fn new(memory: &Memory, layout: Layout) -> Result<Self, Broken> {
+        let size = layout.size;
+        if !size.is_power_of_two() || size > MAX_SIZE {
+            return Err(Broken::Size(size));
+        }
+        let n = u64::from(size);
+        let descriptors = Part::new(memory, layout.descriptors, DESCRIPTOR * n, 16)?;
+        let available = Part::new(memory, layout.available, 6 + 2 * n, 2)?;
+        let used = Part::new(memory, layout.used, 6 + 8 * n, 4)?;
+        // SAFETY: the used ring's index, which is aligned as the part is.
+        let done = u16::from_le(unsafe { used.u16(2) }.load(Ordering::Relaxed));
+        let base = layout.base;
+        let ring = Self {
+            layout,
+            mask: size - 1,
+            descriptors,
+            available,
+            used,
+            next: base,
+            seen: base,
+            done,
+            published: done,
+        };
+        ring.mute();
+        Ok(ring)
+    }
+
+    /// Index of the next entry of the available ring: where another device goes on.
+    #[must_use]
+    pub fn base(&self) -> u16 {
+        self.next
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Where the used ring's writes are logged from now on.
+    pub fn set_used_log(&mut self, guest: Option<u64>) {
+        self.layout.used_log = guest;
+    }
+
+    /// How many entries of the available ring wait.
+    ///
+    /// # Errors
+    /// [`Broken::AvailableIndex`].
+    #[inline]
+    pub fn waiting(&mut self) -> Result<u16, Broken> {
+        if self.seen == self.next {
+            // SAFETY: the available ring's index. Acquire: pairs with the driver's publishing.
+            let index = u16::from_le(unsafe { self.available.u16(2) }.load(Ordering::Acquire));
+            if index.wrapping_sub(self.next) > self.layout.size {
+                return Err(Broken::AvailableIndex(index, self.next));
+            }
+            self.seen = index;
+        }
+        Ok(self.seen.wrapping_sub(self.next))
+    }
+
+    /// The same, having looked again at what is there.
+    fn waiting_now(&mut self) -> Result<u16, Broken> {
+        let was = std::mem::replace(&mut self.seen, self.next);
+        self.waiting().inspect_err(|_| self.seen = was)
+    }
+
+    /// The head of the chain at an entry of the available ring that waits.
+    #[inline]
+    fn head(&self, entry: u16) -> Result<u16, Broken> {
+        let offset = 4 + 2 * usize::from(entry & self.mask);
+        // SAFETY: an entry below the size, which the part holds.
+        let head = u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
+        if head <= self.mask { Ok(head) } else { Err(Broken::Descriptor(head)) }
+    }
+
+    /// A descriptor of the table; `index` is below the size.
+    #[inline]
+    fn descriptor(&self, index: u16) -> Descriptor {
+        let offset = 16 * usize::from(index & self.mask);
+        // SAFETY: a descriptor below the size; the table is aligned to 16 bytes.
+        let word = |n: usize| unsafe {
+            AtomicU64::from_ptr(self.descriptors.at.add(offset + 8 * n).cast())
+                .load(Ordering::Relaxed)
+        };
+        Descriptor::of([word(0), word(1)])
+    }
+
+    /// Appends the buffers of a chain to `to`.
+    #[inline]
+    fn walk<'m>(
+        &self,
+        memory: &'m Memory,
+        head: u16,
+        flag: u16,
+        to: &mut Slices<'m>,
+    ) -> Result<(), Broken> {
+        let mut index = head;
+        for _ in 0..usize::from(self.layout.size).min(MAX_CHAIN) {
+            let descriptor = self.descriptor(index);
+            if descriptor.flags & INDIRECT != 0 {
+                if !self.layout.indirect || descriptor.flags & NEXT != 0 {
+                    return Err(Broken::Indirect);
+                }
+                return walk_table(memory, &descriptor, flag, to);
+            }
+            append(memory, &descriptor, flag, to)?;
+            if descriptor.flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.next;
+            if index > self.mask {
+                return Err(Broken::Descriptor(index));
+            }
+        }
+        Err(Broken::Endless)
+    }
+
+    /// Takes the next chain that a guest sends: its buffers into `to`, and its head, for
+    /// [`Self::complete`]. `None` where nothing waits.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    #[inline]
+    pub fn take<'m>(
+        &mut self,
+        memory: &'m Memory,
+        to: &mut Slices<'m>,
+    ) -> Result<Option<u16>, Broken> {
+        to.clear();
+        if self.waiting()? == 0 {
+            return Ok(None);
+        }
+        let head = self.head(self.next)?;
+        self.walk(memory, head, 0, to)?;
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Gives a chain back, into which `len` bytes were written. The guest sees it once it is
+    /// published.
+    #[inline]
+    pub fn complete(&mut self, memory: &Memory, head: u16, len: u32) {
+        let offset = 4 + 8 * usize::from(self.done & self.mask);
+        // SAFETY: an entry below the size, which the part holds; it is aligned to 4 bytes.
+        unsafe {
+            let word = |n: usize| AtomicU32::from_ptr(self.used.at.add(offset + 4 * n).cast());
+            word(0).store(u32::from(head).to_le(), Ordering::Relaxed);
+            word(1).store(len.to_le(), Ordering::Relaxed);
+        }
+        self.done = self.done.wrapping_add(1);
+        if let Some(guest) = self.layout.used_log {
+            memory.mark(guest.saturating_add(offset as u64), 8);
+        }
+    }
+
+    /// Puts a frame into the next buffers that a guest made available: `front`, which begins with
+    /// a header of `header` bytes, and then `rest`. With `mergeable` it may take several, and their
+    /// number is written into the header's last two bytes (virtio 1.2, 5.1.6.4). All or nothing.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        memory: &Memory,
+        front: &[u8],
+        rest: &Slices<'_>,
+        header: usize,
+        mergeable: bool,
+    ) -> Result<(), Refused> {
+        let total = front.len() + rest.len();
+        // Enough of what was seen before? Else it is looked at again, once.
+        if self.waiting()? == 0 {
+            return Err(Refused::Full);
+        }
+        if self.deliver_into_one(memory, front, rest, total)? {
+            return Ok(());
+        }
+        let mut buffers = Slices::new();
+        let mut chains: SmallVec<[(u16, usize); 4]> = SmallVec::new();
+        while buffers.len() < total {
+            let entry = self.next.wrapping_add(chains.len() as u16);
+            if entry == self.seen {
+                let waits = usize::from(self.waiting_now()?);
+                if waits <= chains.len() {
+                    return Err(Refused::Full);
+                }
+            }
+            if !chains.is_empty() && !mergeable {
+                return Err(Refused::TooLong);
+            }
+            let (head, before) = (self.head(entry)?, buffers.len());
+            self.walk(memory, head, WRITE, &mut buffers)?;
+            let room = buffers.len() - before;
+            if room < header {
+                return Err(Broken::Tiny(room).into());
+            }
+            // Who offers crumbs would have every sender's turn spent on them.
+            if buffers.count() > MAX_PIECES {
+                return Err(Broken::Endless.into());
+            }
+            chains.push((head, room));
+        }
+        buffers.write(memory, front, rest);
+        if mergeable && chains.len() > 1 {
+            let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
+            buffers.patch(memory, header.saturating_sub(2), &count.to_le_bytes());
+        }
+        let mut left = total;
+        for (head, room) in chains {
+            let len = left.min(room);
+            self.complete(memory, head, u32::try_from(len).unwrap_or(u32::MAX));
+            self.next = self.next.wrapping_add(1);
+            left -= len;
+        }
+        Ok(())
+    }
+
+    /// The same where the next chain is one buffer with room for all, as nearly all are.
+    #[inline]
+    fn deliver_into_one(
+        &mut self,
+        memory: &Memory,
+        front: &[u8],
+        rest: &Slices<'_>,
+        total: usize,
+    ) -> Result<bool, Broken> {
+        let head = self.head(self.next)?;
+        let descriptor = self.descriptor(head);
+        if descriptor.flags != WRITE || (descriptor.len as usize) < total {
+            return Ok(false);
+        }
+        let Some(place) = memory.slice(descriptor.address, total as u64) else { return Ok(false) };
+        let done = place.write(front);
+        rest.write_to(place.behind(done));
+        memory.mark(descriptor.address, total as u64);
+        self.complete(memory, head, total as u32);
+        self.next = self.next.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Tells the guest of everything that was completed. True where it wants an interrupt for it.
+    #[inline]
+    #[must_use]
+    pub fn publish(&mut self, memory: &Memory) -> bool {
+        if self.done == self.published {
+            return false;
+        }
+        let was = std::mem::replace(&mut self.published, self.done);
+        // SAFETY: the used ring's index. Release: the entries and the frames come before it.
+        unsafe { self.used.u16(2) }.store(self.done.to_le(), Ordering::Release);
+        if let Some(guest) = self.layout.used_log {
+            memory.mark(guest, 4);
+        }
+        // Pairs with the driver's fence between arming and looking again.
+        fence(Ordering::SeqCst);
+        if self.layout.event_idx {
+            let offset = 4 + 2 * usize::from(self.layout.size);
+            // SAFETY: `used_event`, the word behind the available ring, which the part holds.
+            let event = u16::from_le(unsafe { self.available.u16(offset) }.load(Ordering::Relaxed));
+            // vring_need_event (linux/virtio_ring.h)
+            self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(was)
+        } else {
+            // SAFETY: the available ring's flags.
+            let flags = u16::from_le(unsafe { self.available.u16(0) }.load(Ordering::Relaxed));
+            flags & NO_INTERRUPT == 0
+        }
+    }
+
+    /// Asks the guest to kick when it makes something available. True where something waits
+    /// already, so that no kick will come for it.
+    ///
+    /// # Errors
+    /// [`Broken::AvailableIndex`].
+    pub fn arm(&mut self) -> Result<bool, Broken> {
+        if self.layout.event_idx {
+            self.set_event(self.next);
+        } else {
+            // SAFETY: the used ring's flags.
+            unsafe { self.used.u16(0) }.store(0, Ordering::Relaxed);
+        }
+        // Pairs with the driver's fence between publishing and looking whether to kick.
+        fence(Ordering::SeqCst);
+        Ok(self.waiting_now()? > 0)
+    }
+
+    /// Asks the guest not to kick: by a flag, or, with an event index, by one that it has passed
+    /// (it then kicks once in 65536 entries).
+    pub fn mute(&self) {
+        if self.layout.event_idx {
+            self.set_event(self.next.wrapping_sub(1));
+        } else {
+            // SAFETY: the used ring's flags.
+            unsafe { self.used.u16(0) }.store(NO_NOTIFY.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    fn set_event(&self, at: u16) {
+        let offset = 4 + 8 * usize::from(self.layout.size);
+        // SAFETY: `avail_event`, the word behind the used ring, which the part holds.
+        unsafe { self.used.u16(offset) }.store(at.to_le(), Ordering::Relaxed);
+    }
+}
+
+/// Appends one buffer.
+#[inline]
+fn append<'m>(
+    memory: &'m Memory,
+    descriptor: &Descriptor,
+    flag: u16,
+    to: &mut Slices<'m>,
+) -> Result<(), Broken> {
+    if descriptor.flags & WRITE != flag {
+        return Err(Broken::Direction);
+    }
+    if memory.append(descriptor.address, u64::from(descriptor.len), to) {
+        Ok(())
+    } else {
+        Err(Broken::Address(descriptor.address, descriptor.len))
+    }
+}
+
+/// Appends the buffers of a table of indirect descriptors (virtio 1.2, 2.7.5.3).
+fn walk_table<'m>(
+    memory: &'m Memory,
+    table: &Descriptor,
+    flag: u16,
+    to: &mut Slices<'m>,
+) -> Result<(), Broken> {
+    let bytes = u64::from(table.len);
+    let count = bytes / DESCRIPTOR;
+    if count == 0 || bytes % DESCRIPTOR != 0 || count > u64::from(MAX_SIZE) {
+        return Err(Broken::Indirect);
+    }
+    let mut index = 0u64;
+    for _ in 0..count.min(MAX_CHAIN as u64) {
+        let at = table.address.checked_add(index * DESCRIPTOR).ok_or(Broken::Indirect)?;
+        let gone = Broken::Address(table.address, table.len);
+        let slice = memory.slice(at, DESCRIPTOR).ok_or(gone)?;
+        let mut bytes = [0u8; DESCRIPTOR as usize];
+        slice.read(&mut bytes);
+        let word = |n: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[8 * n + i]));
+        let descriptor = Descriptor::of([word(0), word(1)]);
+        if descriptor.flags & INDIRECT != 0 {
+            return Err(Broken::Indirect);
+        }
+        append(memory, &descriptor, flag, to)?;
+        if descriptor.flags & NEXT == 0 {
+            return Ok(());
+        }
+        index = u64::from(descriptor.next);
+        if index >= count {
+            return Err(Broken::Descriptor(descriptor.next));
+        }
+    }
+    Err(Broken::Endless)
+}

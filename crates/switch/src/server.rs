@@ -1,0 +1,125 @@
+//! The loop: one thread that moves frames as long as there are any, and sleeps when there are none.
+
+use crate::config::Config;
+use crate::control::Control;
+use crate::forward::Turn;
+use crate::log;
+use crate::poller::{Poller, Token};
+use crate::switch::Switch;
+use anyhow::Result;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Turns without a look at what else there is: new connections, kicks of queues that sleep.
+const TURNS: u32 = 32;
+/// A guest that is gone is forgotten also where nothing else happens; table and clock are looked
+/// at this often, while there is anything in the table.
+const HOUSEKEEPING: Duration = Duration::from_secs(30);
+
+/// The switch, and all that is beside it.
+pub struct Server {
+    switch: Switch,
+    control: Control,
+    poller: Poller,
+    events: Vec<Token>,
+}
+
+impl Server {
+    /// Opens every port and the control socket.
+    ///
+    /// # Errors
+    /// What cannot be opened.
+    pub fn new(config: &Config) -> Result<Self> {
+        let poller = Poller::new()?;
+        let control = Control::new(&config.control(), &poller)?;
+        let switch = Switch::new(config, poller.clone())?;
+        Ok(Self { switch, control, poller, events: Vec::new() })
+    }
+
+    /// Runs until `end` can be read.
+    ///
+    /// # Errors
+    /// Those of the system that leave nothing to be done.
+    pub fn run(&mut self, end: impl AsFd) -> Result<()> {
+        self.poller.watch(&end, Token::Signal)?;
+        let ports = self.switch.ports().count();
+        log!(Info, "started", ports = ports, pid = std::process::id());
+        let mut turns = 0;
+        loop {
+            let turn = self.switch.turn();
+            self.switch.look_for_cuts();
+            if turn == Turn::Worked && turns < TURNS {
+                turns += 1;
+                self.switch.clock.read();
+                continue;
+            }
+            if turn == Turn::Idle && !self.switch.awake.is_empty() && turns < TURNS {
+                // Somebody is looked at for a little longer.
+                turns += 1;
+                std::hint::spin_loop();
+                self.switch.clock.read();
+                continue;
+            }
+            turns = 0;
+            if !self.look(self.limit())? {
+                log!(Info, "ended");
+                return Ok(());
+            }
+        }
+    }
+
+    /// One turn of the frames: what the loop does most of the time. For measuring.
+    pub fn turn(&mut self) -> Turn {
+        self.switch.turn()
+    }
+
+    /// Looks at everything but frames, and sleeps for `limit` if there is nothing (`None`: until
+    /// there is). False once it is to end.
+    ///
+    /// # Errors
+    /// Those of the system that leave nothing to be done.
+    pub fn look(&mut self, limit: Option<Duration>) -> Result<bool> {
+        self.control.pass_on(&mut self.switch);
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.wait(limit, &mut events)?;
+        self.switch.clock.read();
+        let ends = events.contains(&Token::Signal);
+        for &event in &events {
+            self.handle(event);
+        }
+        if events.is_empty() && limit == Some(HOUSEKEEPING) {
+            let now = self.switch.clock.seconds;
+            self.switch.fdb.age(now);
+        }
+        self.events = events;
+        Ok(!ends)
+    }
+
+    /// How long it may sleep.
+    fn limit(&self) -> Option<Duration> {
+        let switch = &self.switch;
+        if switch.awake.is_empty() {
+            let learned = switch.fdb.iter().any(|(_, _, entry)| !entry.fixed);
+            return learned.then_some(HOUSEKEEPING);
+        }
+        // All of those that are awake may be waiting for their rate.
+        let mut first = None;
+        for &sender in &switch.awake {
+            let Some(resume) = switch.resumes(sender) else { return Some(Duration::ZERO) };
+            first = Some(first.map_or(resume, |one: std::time::Instant| one.min(resume)));
+        }
+        first.map(|resume| resume.saturating_duration_since(switch.clock.now))
+    }
+
+    fn handle(&mut self, event: Token) {
+        match event {
+            Token::Kick { port, queue } => self.switch.kicked(port, queue),
+            Token::Listen(port) => self.switch.accept(port),
+            Token::FrontEnd(port) => self.switch.hear(port),
+            Token::Tap(port) => self.switch.serve_tap(port),
+            Token::Control => self.control.accept(),
+            Token::Visitor(visitor) => self.control.hear(visitor, &mut self.switch),
+            Token::Signal => {}
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a switch says, as tables for people.
+
+use anyhow::Result;
+use ginnel_switch::status::{Address, PortStatus, Status};
+use std::fmt::Write;
+
+fn parse(json: &str) -> Result<Status> {
+    Ok(serde_json::from_str(json)?)
+}
+
+/// Rows as columns: text to the left, numbers to the right.
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    let all =
+        || std::iter::once(head.iter().map(|&cell| cell.to_owned()).collect()).chain(rows.to_vec());
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| all().map(|row: Vec<String>| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for row in all() {
+        let mut line = String::new();
+        for (cell, &width) in row.iter().zip(&widths) {
+            let number = cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains(':');
+            // Writing to a string cannot fail.
+            let _ = match number {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:<width$}  "),
+            };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What it does, and what is wrong.
+pub fn status(json: &str) -> Result<String> {
+    let status = parse(json)?;
+    let up = status.ports.iter().filter(|port| port.state == "up").count();
+    let mut text = format!(
+        "ginnel-switch {}, process {}, up for {} s\n{} ports, {up} of them up; {} addresses\n",
+        status.version,
+        status.pid,
+        status.seconds as u64,
+        status.ports.len(),
+        status.addresses
+    );
+    for port in &status.ports {
+        if let Some(trouble) = &port.trouble {
+            text += &format!("port {} ({}): {trouble}\n", port.name, port.state);
+        }
+        for (who, reasons) in [("sent", &port.dropped), ("received", &port.missed)] {
+            for (reason, count) in reasons {
+                text +=
+                    &format!("port {}: {count} frames {who} were dropped: {reason}\n", port.name);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Its ports.
+pub fn ports(json: &str) -> Result<String> {
+    let row = |port: PortStatus| {
+        let dropped: u64 = port.dropped.values().chain(port.missed.values()).sum();
+        let numbers =
+            [port.sent_frames, port.sent_bytes, port.received_frames, port.received_bytes];
+        let mut row = vec![port.name, port.key.to_string(), port.state];
+        row.extend(numbers.iter().chain([&dropped]).map(u64::to_string));
+        row.push(port.at);
+        row
+    };
+    let rows: Vec<_> = parse(json)?.ports.into_iter().map(row).collect();
+    Ok(table(
+        &["port", "key", "state", "sent", "bytes", "received", "bytes", "dropped", "at"],
+        &rows,
+    ))
+}
+
+/// Its table.
+pub fn fdb(json: &str) -> Result<String> {
+    let addresses: Vec<Address> = serde_json::from_str(json)?;
+    let age = |age: Option<u32>| age.map_or_else(|| "fixed".into(), |age| format!("{age} s"));
+    let row = |one: Address| vec![one.key.to_string(), one.mac, one.port, age(one.age)];
+    let rows: Vec<_> = addresses.into_iter().map(row).collect();
+    Ok(table(&["key", "address", "port", "age"], &rows))
+}
+
+/// What its ports did between two looks.
+pub fn rates(before: &str, now: &str) -> Result<String> {
+    let (before, now) = (parse(before)?, parse(now)?);
+    let seconds = (now.seconds - before.seconds).max(0.001);
+    let rate = |now: u64, was: u64| format!("{:.0}", now.saturating_sub(was) as f64 / seconds);
+    let mut rows = Vec::new();
+    for port in &now.ports {
+        let Some(was) = before.ports.iter().find(|was| was.name == port.name) else { continue };
+        let lost =
+            |port: &PortStatus| port.dropped.values().chain(port.missed.values()).sum::<u64>();
+        let bits =
+            |now: u64, was: u64| format!("{:.1}", now.saturating_sub(was) as f64 * 8e-6 / seconds);
+        rows.push(vec![
+            port.name.clone(),
+            port.state.clone(),
+            rate(port.sent_frames, was.sent_frames),
+            bits(port.sent_bytes, was.sent_bytes),
+            rate(port.received_frames, was.received_frames),
+            bits(port.received_bytes, was.received_bytes),
+            rate(lost(port), lost(was)),
+        ]);
+    }
+    let head = ["port", "state", "sent/s", "Mb/s", "received/s", "Mb/s", "dropped/s"];
+    Ok(table(&head, &rows) + "\n")
+}

@@ -1,0 +1,171 @@
+//! What the switch says of itself: JSON, of which `--json` is the same text.
+
+use crate::counters::Counters;
+use crate::port::{Link, Port};
+use crate::switch::Switch;
+use crate::wire::{features, show};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The state of the switch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of this format.
+    pub format: u32,
+    /// The switch's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it began.
+    pub seconds: f64,
+    /// Addresses in the table.
+    pub addresses: usize,
+    /// Its ports.
+    pub ports: Vec<PortStatus>,
+}
+
+/// The state of one port.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its name.
+    pub name: String,
+    /// Its segment.
+    pub key: u32,
+    /// Where front ends connect, or the tap device.
+    pub at: String,
+    /// `waiting`: for a front end. `connected`: one is there, whose guest has set up no queues.
+    /// `up`: frames go in and out. `broken`: a guest broke a rule, and is served no further.
+    pub state: String,
+    /// Why it is broken, or why its last front end was let go.
+    pub trouble: Option<String>,
+    /// Front ends that have connected.
+    pub connections: u64,
+    /// Pairs of queues that carry frames.
+    pub pairs: usize,
+    /// The MTU that the front end named; 0 if it did not.
+    pub mtu: u16,
+    /// What was agreed on, by the names of virtio.
+    pub offloads: Vec<String>,
+    /// Frames that the guest sent, and their bytes.
+    pub sent_frames: u64,
+    /// See above.
+    pub sent_bytes: u64,
+    /// Frames that it was given, and their bytes.
+    pub received_frames: u64,
+    /// See above.
+    pub received_bytes: u64,
+    /// Frames of it that were dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Frames for it that were dropped, by reason.
+    pub missed: BTreeMap<String, u64>,
+    /// Frames of it that went to all of its segment.
+    pub flooded: u64,
+    /// Addresses of it that were not learned.
+    pub unlearned: u64,
+    /// Large segments that were cut for it.
+    pub cut: u64,
+    /// Kicks that were heard of it.
+    pub kicks: u64,
+    /// Interrupts that it was given.
+    pub interrupts: u64,
+}
+
+/// An address in the table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Address {
+    /// The segment.
+    pub key: u32,
+    /// The address.
+    pub mac: String,
+    /// The port behind which it is.
+    pub port: String,
+    /// Seconds since it was heard; `None`: given by the configuration.
+    pub age: Option<u32>,
+}
+
+const OFFLOADS: [(&str, u64); 9] = [
+    ("csum", features::CSUM),
+    ("guest_csum", features::GUEST_CSUM),
+    ("tso4", features::HOST_TSO4),
+    ("guest_tso4", features::GUEST_TSO4),
+    ("tso6", features::HOST_TSO6),
+    ("guest_tso6", features::GUEST_TSO6),
+    ("mrg_rxbuf", features::MRG_RXBUF),
+    ("indirect_desc", features::INDIRECT_DESC),
+    ("event_idx", features::EVENT_IDX),
+];
+
+fn port(port: &Port) -> PortStatus {
+    let broken = port.device().is_some_and(|one| one.queues.iter().any(|one| one.broken.is_some()));
+    let connected = matches!(port.link, Link::Guest { peer: Some(_), .. });
+    let state = match (broken, port.is_up(), connected) {
+        (true, _, _) => "broken",
+        (_, true, _) => "up",
+        (_, _, true) => "connected",
+        _ => "waiting",
+    };
+    let agreed = port.device().map_or(0, crate::vhost::Device::features);
+    let socket = port.config.socket.as_ref().map(|path| path.display().to_string());
+    let reasons =
+        |of| Counters::reasons(of).map(|(name, count)| (name.to_owned(), count)).collect();
+    let count = &port.counters;
+    let offloads = OFFLOADS.iter().filter(|(_, bit)| agreed & bit != 0);
+    PortStatus {
+        name: port.config.name.clone(),
+        key: port.config.key,
+        at: socket.or_else(|| port.config.tap.clone()).unwrap_or_default(),
+        state: state.into(),
+        trouble: port.trouble.clone(),
+        connections: port.connections,
+        pairs: port.receives.len(),
+        mtu: port.device().map_or(0, |device| device.mtu),
+        offloads: offloads.map(|(name, _)| (*name).to_owned()).collect(),
+        sent_frames: count.sent_frames,
+        sent_bytes: count.sent_bytes,
+        received_frames: count.received_frames,
+        received_bytes: count.received_bytes,
+        dropped: reasons(&count.dropped),
+        missed: reasons(&count.missed),
+        flooded: count.flooded,
+        unlearned: count.unlearned,
+        cut: count.cut,
+        kicks: count.kicks,
+        interrupts: count.interrupts,
+    }
+}
+
+/// The state as JSON.
+#[must_use]
+pub fn status(switch: &Switch) -> String {
+    let clock = switch.clock;
+    let status = Status {
+        format: 1,
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        seconds: clock.now.saturating_duration_since(clock.began).as_secs_f64(),
+        addresses: switch.fdb.iter().count(),
+        ports: switch.ports().map(port).collect(),
+    };
+    serde_json::to_string(&status).unwrap_or_default()
+}
+
+/// The table as JSON, by segment and address.
+#[must_use]
+pub fn fdb(switch: &Switch) -> String {
+    let now = switch.clock.seconds;
+    let name = |index| switch.port(index).map(|port| port.config.name.clone()).unwrap_or_default();
+    let mut entries: Vec<_> = switch.fdb.iter().collect();
+    entries.sort_unstable_by_key(|&(key, mac, _)| (key, mac));
+    let live = entries.into_iter().filter(|(_, _, entry)| {
+        entry.fixed || now.saturating_sub(entry.heard) <= crate::fdb::AGEING
+    });
+    let table: Vec<Address> = live
+        .map(|(key, mac, entry)| Address {
+            key,
+            mac: show(mac),
+            port: name(entry.port),
+            age: (!entry.fixed).then(|| now.saturating_sub(entry.heard)),
+        })
+        .collect();
+    serde_json::to_string(&table).unwrap_or_default()
+}

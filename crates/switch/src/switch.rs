@@ -1,0 +1,168 @@
+//! The switch: its ports, its table, and which queues are looked at now.
+//!
+//! One thread does everything, so nothing here is locked. [`crate::forward`] moves frames,
+//! [`crate::attach`] lets front ends in and out, [`crate::server`] is the loop.
+
+use crate::config::{Config, PortConfig};
+use crate::fdb::Fdb;
+use crate::forward::Scratch;
+use crate::poller::Poller;
+use crate::port::Port;
+use crate::trace::Tracer;
+use anyhow::Context;
+use ginnel_ivshmem::doorbell::Ringer;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// A queue from which a guest sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// Its port.
+    pub port: u32,
+    /// The queue's number.
+    pub queue: u16,
+}
+
+/// The switch.
+pub struct Switch {
+    /// By number. `None` while a port's own frames are being moved.
+    pub(crate) ports: Vec<Option<Box<Port>>>,
+    /// Ports of each segment.
+    pub(crate) segments: HashMap<u32, Vec<u32>>,
+    /// Where addresses are.
+    pub fdb: Fdb,
+    pub(crate) poller: Poller,
+    pub(crate) ringer: Ringer,
+    /// Queues that are looked at in each turn.
+    pub(crate) awake: Vec<Sender>,
+    /// Queues into which frames were put that their guests were not told of yet.
+    pub(crate) touched: Vec<Sender>,
+    pub(crate) scratch: Scratch,
+    pub(crate) tracer: Tracer,
+    pub(crate) clock: Clock,
+    pub(crate) poll: Duration,
+    pub(crate) busy: bool,
+    /// How many mappings were cut short, when it was last looked.
+    pub(crate) cuts: usize,
+}
+
+/// The time: read once in a turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    /// When the switch began.
+    pub began: Instant,
+    /// The present turn.
+    pub now: Instant,
+    /// The same in seconds since it began.
+    pub seconds: u32,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { began: now, now, seconds: 0 }
+    }
+
+    /// Reads it.
+    #[inline]
+    pub fn read(&mut self) {
+        self.now = Instant::now();
+        self.seconds = self.now.saturating_duration_since(self.began).as_secs() as u32;
+    }
+}
+
+impl Switch {
+    /// Opens every port.
+    ///
+    /// # Errors
+    /// The first that cannot be opened.
+    pub fn new(config: &Config, poller: Poller) -> anyhow::Result<Self> {
+        let mut switch = Self {
+            ports: Vec::new(),
+            segments: HashMap::new(),
+            fdb: Fdb::default(),
+            poller,
+            ringer: Ringer::new(),
+            awake: Vec::new(),
+            touched: Vec::new(),
+            scratch: Scratch::default(),
+            tracer: Tracer::default(),
+            clock: Clock::new(),
+            poll: config.poll,
+            busy: config.busy,
+            cuts: crate::ring::cuts(),
+        };
+        for port in &config.ports {
+            switch.add(port.clone())?;
+        }
+        Ok(switch)
+    }
+
+    fn add(&mut self, config: PortConfig) -> anyhow::Result<()> {
+        let index = u32::try_from(self.ports.len())?;
+        for &mac in &config.filter.macs {
+            self.fdb.fix(config.key, mac, index);
+        }
+        self.segments.entry(config.key).or_default().push(index);
+        let name = config.name.clone();
+        let port = Port::open(index, config, &self.poller);
+        self.ports.push(Some(Box::new(port.with_context(|| format!("port {name}"))?)));
+        Ok(())
+    }
+
+    /// A port by its number.
+    #[must_use]
+    pub fn port(&self, index: u32) -> Option<&Port> {
+        self.ports.get(index as usize)?.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub fn port_mut(&mut self, index: u32) -> Option<&mut Port> {
+        self.ports.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// All ports.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().filter_map(|port| port.as_deref())
+    }
+
+    /// Looks at this port's queues anew: which are looked at, and which can be received into.
+    pub(crate) fn relist(&mut self, index: u32) {
+        self.awake.retain(|sender| sender.port != index);
+        let Some(port) = self.ports.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        port.renew_receives();
+        if let Some(device) = port.device() {
+            let senders = device.queues.iter().enumerate().skip(1).step_by(2);
+            let awake = senders.filter(|(_, queue)| queue.awake && queue.ring.is_some());
+            let sender = |(queue, _)| Sender { port: index, queue: queue as u16 };
+            self.awake.extend(awake.map(sender));
+        }
+    }
+
+    /// A guest has kicked a queue.
+    pub(crate) fn kicked(&mut self, index: u32, number: u16) {
+        let (now, poll) = (self.clock.now, self.poll);
+        let Some(port) = self.ports.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        port.counters.kicks += 1;
+        // Of queues to receive into nothing is asked: whether there are buffers is looked at when
+        // there is a frame.
+        let Some(queue) = port.device_mut().and_then(|one| one.queues.get_mut(usize::from(number)))
+        else {
+            return;
+        };
+        if number.is_multiple_of(2) || queue.awake || queue.ring.is_none() {
+            return;
+        }
+        queue.awake = true;
+        // As for how long to look before sleeping (Linux, kernel/virt/kvm/halt-polling): had it
+        // been looked at a little longer, this would have been seen.
+        let slept = queue.busy.map_or(Duration::MAX, |busy| now.saturating_duration_since(busy));
+        queue.patience = if slept <= 2 * poll { poll } else { queue.patience / 2 };
+        queue.busy = Some(now);
+        self.awake.push(Sender { port: index, queue: number });
+    }
+}

@@ -1,0 +1,132 @@
+//! One queue of a device: what the front end has said of it, and the ring once it is served.
+
+use super::message::{Addresses, RING_LOG};
+use crate::poller::{Poller, Token};
+use crate::ring::{Broken, Layout, Memory, Ring};
+use crate::wire::features;
+use ginnel_ivshmem::doorbell::Ringer;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// An eventfd that the guest kicks, watched for its edges. It is never read: whoever else holds it
+/// could make that wait. Not watched any more once it is dropped, though others still hold it.
+#[derive(Debug)]
+struct Kick {
+    descriptor: OwnedFd,
+    poller: Poller,
+}
+
+impl Drop for Kick {
+    fn drop(&mut self) {
+        self.poller.forget(&self.descriptor);
+    }
+}
+
+/// Is this an eventfd? Others might make whoever waits for them, or writes to them, wait (a FUSE
+/// file that never answers).
+pub(super) fn is_eventfd(descriptor: &OwnedFd) -> bool {
+    let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
+    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// One queue.
+#[derive(Debug, Default)]
+pub struct Queue {
+    pub(super) size: u16,
+    pub(super) base: u16,
+    pub(super) addresses: Option<Addresses>,
+    pub(super) enabled: bool,
+    kick: Option<Kick>,
+    call: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+    /// The ring, while it is served.
+    pub ring: Option<Ring>,
+    /// Why it is not served, although the front end wants it to be.
+    pub broken: Option<Broken>,
+    /// Is it looked at in each turn? Else a kick is awaited.
+    pub awake: bool,
+    /// For how long it is looked at before a kick is awaited.
+    pub patience: Duration,
+    /// When something was last there.
+    pub busy: Option<Instant>,
+}
+
+impl Queue {
+    /// Takes the eventfd by which the guest kicks.
+    pub(super) fn set_kick(
+        &mut self,
+        descriptor: OwnedFd,
+        poller: &Poller,
+        token: Token,
+    ) -> Result<(), Errno> {
+        self.kick = None;
+        poller.watch_edges(&descriptor, token)?;
+        self.kick = Some(Kick { descriptor, poller: poller.clone() });
+        Ok(())
+    }
+
+    pub(super) fn has_kick(&self) -> bool {
+        self.kick.is_some()
+    }
+
+    pub(super) fn set_call(&mut self, descriptor: Option<OwnedFd>) {
+        self.call = descriptor;
+    }
+
+    pub(super) fn set_error(&mut self, descriptor: Option<OwnedFd>) {
+        self.error = descriptor;
+    }
+
+    /// Begins to serve it, or serves it where it lies now, if all is known that is needed.
+    pub(super) fn start(&mut self, memory: &Memory, agreed: u64) {
+        let base = self.ring.take().map_or(self.base, |ring| ring.base());
+        self.base = base;
+        let Some(at) = self.addresses.filter(|_| self.has_kick()) else { return };
+        let layout = Layout {
+            size: self.size,
+            descriptors: at.descriptors,
+            available: at.available,
+            used: at.used,
+            used_log: (at.flags & RING_LOG != 0).then_some(at.log),
+            base,
+            event_idx: agreed & features::EVENT_IDX != 0,
+            indirect: agreed & features::INDIRECT_DESC != 0,
+        };
+        match Ring::new(memory, layout) {
+            Ok(ring) => {
+                (self.ring, self.broken, self.awake) = (Some(ring), None, true);
+            }
+            Err(why) => self.broken = Some(why),
+        }
+    }
+
+    /// Serves it no further. Returns where the next device is to go on.
+    pub(super) fn stop(&mut self) -> u16 {
+        if let Some(ring) = self.ring.take() {
+            self.base = ring.base();
+        }
+        (self.kick, self.call, self.broken, self.awake) = (None, None, None, false);
+        self.base
+    }
+
+    /// The guest broke a rule: it is served no further until the front end sets it up again.
+    pub fn fail(&mut self, why: Broken, ringer: &Ringer) {
+        if let Some(ring) = self.ring.take() {
+            self.base = ring.base();
+        }
+        (self.broken, self.awake) = (Some(why), false);
+        if let Some(error) = &self.error {
+            // A front end that passed something else hears nothing.
+            let _ = ringer.ring(error);
+        }
+    }
+
+    /// Interrupts the guest.
+    pub fn interrupt(&self, ringer: &Ringer) {
+        if let Some(call) = &self.call {
+            // A front end that passed something else hears nothing.
+            let _ = ringer.ring(call);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The command: what it answers, traces and refuses; tap devices.
+
+use crate::common::{Lab, PATIENCE, frame, mac, next, talk};
+use ginnel_switch::front_end::Options;
+use ginnel_switch::{control, trace};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn run(lab: &Lab, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"));
+    command.args(arguments).arg("--control").arg(lab.directory.path().join("control.sock"));
+    command.output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_says_what_it_does() {
+    let lab = Lab::new("[port.a]\nkey = 5\n[port.b]\nkey = 5\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    let said = |arguments: &[&str]| {
+        let output = run(&lab, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        text(&output.stdout)
+    };
+    assert!(said(&["status"]).contains("2 ports, 2 of them up; 2 addresses"));
+    let ports = said(&["ports"]);
+    assert!(
+        ports.lines().next().is_some_and(|head| head.starts_with("port  key  state")),
+        "{ports}"
+    );
+    assert_eq!(ports.lines().count(), 3);
+    assert!(said(&["fdb"]).contains("52:54:00:00:00:02  b"));
+    let json: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+    assert_eq!((&json["format"], &json["ports"][0]["key"]), (&1.into(), &5.into()));
+    let output = run(&lab, &["trace", "c"]);
+    assert_eq!(
+        (output.status.code(), text(&output.stderr)),
+        (Some(1), "ginnel-switch: there is no port c\n".into())
+    );
+}
+
+#[test]
+fn frames_can_be_looked_at() {
+    let lab = Lab::new("[port.a]\n[port.b]\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    let control = lab.directory.path().join("control.sock");
+    let mut stream = control::ask(&control, "trace b").expect("asked");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.read_exact(&mut [0; 3]).expect("it begins");
+    let long = frame(mac(2), mac(1), 4000, 1);
+    for _ in 0..3 {
+        assert!(a.send(1, &long));
+        assert!(next(&mut b).is_some());
+    }
+    let mut file = Vec::new();
+    let (written, missed) =
+        trace::write_pcapng(&mut stream, &mut file, "b", Some(3)).expect("read");
+    assert_eq!((written, missed), (3, 0));
+    assert!(file.windows(long.len()).filter(|part| *part == long).count() == 3, "whole");
+    // One that does not read holds up nobody, and is forgotten when it goes.
+    let deaf = control::ask(&control, "trace b").expect("asked");
+    for n in 0..2000u32 {
+        assert!(a.send(1, &long), "{n}");
+        assert!(next(&mut b).is_some(), "{n}");
+    }
+    drop((deaf, stream));
+    talk((&mut a, 1), (&mut b, 2));
+}
+
+#[test]
+fn what_cannot_be_is_said_in_words() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let run = |arguments: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["20", env!("CARGO_BIN_EXE_ginnel-switch")])
+            .args(arguments)
+            .output()
+            .expect("it runs");
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = run(&[]);
+    assert!(code == Some(2) && said.contains("give --port NAME:SOCKET"), "{said}");
+    let (code, said) = run(&["--config", &path("none")]);
+    assert!(code == Some(2) && said.contains("cannot be read"), "{said}");
+    let (code, said) = run(&["--port", "a"]);
+    assert!(code == Some(2) && said.contains("NAME:SOCKET"), "{said}");
+    let two = format!("a:{}", path("a"));
+    let (code, said) = run(&["--port", &two, "--port", &two]);
+    assert!(code == Some(2) && said.contains("one name"), "{said}");
+    std::fs::write(path("file"), "").expect("written");
+    let taken = format!("a:{}", path("file"));
+    let (code, said) = run(&["--run-dir", &path("run"), "--port", &taken]);
+    assert!(code == Some(1) && said.contains("no socket"), "{said}");
+    let (code, said) = run(&["status", "--control", &path("nobody")]);
+    assert!(code == Some(1) && said.contains("start ginnel-switch"), "{said}");
+    // A switch that lives keeps its sockets.
+    let lab = Lab::new("[port.a]\n");
+    let same = format!("b:{}", lab.socket("a").display());
+    let (code, said) = run(&["--run-dir", &path("run"), "--port", &same]);
+    assert!(code == Some(1) && said.contains("another switch"), "{said}");
+}
+
+#[test]
+fn prometheus_reads_what_is_counted() {
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("switch.toml");
+    let config = format!("run_dir = {:?}\nmetrics = \"127.0.0.1:0\"\n[port.a]\n", place.path());
+    std::fs::write(&file, config).expect("written");
+    let log = place.path().join("log");
+    let mut switch = Command::new(env!("CARGO_BIN_EXE_ginnel-switch"))
+        .arg("--config")
+        .arg(&file)
+        .env_remove("JOURNAL_STREAM")
+        .stderr(std::fs::File::create(&log).expect("made"))
+        .spawn()
+        .expect("it runs");
+    let began = Instant::now();
+    let url = loop {
+        let said = std::fs::read_to_string(&log).expect("a log");
+        if said.contains("event=started") {
+            let at = said.find("url=http://").expect("a URL");
+            break said[at + 11..].split('/').next().expect("an address").to_owned();
+        }
+        assert!(began.elapsed() < PATIENCE, "{said}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(&url).expect("connected");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    let said = get("/metrics");
+    for line in [
+        "ginnel_switch_sent_frames_total{port=\"a\",key=\"0\"} 0",
+        "ginnel_switch_port_up{port=\"a\"} 0",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(get("/").starts_with("HTTP/1.1 404"));
+    // SIGTERM ends it, and is no failure.
+    let pid = rustix::process::Pid::from_child(&switch);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("told");
+    assert!(switch.wait().expect("ended").success());
+}
+
+#[test]
+fn a_tap_device_is_a_port() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    // A name that no other test has; it goes away with the switch.
+    let name = format!("gsw{}", std::process::id() % 100_000);
+    let lab = Lab::new(&format!("[port.up]\ntap = \"{name}\"\n[port.a]\n"));
+    let mut a = lab.guest("a", Options::default());
+    let ip = |arguments: &str| {
+        let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip");
+        assert!(status.success(), "ip {arguments}");
+    };
+    ip(&format!("link set {name} up"));
+    ip(&format!("addr add 198.18.77.1/30 dev {name}"));
+    // Who has 198.18.77.1? The host's kernel says that it does.
+    let mut request = [&[0xff; 6][..], &mac(1), &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &mac(1)].concat();
+    request.extend([198, 18, 77, 2, 0, 0, 0, 0, 0, 0, 198, 18, 77, 1]);
+    request.resize(60, 0);
+    let began = Instant::now();
+    let answer = 'answered: loop {
+        assert!(began.elapsed() < PATIENCE, "no answer");
+        assert!(a.send(1, &request));
+        while let Some(frame) = a.wait(0, Duration::from_millis(200)) {
+            if frame[12..14] == [8, 6] && frame[20..22] == [0, 2] {
+                break 'answered frame;
+            }
+        }
+    };
+    assert_eq!(answer[28..32], [198, 18, 77, 1]);
+    assert!(lab.port("up").sent_frames > 0);
+    assert_eq!(lab.addresses().len(), 2);
+}

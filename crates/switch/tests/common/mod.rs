@@ -1,0 +1,149 @@
+//! A switch in a thread of the test, and guests at its ports.
+
+use ginnel_switch::config::Config;
+use ginnel_switch::control;
+use ginnel_switch::front_end::{FrontEnd, Options};
+use ginnel_switch::server::Server;
+use ginnel_switch::status::{Address, PortStatus, Status};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A switch. It ends when it is dropped.
+pub struct Lab {
+    pub directory: tempfile::TempDir,
+    end: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    /// Of the thread.
+    name: String,
+}
+
+impl Lab {
+    /// With these ports, as the configuration has them; `{}` is the directory.
+    pub fn new(ports: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("switch{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut lab = Self { directory, end: None, thread: None, name };
+        lab.start(ports);
+        lab
+    }
+
+    /// Starts a switch in the same directory.
+    pub fn start(&mut self, ports: &str) {
+        let text = format!("run_dir = {:?}\nmetrics = \"off\"\n{ports}", self.directory.path());
+        let config = Config::parse(&text, "t.toml".as_ref()).expect("a configuration");
+        let (end, ends) = UnixStream::pair().expect("a pair");
+        let mut server = Server::new(&config).expect("a switch");
+        let run = move || server.run(ends).expect("it runs");
+        let named = std::thread::Builder::new().name(self.name.clone());
+        self.thread = Some(named.spawn(run).expect("a thread"));
+        self.end = Some(end);
+    }
+
+    pub fn stop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            let until = Instant::now() + PATIENCE;
+            while !thread.is_finished() && Instant::now() < until && !std::thread::panicking() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if std::thread::panicking() {
+                return;
+            }
+            assert!(thread.is_finished(), "the switch hangs");
+            assert!(thread.join().is_ok(), "the switch panicked");
+        }
+    }
+
+    /// The processor time that the switch has used.
+    pub fn cpu(&self) -> Duration {
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let mut tasks = std::fs::read_dir("/proc/self/task").expect("tasks").flatten();
+        let task = tasks.find(|task| read(task.path().join("comm")).trim() == self.name);
+        let stat = read(task.expect("the switch's thread").path().join("schedstat"));
+        let nanos = stat.split(' ').next().and_then(|text| text.parse().ok());
+        Duration::from_nanos(nanos.expect("schedstat"))
+    }
+
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(format!("{name}.sock"))
+    }
+
+    /// A guest at this port, with queues set up.
+    pub fn guest(&self, name: &str, options: Options) -> FrontEnd {
+        FrontEnd::connect(&self.socket(name), options).expect("a front end")
+    }
+
+    pub fn ask(&self, question: &str) -> String {
+        let control = self.directory.path().join("control.sock");
+        let mut answer = String::new();
+        let mut stream = control::ask(&control, question).expect("a control socket");
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    }
+
+    pub fn port(&self, name: &str) -> PortStatus {
+        let status: Status = serde_json::from_str(&self.ask("status")).expect("a status");
+        status.ports.into_iter().find(|port| port.name == name).expect("a port")
+    }
+
+    pub fn addresses(&self) -> Vec<Address> {
+        serde_json::from_str(&self.ask("fdb")).expect("a table")
+    }
+
+    /// Waits until a port is as it should be.
+    pub fn until(&self, name: &str, good: impl Fn(&PortStatus) -> bool) -> PortStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let port = self.port(name);
+            if good(&port) {
+                return port;
+            }
+            assert!(Instant::now() < until, "it does not come to be so: {port:#?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The address of guest `n`.
+pub fn mac(n: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, n]
+}
+
+pub const ALL: [u8; 6] = [0xff; 6];
+
+/// A frame with a body of this length.
+pub fn frame(to: [u8; 6], from: [u8; 6], body: usize, seed: u8) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
+    frame.extend((0..body).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)));
+    frame
+}
+
+/// Waits for the next frame of the first queue.
+pub fn next(guest: &mut FrontEnd) -> Option<Vec<u8>> {
+    guest.wait(0, PATIENCE)
+}
+
+/// Two guests exchange a frame each way: the switch works, and knows both.
+pub fn talk(one: (&mut FrontEnd, u8), two: (&mut FrontEnd, u8)) {
+    let hello = frame(ALL, mac(one.1), 50, 1);
+    assert!(one.0.send(1, &hello));
+    assert_eq!(next(two.0).as_ref(), Some(&hello), "from {} to {}", one.1, two.1);
+    let answer = frame(mac(one.1), mac(two.1), 50, 2);
+    assert!(two.0.send(1, &answer));
+    assert_eq!(next(one.0).as_ref(), Some(&answer), "from {} to {}", two.1, one.1);
+}

@@ -1,0 +1,65 @@
+//! What two endpoints of one TCP connection share: finding each other, switching each direction between TCP and a ring at an
+//! exact byte, waking each other, and giving the memory back.
+//!
+//! `docs/protocol.md` is the protocol; here is where each part of it lives:
+//!
+//! | module | part |
+//! |---|---|
+//! | [`layout`] | where every shared word of a channel lies |
+//! | [`ledger`] | what the processes of one user on one kernel share about their own sockets: never in a segment |
+//! | [`attach`] | a node, and the ledger of its sockets |
+//! | [`settings`] | settings, from the environment |
+//! | [`policy`] | which connections may be carried at all, as the user says |
+//! | [`rendezvous`] | the table in which two endpoints meet |
+//! | [`proof`] | proof that two ends hold the two ends of one connection |
+//! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
+//! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
+//! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
+//! | `rings` | from the numbers of a slot to a ring's memory, checked at each use |
+//! | [`growth`] | larger rings, where a ring is full too often or much goes through it |
+//! | [`tx`] | the writer's side: upgrade, send, downgrade, re-send |
+//! | [`rx`] | the reader's side: classify, receive, freeze |
+//! | [`quick`] | the usual send and receive of a small piece, and nothing else |
+//! | [`cork`] | TCP_CORK, which a ring has no use for |
+//! | [`path`] | whether TCP still gets through |
+//! | [`leave`] | out of a channel while the connection lives: detach |
+//! | `renounce` | giving all of it up, before the process goes on as another user |
+//! | [`finish`] | shutdown and close |
+//! | [`hand_over`] | back to TCP for good |
+//! | [`lifetime`] | giving slots and channels back |
+//! | [`reclaim`] | memory of dead connections |
+//! | [`census`] | how many connections a segment carries, for one who looks on |
+//! | [`kernel`] | the system calls on the underlying socket |
+
+pub mod attach;
+pub mod catchup;
+pub mod census;
+pub mod cork;
+pub mod cursor;
+mod endpoint;
+pub mod finish;
+pub mod growth;
+pub mod hand_over;
+pub mod kernel;
+pub mod layout;
+pub mod leave;
+pub mod ledger;
+pub mod lifetime;
+pub mod order;
+pub mod path;
+pub mod policy;
+pub mod proof;
+pub mod quick;
+pub mod reclaim;
+pub mod rendezvous;
+mod renounce;
+mod rings;
+pub mod rx;
+pub mod settings;
+pub mod settle;
+pub mod tx;
+pub mod uncounted;
+
+pub use attach::Attachment;
+pub use endpoint::Endpoint;
+pub use ledger::{Reason, Slot, Stage};

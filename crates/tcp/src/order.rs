@@ -1,0 +1,180 @@
+//! In which order connections became ready.
+//!
+//! The kernel's epoll reports descriptors in the order in which they became ready, and programs count
+//! on it. A reader that finds bytes in several rings at once sees how many there are, not since when.
+//! So a reader that looks at several connections asks their writers for it ([`Endpoint::ask_for_order`]):
+//! a writer then *stamps* what it publishes, with the place of its first byte and the processor's
+//! counter, which processors of one machine have in common. The reader looks for the stamp of the
+//! first byte that it has not taken.
+//!
+//! A stamp is one word, and lies in the line that the writer writes with each publication anyway: it
+//! costs nobody a line more. There are a few. The writer looks where the reader is only when all are
+//! used: to look each time would fetch the reader's line, which changes with each piece that is
+//! taken, for every piece that is sent. While the reader lags behind, what comes has no stamp; the
+//! first that it has not taken has its own.
+//!
+//! What a peer writes there, or that it writes nothing, changes the order of reports and nothing else.
+
+use crate::endpoint::Endpoint;
+use crate::layout::Direction;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A cheap clock for short times: ticks of unknown length near a nanosecond.
+#[must_use]
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: no memory is touched.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        ginnel_region::sys::monotonic_ns()
+    }
+}
+
+/// A stamp: the low [`PLACE`] bits of a ring position above [`TIME`] bits of time, in units of
+/// 2^[`UNIT`] ticks. The lowest bit is set: 0 stands for none.
+const PLACE: u32 = 28;
+const TIME: u32 = 36;
+const UNIT: u32 = 4;
+const _: () = assert!(PLACE + TIME == u64::BITS);
+
+fn place(position: u64) -> u64 {
+    position & ((1 << PLACE) - 1)
+}
+
+fn stamp(position: u64, now: u64) -> u64 {
+    position << TIME | now >> UNIT & ((1 << TIME) - 1) | 1
+}
+
+/// When a stamp was made, as of `now`: right for some minutes. One that seems to be made later, as
+/// by a processor whose counter is ahead, was made now.
+fn time_of(stamp: u64, now: u64) -> u64 {
+    let age = (now >> UNIT).wrapping_sub(stamp) & ((1 << TIME) - 1);
+    if age >> (TIME - 1) != 0 { now } else { now.wrapping_sub(age << UNIT) }
+}
+
+impl Endpoint<'_> {
+    /// Has the writer say since when its ring holds something.
+    pub fn ask_for_order(self) {
+        self.incoming().ordered().store(1, Relaxed);
+    }
+
+    /// When the first byte that is unread was put into the ring, ticks, as of `now`. `None`: the writer
+    /// has not said.
+    #[must_use]
+    pub fn ready_since(self, now: u64) -> Option<u64> {
+        let head = place(self.slot().rx.head.load(Relaxed));
+        let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
+        stamps.into_iter().find(|&stamp| stamp != 0 && stamp >> TIME == head).map(|stamp| time_of(stamp, now))
+    }
+
+    /// When the first byte that is unread was put into the ring, also where others that came with it were
+    /// read by now. `None`: as above.
+    #[must_use]
+    pub fn filled_since(self, now: u64) -> Option<u64> {
+        let head = self.slot().rx.head.load(Relaxed);
+        let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
+        let read = |stamp: &u64| place(head.wrapping_sub(stamp >> TIME));
+        let before = |stamp: &u64| *stamp != 0 && read(stamp) >> (PLACE - 1) == 0;
+        stamps.into_iter().filter(before).min_by_key(read).map(|stamp| time_of(stamp, now))
+    }
+}
+
+/// The writer is about to publish bytes from `from` on: says when, if it is asked to. True: once they
+/// are published, [`renew`] is due.
+#[inline(always)]
+pub(crate) fn note(direction: Direction<'_>, from: u64) -> bool {
+    direction.ordered().load(Relaxed) != 0 && note_asked(direction, from)
+}
+
+#[inline]
+fn note_asked(direction: Direction<'_>, from: u64) -> bool {
+    let free = || direction.stamps().into_iter().filter(|stamp| stamp.load(Relaxed) == 0);
+    let mut some = free();
+    let one = some.next().or_else(|| {
+        // The reader lagged behind when that was looked at last, and may have caught up.
+        renew(direction, from);
+        some = free();
+        some.next()
+    });
+    if let Some(one) = one {
+        // Seen by whoever sees the publication, which is a Release store.
+        one.store(stamp(from, ticks()), Relaxed);
+    }
+    one.is_some() && some.next().is_none()
+}
+
+/// Frees the stamps of what the reader has taken. `tail`: where the last publication ends.
+#[cold]
+pub(crate) fn renew(direction: Direction<'_>, tail: u64) {
+    let unread = tail.wrapping_sub(direction.head().load(Relaxed));
+    for stamp in direction.stamps() {
+        let behind = place(tail.wrapping_sub(stamp.load(Relaxed) >> TIME));
+        if behind > unread {
+            stamp.store(0, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::tests::attached;
+    use crate::settle::tests::active_end;
+
+    #[test]
+    fn a_stamp_keeps_place_and_time() {
+        let (position, made) = (0xf_ffff_ffff_u64, 0x12_3456_7890_u64);
+        let stamp = stamp(position, made);
+        assert_eq!(stamp >> TIME, place(position));
+        for later in [0, 100, 1 << 30] {
+            assert!(time_of(stamp, made + later).abs_diff(made) < 2 << UNIT);
+        }
+        let before = made - 1000;
+        assert_eq!(time_of(stamp, before), before, "it cannot have been made later");
+    }
+
+    /// Publishes up to `tail`, as [`Endpoint::publish_tail`] does.
+    fn publish(direction: Direction<'_>, from: u64, tail: u64) {
+        let due = note(direction, from);
+        direction.tail().store(tail, Relaxed);
+        if due {
+            renew(direction, tail);
+        }
+    }
+
+    /// However many pieces come, and however the reader follows: the first that it has not taken has
+    /// the stamp of its own publication, unless too many came since it took the last.
+    #[test]
+    fn the_first_unread_piece_has_its_stamp() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        let direction = end.incoming();
+        publish(direction, 0, 10);
+        assert_eq!(end.ready_since(ticks()), None, "nobody asked");
+        end.ask_for_order();
+        let take = |to: u64| {
+            end.slot().rx.head.store(to, Relaxed);
+            direction.head().store(to, Relaxed);
+        };
+        let mut at = 10;
+        take(at);
+        for lag in [1, 1, 2, 1, 3, 3, 4, 9, 1, 4, 2].repeat(50) {
+            let begun = ticks();
+            let first = at;
+            for piece in 0..lag {
+                publish(direction, at, at + 7 + piece);
+                at += 7 + piece;
+            }
+            assert_eq!(end.slot().rx.head.load(Relaxed), first);
+            let since = end.ready_since(ticks()).expect("it has a stamp");
+            assert!(since + (2 << UNIT) >= begun && since <= ticks(), "of this round: {begun} {since}");
+            take(at);
+            assert_eq!(end.ready_since(ticks()), None, "nothing is unread");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A program that may not read sequence numbers asks `ginnel-prover`, which may.
+//!
+//! The program sends a question and, beside it, the socket (SCM_RIGHTS, unix(7)); the prover
+//! answers with the connection's secret, or that there is none, and closes. It looks the addresses
+//! up in the socket itself. So nobody learns by it more than the holder of the socket may know, and
+//! the numbers stay where they are.
+//!
+//! The program waits for the answer in the midst of a call, for [`PATIENCE`] at most. If none comes
+//! it asks nobody for [`PAUSE`], so that a prover that stands still costs next to nothing.
+
+use super::{Claim, Unproven};
+use crate::settle::tuple_of;
+use ginnel_region::sys::{self, Fd};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use syscalls::Sysno;
+
+/// The prover's socket, of type SOCK_SEQPACKET, in the directory where ginneld has a directory for
+/// each of its segments.
+pub const SOCKET: &str = "prove.sock";
+/// How long a program waits for an answer, nanoseconds.
+const PATIENCE: u64 = 100_000_000;
+/// For how long it asks nobody after it has waited in vain, nanoseconds.
+const PAUSE: u64 = 10_000_000_000;
+/// The version of both messages.
+const VERSION: u8 = 1;
+
+/// What is to be proved about the socket beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// As in [`Claim`].
+    pub side: u8,
+    /// As in [`Claim`].
+    pub connected: bool,
+    /// As in [`Claim`].
+    pub nonces: [u64; 2],
+}
+
+impl Question {
+    /// Bytes of it on the socket.
+    pub const SIZE: usize = 24;
+
+    /// As it is sent: version, side, connected, five zeroes, both nonces (little-endian).
+    #[must_use]
+    pub fn bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..3].copy_from_slice(&[VERSION, self.side, u8::from(self.connected)]);
+        bytes[8..16].copy_from_slice(&self.nonces[0].to_le_bytes());
+        bytes[16..].copy_from_slice(&self.nonces[1].to_le_bytes());
+        bytes
+    }
+
+    /// From what was received; `None` where that is no question.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::SIZE] = bytes.try_into().ok()?;
+        let [VERSION, side @ 0..=1, connected @ 0..=1, 0, 0, 0, 0, 0, nonces @ ..] = bytes else { return None };
+        let (first, second) = nonces.split_at(8);
+        let nonce = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+        Some(Self { side: *side, connected: *connected == 1, nonces: [nonce(first)?, nonce(second)?] })
+    }
+
+    /// The claim that it makes about the socket `fd`; `None` where that is not connected.
+    #[must_use]
+    pub fn claim(&self, fd: i32) -> Option<Claim> {
+        let Self { side, connected, nonces } = *self;
+        Some(Claim { side, connected, nonces, tuple: tuple_of(fd, None)? })
+    }
+}
+
+/// Bytes of an answer: the secret, little-endian, 0 for none.
+pub const ANSWER: usize = 8;
+
+/// The prover's socket for programs in the segment that `ginneld` serves at `host`, RUN_DIR/NAME/host.sock.
+#[must_use]
+pub fn socket_for(host: &Path) -> Option<PathBuf> {
+    Some(host.parent()?.parent()?.join(SOCKET))
+}
+
+/// Asks the prover of the segment that is joined at `host` for the secret of the socket `fd`.
+/// Allocates nothing.
+///
+/// # Errors
+/// [`Unproven::Never`]: nobody is there, or nothing came in time, or there is no secret.
+pub fn secret(host: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
+    static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+    if sys::monotonic_ns() < NOT_BEFORE.load(Relaxed) {
+        return Err(Unproven::Never);
+    }
+    let socket = connect(host).ok_or(Unproven::Never)?;
+    let question = Question { side: claim.side, connected: claim.connected, nonces: claim.nonces };
+    if send(&socket, &question.bytes(), fd).is_err() {
+        return Err(Unproven::Never);
+    }
+    match answer(&socket) {
+        Some(0) => Err(Unproven::Never),
+        Some(secret) => Ok(secret),
+        None => {
+            NOT_BEFORE.store(sys::monotonic_ns() + PAUSE, Relaxed);
+            Err(Unproven::Never)
+        }
+    }
+}
+
+/// Does a prover that may be asked listen there?
+#[must_use]
+pub fn is_there(host: &Path) -> bool {
+    connect(host).is_some()
+}
+
+/// RUN_DIR/prove.sock as an address, from RUN_DIR/NAME/host.sock.
+fn address(host: &Path) -> Option<libc::sockaddr_un> {
+    let directory = host.parent()?.parent()?.as_os_str();
+    // SAFETY: all zeroes is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let parts = [directory, OsStr::new("/"), OsStr::new(SOCKET)];
+    let path = parts.iter().flat_map(|part| part.as_bytes());
+    let mut room = address.sun_path.iter_mut();
+    for from in path {
+        *room.next()? = *from as libc::c_char;
+    }
+    // The zero at its end.
+    room.next()?;
+    Some(address)
+}
+
+/// Connects without waiting, and looks who listens: whoever gets the socket could use it.
+fn connect(host: &Path) -> Option<Fd> {
+    let address = address(host)?;
+    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
+    // SAFETY: no memory is passed.
+    let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.ok()?;
+    let socket = Fd(i32::try_from(socket).ok()?);
+    let arguments = [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0];
+    // SAFETY: `address` is readable for its length.
+    unsafe { sys::raw(Sysno::connect, arguments) }.ok()?;
+    let mut listener = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    crate::kernel::getsockopt(socket.0, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut listener).ok()?;
+    let own = sys::effective_ids().0;
+    [0, own, owner(host)?].contains(&listener.uid).then_some(socket)
+}
+
+/// Whose the daemon's socket is.
+fn owner(path: &Path) -> Option<u32> {
+    // As long as an address can be.
+    let mut room = [0u8; 108];
+    let bytes = path.as_os_str().as_bytes();
+    room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(sys::stat(CStr::from_bytes_until_nul(&room).ok()?).ok()?.st_uid)
+}
+
+/// One message with one descriptor beside it.
+#[repr(C)]
+struct Rights {
+    header: libc::cmsghdr,
+    fd: i32,
+    padding: i32,
+}
+
+fn send(socket: &Fd, bytes: &[u8], fd: i32) -> Result<(), i32> {
+    let length = size_of::<libc::cmsghdr>() + size_of::<i32>();
+    let header = libc::cmsghdr { cmsg_len: length as _, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+    let mut rights = Rights { header, fd, padding: 0 };
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeroes is a valid value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = ((&raw mut rights).cast(), size_of::<Rights>() as _);
+    let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
+    // SAFETY: the message and all that it names live until the call returns.
+    unsafe { sys::raw(Sysno::sendmsg, [socket.0 as usize, &raw const message as usize, flags, 0, 0, 0]) }.map(drop)
+}
+
+/// The secret that was answered, 0 for none; `None`: nothing came in time.
+fn answer(socket: &Fd) -> Option<u64> {
+    let until = sys::monotonic_ns() + PATIENCE;
+    let mut bytes = [0u8; ANSWER];
+    loop {
+        let arguments = [socket.0 as usize, bytes.as_mut_ptr() as usize, ANSWER, libc::MSG_DONTWAIT as usize, 0, 0];
+        // SAFETY: the buffer is writable for its length.
+        match unsafe { sys::raw(Sysno::recvfrom, arguments) } {
+            Ok(ANSWER) => return Some(u64::from_le_bytes(bytes)),
+            // It closed, or is no prover.
+            Ok(_) => return Some(0),
+            Err(libc::EAGAIN | libc::EINTR) => {}
+            Err(_) => return Some(0),
+        }
+        let left = until.checked_sub(sys::monotonic_ns())?;
+        let _ = sys::poll(socket.0, libc::POLLIN, i32::try_from(left / 1_000_000 + 1).unwrap_or(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_goes_over_and_back() {
+        let question = Question { side: 1, connected: true, nonces: [3, u64::MAX] };
+        assert_eq!(Question::of_bytes(&question.bytes()), Some(question));
+    }
+
+    #[test]
+    fn what_is_no_question_is_none() {
+        let right = Question { side: 0, connected: false, nonces: [1, 2] }.bytes();
+        for at in 0..8 {
+            let mut bytes = right;
+            bytes[at] = 7;
+            assert_eq!(Question::of_bytes(&bytes), None, "byte {at}");
+        }
+        assert_eq!(Question::of_bytes(&right[1..]), None);
+        assert_eq!(Question::of_bytes(&[]), None);
+    }
+
+    #[test]
+    fn the_socket_lies_above_the_segments() {
+        let host = Path::new("/run/ginnel/t/host.sock");
+        assert_eq!(socket_for(host), Some(PathBuf::from("/run/ginnel/prove.sock")));
+        let address = address(host).expect("short enough");
+        let path: Vec<u8> = address.sun_path.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
+        assert_eq!(path, b"/run/ginnel/prove.sock");
+        assert!(super::address(Path::new(&format!("/{}/t/host.sock", "x".repeat(120)))).is_none());
+    }
+}

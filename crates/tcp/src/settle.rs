@@ -1,0 +1,496 @@
+//! From candidate to active channel. Every step is taken inside some call of the program's, or by the service thread; nobody waits for
+//! the other end.
+
+mod prove;
+
+use crate::endpoint::Endpoint;
+use crate::kernel::{self, Facts};
+use crate::layout::{Channel, MAGIC, NO_EOF};
+use crate::ledger::{Reason, Stage, Tuple, flag};
+use crate::rendezvous::{self, Entry, Found, state};
+use crate::{catchup, lifetime};
+use ginnel_node::budget::Purpose;
+use ginnel_node::node::Standing;
+use ginnel_node::place::Place;
+use ginnel_region::{Corrupt, Error, Head, Owner, PAGE, Use, sys};
+use ginnel_ring::park::Want;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use syscalls::Sysno;
+
+/// Attempts at agreeing that are made at every operation; later ones only now and then.
+const EAGER: u32 = 16;
+/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked, and operations need not be counted any more ([`crate::uncounted`]).
+pub(crate) const PATIENT: u32 = 256;
+/// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
+pub(crate) const LOOKS: u32 = 8;
+
+impl<'a> Endpoint<'a> {
+    /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
+    /// so that both ends can count.
+    pub fn progress(self, patient: bool) {
+        if self.attachment.node.is_away() || !self.all_are_here() {
+            return;
+        }
+        // One thread at a time; the others have better things to do.
+        let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return };
+        match self.slot().stage() {
+            _ if self.slot().has(flag::LEAVING) || self.attachment.node.standing() != Standing::Here => {}
+            _ if self.slot().has(flag::HOLD) && self.slot().stage() <= Stage::Published => {}
+            Stage::Candidate if self.has_uncounted() => {}
+            Stage::Candidate => self.publish(),
+            Stage::Published => self.look_for_offer(),
+            Stage::Offered => self.look_for_echo(),
+            Stage::Settling => self.settle(patient),
+            _ => {}
+        }
+    }
+
+    /// Is it published, and has nobody come? Counts the look, of which there are many for a connection whose other end has no shim. False also at each eighth, at which
+    /// [`progress`](Self::progress) asks more.
+    #[inline]
+    #[must_use]
+    pub fn waits_in_vain(self) -> bool {
+        let slot = self.slot();
+        let looks = slot.attempts.load(Relaxed).wrapping_add(1);
+        if slot.stage() != Stage::Published
+            || looks.is_multiple_of(LOOKS)
+            || looks < LOOKS
+            || self.attachment.node.standing() != Standing::Here
+        {
+            return false;
+        }
+        let entry = || Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
+        let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
+        if waits {
+            slot.attempts.store(looks, Relaxed);
+        }
+        waits
+    }
+
+    /// Do all processes that hold the socket have the same memory mapped? One may not have noticed a detach yet, or an attach.
+    fn all_are_here(self) -> bool {
+        let processes = &self.attachment.node.processes;
+        let own = processes.process(self.me()).joined.load(Relaxed);
+        let other = |holder: u32| processes.process(holder - 1).joined.load(SeqCst) == own || !processes.alive(holder - 1);
+        let mut holders = self.slot().holders.iter().map(|holder| holder.load(Acquire)).filter(|&holder| holder != 0);
+        holders.all(|holder| holder == self.me() + 1 || other(holder))
+    }
+
+    fn publish(self) {
+        let slot = self.slot();
+        if slot.has(flag::HOLD) {
+            return;
+        }
+        let Some(tuple) = tuple_of(self.fd(), self.attachment.node.joined().place) else { return };
+        if (tuple.local, tuple.local_port) == (tuple.remote, tuple.remote_port) {
+            return slot.make_plain(Reason::SelfConnected);
+        }
+        slot.set_tuple(&tuple);
+        if self.attachment.settings.policy.denies(&tuple) {
+            return slot.make_plain(Reason::Denied);
+        }
+        if slot.nonce.load(Relaxed) == 0 {
+            slot.nonce.store(sys::random_u64(), Relaxed);
+        }
+        let attachment = self.attachment;
+        let owner = (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
+        for _ in 0..2 {
+            match rendezvous::meet(&attachment.node.joined().segment, &tuple, slot.nonce.load(Relaxed), owner) {
+                Found::Mate(entry) => {
+                    if !self.worth_joining(entry) {
+                        entry.free();
+                        continue;
+                    }
+                    if entry.step(state::PUBLISHED, state::CLAIMED) {
+                        return self.offer(entry);
+                    }
+                }
+                Found::Published(entry) => {
+                    slot.entry.store(entry.index() + 1, Relaxed);
+                    slot.set_reason(Reason::NoPeer);
+                    return slot.set_stage(Stage::Published);
+                }
+                Found::Same(entry) => {
+                    if self.worth_joining(entry) {
+                        return slot.make_plain(Reason::Duplicate);
+                    }
+                    entry.free();
+                }
+                Found::Full => return slot.make_plain(Reason::TableFull),
+            }
+        }
+    }
+
+    /// Is the publisher of an entry still there? Only this ledger's own can be known to be gone.
+    fn worth_joining(self, entry: Entry<'_>) -> bool {
+        let (member, index, generation) = entry.owner();
+        if member != self.attachment.node.joined().member {
+            return self.attachment.node.member_lives(member);
+        }
+        let publisher = self.attachment.ledger.slot(index);
+        publisher.generation.load(Relaxed) == generation
+            && publisher.cookie.load(Relaxed) != 0
+            && publisher.stage() <= Stage::Published
+    }
+
+    /// Makes the channel and offers it to the publisher of `entry`.
+    fn offer(self, entry: Entry<'_>) {
+        let slot = self.slot();
+        let page = match self.make_channel(entry.nonce()) {
+            Ok(page) => page,
+            Err(error) => {
+                let _ = entry.step(state::CLAIMED, state::PUBLISHED);
+                return slot.make_plain(match error {
+                    Error::Full => Reason::SegmentFull,
+                    Error::Limited => Reason::MemoryLimit,
+                    _ => Reason::NoMemory,
+                });
+            }
+        };
+        slot.channel.store(page, Relaxed);
+        slot.segment.store(self.attachment.node.joined().segment.id(), Relaxed);
+        slot.entry.store(entry.index() + 1, Relaxed);
+        slot.set_stage(Stage::Offered);
+        entry.set_offer(page, entry.nonce());
+    }
+
+    fn make_channel(self, theirs: u64) -> Result<u32, Error> {
+        let (segment, member) = (&self.attachment.node.joined().segment, self.attachment.node.joined().member);
+        let ring = self.attachment.settings.ring;
+        let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
+        let head = segment.claim_head(Owner::new(member, Use::Channel))?;
+        segment.clear(head.page());
+        let owner = Owner { member, kind: Use::Ring, tag: Some(head.page()) };
+        let rings = segment
+            .claim_if(2 * ring_pages, owner, |bytes| self.attachment.node.may_take(bytes, Purpose::Rings))
+            .inspect_err(|_| _ = segment.release_head(head))?;
+        segment.still(head)?;
+        let channel = Channel::at(segment, head.page());
+        for side in [0u8, 1] {
+            let direction = channel.direction(side);
+            direction.set_ring(0, 0, rings.offset() + u64::from(side) * ring, ring);
+            direction.eof().store(NO_EOF, Relaxed);
+            direction.want_data().store(Want::Token.word(), Relaxed);
+        }
+        channel.nonce(0).store(self.slot().nonce.load(Relaxed), Relaxed);
+        channel.nonce(1).store(theirs, Relaxed);
+        self.sign(channel, 0);
+        channel.magic().store(MAGIC, Release);
+        // Stopped for so long that it counted as abandoned: the pages are others' by now.
+        segment.settle(head).map(Head::page).ok_or(Error::Full)
+    }
+
+    /// Writes who this side is.
+    fn sign(self, channel: Channel<'_>, side: u8) {
+        let index = self.index();
+        channel.owner(side).store(u64::from(self.attachment.node.joined().member) << 32 | u64::from(index), Relaxed);
+        // Whoever sees it sees the owner too.
+        channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
+        channel.service(side).store(u64::from(self.attachment.node.joined().service_page()), Relaxed);
+    }
+
+    /// The publisher's part: has somebody offered a channel?
+    fn look_for_offer(self) {
+        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
+        let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        match entry.state() {
+            state::OFFERED if self.has_uncounted() => return,
+            state::OFFERED => {}
+            state::FREE => return self.start_over(),
+            state::PUBLISHED => {
+                // Ever less often: nearly always nobody is there.
+                let looks = slot.attempts.fetch_add(1, Relaxed).wrapping_add(1);
+                if looks.is_power_of_two() && rendezvous::gives_way(segment, &slot.tuple(), entry) {
+                    self.start_over();
+                }
+                return;
+            }
+            _ => return,
+        }
+        let (page, nonce) = entry.offer();
+        let channel = Channel::at(segment, page);
+        let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && head.was_made());
+        let sound =
+            nonce == slot.nonce.load(Relaxed) && channel.magic().load(Acquire) == MAGIC && channel.nonce(1).load(Relaxed) == nonce;
+        let Some(head) = head.filter(|_| sound) else {
+            entry.free();
+            return self.start_over();
+        };
+        slot.channel.store(page, Relaxed);
+        slot.segment.store(segment.id(), Relaxed);
+        slot.set(flag::SIDE_ONE, true);
+        segment.fault_in(u64::from(page) * PAGE, PAGE);
+        if self.adopt_rings(channel).is_err() {
+            entry.free();
+            return slot.make_plain(Reason::Corrupt);
+        }
+        // Stopped for so long that its maker has gone: the page may be another's.
+        if segment.still(head).is_err() {
+            entry.free();
+            return self.start_over();
+        }
+        self.sign(channel, 1);
+        slot.attempts.store(0, Relaxed);
+        slot.set_reason(Reason::None);
+        slot.set_stage(Stage::Settling);
+        channel.echo(1).store(channel.nonce(0).load(Relaxed), Release);
+        slot.entry.store(0, Relaxed);
+        entry.free();
+    }
+
+    /// The creator's part: has the publisher confirmed?
+    fn look_for_echo(self) {
+        let (slot, channel) = (self.slot(), self.channel());
+        if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
+            // The entry may have been a dead one's, and cleared away by its successor.
+            let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let page = slot.channel.load(Relaxed);
+            if entry.state() != state::OFFERED || entry.offer().0 != page {
+                fence(SeqCst);
+                if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
+                    lifetime::release_channel(self.attachment, slot);
+                    self.start_over();
+                }
+            }
+            return;
+        }
+        if self.adopt_rings(channel).is_err() {
+            return slot.make_plain(Reason::Corrupt);
+        }
+        slot.entry.store(0, Relaxed);
+        slot.attempts.store(0, Relaxed);
+        slot.set_reason(Reason::None);
+        slot.set_stage(Stage::Settling);
+        channel.echo(0).store(channel.nonce(1).load(Relaxed), Release);
+    }
+
+    pub(crate) fn start_over(self) {
+        let slot = self.slot();
+        slot.entry.store(0, Relaxed);
+        slot.channel.store(0, Relaxed);
+        slot.nonce.store(0, Relaxed);
+        slot.set(flag::SIDE_ONE, false);
+        slot.set_stage(Stage::Candidate);
+    }
+
+    /// Copies the rings' places into private memory, once, checked.
+    fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
+        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
+        let side = slot.side();
+        let ring = |writer: u8| {
+            let (_, offset, size) = channel.direction(writer).ring(0);
+            let size = size.power_of_two(PAGE, 1 << 26)?;
+            let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
+            segment.fault_in(offset, size);
+            Ok((offset, size))
+        };
+        let ((out, out_size), (into, into_size)) = (ring(side)?, ring(1 - side)?);
+        let (tx, rx) = (&slot.tx, &slot.rx);
+        for word in [
+            &tx.epoch,
+            &tx.tail,
+            &tx.head_seen,
+            &tx.ring_start,
+            &tx.old_size,
+            &tx.grown,
+            &tx.growing,
+            &tx.resend_from,
+            &tx.resend_start,
+            &tx.down,
+            &tx.resend_to,
+            &tx.owed,
+            &tx.full,
+            &tx.thought,
+            &tx.tries,
+        ] {
+            word.store(0, Relaxed);
+        }
+        tx.ring_offset.store(out, Relaxed);
+        tx.ring_size.store(out_size, Relaxed);
+        slot.set(flag::BOTH_AGREED | flag::OF_PROOF, false);
+        slot.expected.store(0, Relaxed);
+        for word in [&rx.phase, &rx.head, &rx.ring_start, &rx.grown, &rx.frozen, &rx.armed, &rx.tokens, &rx.seen, &rx.sleeper] {
+            word.store(0, Relaxed);
+        }
+        rx.ring_offset.store(into, Relaxed);
+        rx.ring_size.store(into_size, Relaxed);
+        Ok(())
+    }
+
+    /// Agrees with the other end on the bytes so far. Called under the send lock.
+    fn settle(self, patient: bool) {
+        let slot = self.slot();
+        let attempt = slot.attempts.fetch_add(1, Relaxed);
+        let due = attempt <= EAGER || attempt.is_multiple_of(8) || stands_still(self.channel(), 1 - slot.side());
+        if !(due || patient) || slot.busy_rx.load(SeqCst) != 0 || slot.busy_tx.load(SeqCst) != 0 {
+            return;
+        }
+        if !self.prove() {
+            return;
+        }
+        if due {
+            self.compare(false);
+        }
+        let settled = || {
+            self.push_corked();
+            self.compare(true);
+            slot.stage() != Stage::Settling
+        };
+        // Until both have agreed: what one has seen to agree, the other is to see as well.
+        if patient && slot.stage() == Stage::Settling {
+            if catchup::stop(slot, || self.channel(), || kernel::unacknowledged(self.fd()), settled) {
+                // All has arrived: the reader has little left to read before the ring can be taken up.
+                catchup::soon(slot);
+            } else {
+                self.settle_cork();
+            }
+        }
+        if slot.stage() == Stage::Settling && stands_still(self.channel(), slot.side()) {
+            // It goes on.
+            self.compare(false);
+        }
+    }
+
+    /// One comparison of both ends' counts. `still`: this end writes nothing until the next one.
+    ///
+    /// Two ends that write without pause never agree both ways at one moment. It is enough that each direction's counts agreed once while its writer stood still, and said so:
+    /// what the reader has then is all that was written.
+    fn compare(self, still: bool) {
+        let (slot, channel) = (self.slot(), self.channel());
+        let (mine, theirs) = (slot.side(), 1 - slot.side());
+        let agreed = channel.agreed(mine).load(Relaxed) == 1;
+        if !(agreed && channel.agreed(theirs).load(Acquire) == 1) {
+            let Some(_held) = slot.rx.lock.try_lock(self.ticket()) else { return };
+            let Ok(facts) = kernel::facts(self.fd(), slot.has(flag::CONNECTED)) else { return };
+            if facts.state != kernel::ESTABLISHED || facts.sent + facts.arrived == 0 {
+                return;
+            }
+            // Shown until the other side agrees too: it compares with what is true now.
+            show(channel, mine, facts, still);
+            if !agreed {
+                slot.tx.sent.store(facts.sent, Relaxed);
+                slot.rx.received.store(facts.received, Relaxed);
+                channel.direction(theirs).received().store(facts.received, Relaxed);
+                slot.set(flag::COUNTED, true);
+                self.count_sent(0);
+                if !self.agrees(facts, still) || channel.echo(theirs).load(Acquire) != channel.nonce(mine).load(Relaxed) {
+                    return;
+                }
+                channel.agreed(mine).store(1, SeqCst);
+            }
+        }
+        if channel.agreed(theirs).load(Acquire) == 1 && slot.advance(Stage::Settling, Stage::Active) {
+            slot.tx.tries.store(0, Relaxed);
+            slot.set_reason(Reason::None);
+        }
+    }
+}
+
+impl Endpoint<'_> {
+    /// Do the other side's counts mirror this side's: both ways now, or each direction's when its writer stood still?
+    fn agrees(self, facts: Facts, still: bool) -> bool {
+        let (slot, channel) = (self.slot(), self.channel());
+        let Some((sent, arrived, scales)) = shown(channel, 1 - slot.side()) else { return false };
+        if scales & !STILL != u64::from(facts.scales.1) << 8 | u64::from(facts.scales.0) {
+            return false;
+        }
+        let (incoming, outgoing) = (sent == facts.arrived, arrived == facts.sent);
+        // More than was written by one who stands still: whatever agreed before, it is another connection's end, or had gone on since it said so.
+        if scales & STILL != 0 && (incoming || facts.arrived > sent) {
+            slot.set(flag::INCOMING_AGREED, incoming);
+        }
+        if still && (outgoing || arrived > facts.sent) {
+            slot.set(flag::OUTGOING_AGREED, outgoing);
+        }
+        incoming && outgoing || slot.flags.load(Relaxed) & flag::BOTH_AGREED == flag::BOTH_AGREED
+    }
+}
+
+/// In a snapshot beside the window scales: the side wrote nothing more until it took the next one.
+const STILL: u64 = 1 << 16;
+
+fn stands_still(channel: Channel<'_>, side: u8) -> bool {
+    channel.snapshot_scales(side).load(Relaxed) & STILL != 0
+}
+
+/// Publishes this side's counts. The sequence is odd while they change.
+fn show(channel: Channel<'_>, side: u8, facts: Facts, still: bool) {
+    let sequence = channel.snapshot_sequence(side);
+    let before = sequence.load(Relaxed) & !1;
+    sequence.store(before + 1, Relaxed);
+    fence(Release);
+    channel.snapshot_sent(side).store(facts.sent, Relaxed);
+    channel.snapshot_arrived(side).store(facts.arrived, Relaxed);
+    let scales = u64::from(facts.scales.0) << 8 | u64::from(facts.scales.1);
+    channel.snapshot_scales(side).store(scales | if still { STILL } else { 0 }, Relaxed);
+    sequence.store(before + 2, Release);
+}
+
+/// A side's counts as it last published them; `None` while it does, or where it never did.
+fn shown(channel: Channel<'_>, side: u8) -> Option<(u64, u64, u64)> {
+    let sequence = channel.snapshot_sequence(side);
+    let before = sequence.load(Acquire);
+    let sent = channel.snapshot_sent(side).load(Relaxed);
+    let arrived = channel.snapshot_arrived(side).load(Relaxed);
+    let scales = channel.snapshot_scales(side).load(Relaxed);
+    fence(Acquire);
+    let whole = before != 0 && before & 1 == 0 && sequence.load(Relaxed) == before;
+    whole.then_some((sent, arrived, scales))
+}
+
+fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
+    let mut bytes = [0u8; 128];
+    let mut len = 128u32;
+    // SAFETY: the kernel writes at most `len` bytes.
+    unsafe { sys::raw(call, [fd as usize, bytes.as_mut_ptr() as usize, &raw mut len as usize, 0, 0, 0]) }.ok()?;
+    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let mut address = [0u8; 16];
+    match family {
+        libc::AF_INET => {
+            address[10..12].copy_from_slice(&[0xff, 0xff]);
+            address[12..].copy_from_slice(&bytes[4..8]);
+        }
+        libc::AF_INET6 => address.copy_from_slice(&bytes[8..24]),
+        _ => return None,
+    }
+    Some((address, port))
+}
+
+/// The connection's tuple; `None` while it is not connected.
+pub(crate) fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let (remote, remote_port) = name_of(fd, Sysno::getpeername)?;
+    let (local, local_port) = name_of(fd, Sysno::getsockname)?;
+    let loopback = |address: &[u8; 16]| {
+        *address == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+            || (address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && address[12] == 127)
+    };
+    // Addresses that every network namespace has for itself are labelled with it.
+    let mut label = 0u64;
+    if local == remote || loopback(&local) || loopback(&remote) {
+        kernel::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut label).ok()?;
+        // Each kernel counts its own namespaces.
+        label ^= place.map_or(0, |place| place.kernel());
+    }
+    Some(Tuple { label, local, local_port, remote, remote_port })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::Attachment;
+
+    /// The end that made a channel, both directions of which TCP carries. No socket is behind its number.
+    pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {
+        let (slot, _) =
+            attachment.ledger.find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {}).expect("room");
+        let end = Endpoint::new(attachment, attachment.ledger.index(slot), -1);
+        slot.channel.store(end.make_channel(1).expect("room"), Relaxed);
+        end.adopt_rings(end.channel()).expect("its own");
+        slot.set_stage(Stage::Active);
+        end
+    }
+}

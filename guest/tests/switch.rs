@@ -1,0 +1,175 @@
+//! Stock virtio-net guests at `ginnel-switch`: they talk, whatever dies.
+
+use ginnel_guest::kernel::Kernel;
+use ginnel_guest::machine::{self, Guest, Spec};
+use ginnel_guest::switch::VhostSwitch;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const PORTS: &str = "[port.one]\n[port.two]\n[port.three]\nkey = 7\n[port.elsewhere]\n";
+
+/// Guests at ports of a switch.
+struct Lab {
+    guests: Vec<Guest>,
+    switch: VhostSwitch,
+    specs: Vec<Spec>,
+    kernel: Kernel,
+    directory: tempfile::TempDir,
+}
+
+impl Lab {
+    fn boot(names: &[&str]) -> Self {
+        let kernel = Kernel::fetch().expect("a kernel");
+        let directory = tempfile::tempdir().expect("a directory");
+        let switch = VhostSwitch::start(directory.path(), PORTS).expect("a switch");
+        let spec = |(n, name): (u32, &&str)| {
+            let spec = switch.spec(name, &format!("10.77.0.{n}/24")).expect("options");
+            Spec { programs: vec!["nc".into(), "iperf3".into()], ..spec }
+        };
+        let specs: Vec<Spec> = (1..).zip(names).map(spec).collect();
+        let guests = Guest::boot_all(&kernel, directory.path(), &specs).expect("they boot");
+        Self { guests, switch, specs, kernel, directory }
+    }
+
+    /// Sends so many megabytes from the second guest to the first, with something done meanwhile.
+    /// What arrives is what was sent.
+    fn transfer(&mut self, port: u16, megabytes: u32, meanwhile: impl FnOnce(&mut Self)) {
+        let server = format!("nc -l -N {port} </dev/null | sha256sum");
+        let server = self.guests[0].start(&server, 3 * PATIENCE).expect("started");
+        // Not compressible, and the same at both ends.
+        let make = format!(
+            "dd if=/dev/urandom of=/tmp/data bs=1M count=1 2>/dev/null; \
+             (for i in $(seq {megabytes}); do cat /tmp/data; done) >/tmp/all; \
+             sha256sum </tmp/all"
+        );
+        let sum = self.guests[1].sh(&make);
+        let send = format!(
+            "for i in $(seq 100); do nc -N -w 60 10.77.0.1 {port} </tmp/all && exit 0; sleep 0.2; \
+             done; exit 1"
+        );
+        let client = self.guests[1].start(&send, 3 * PATIENCE).expect("started");
+        meanwhile(self);
+        client.finish().expect("ended").good().expect("sent");
+        assert_eq!(server.finish().expect("ended").good().expect("received"), sum);
+    }
+
+    fn healthy(&self) {
+        for guest in &self.guests {
+            guest.assert_healthy();
+        }
+        for (guest, name) in self.guests.iter().zip(["one", "two", "three"]) {
+            let port = self.switch.port(name).expect("a port");
+            assert_eq!(port["state"], "up", "{port}\n{}", guest.said());
+        }
+    }
+}
+
+fn ping(from: &Guest, address: &str) -> bool {
+    from.sh(&format!("ping -c 3 -W 1 {address} >/dev/null 2>&1 && echo yes || echo no")).trim() == "yes"
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn stock_guests_talk_within_their_segment_and_not_out_of_it() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(&["one", "two", "three"]);
+    assert!(ping(&lab.guests[0], "10.77.0.2"));
+    assert!(!ping(&lab.guests[0], "10.77.0.3"), "another key");
+    // Frames that are longer than a buffer, in one piece and in several.
+    assert!(lab.guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received"));
+    let capture = lab.directory.path().join("two.pcapng");
+    let mut trace = lab.switch.trace("two", 100, &capture).expect("started");
+    lab.transfer(5001, 16, |_| {});
+    let until = Instant::now() + PATIENCE;
+    while trace.try_wait().expect("waited").is_none() {
+        assert!(Instant::now() < until, "100 frames are soon there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let file = std::fs::read(&capture).expect("captured");
+    assert_eq!(file[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a section header of pcapng");
+    assert!(file.len() > 100 * 60);
+    // Offloads were agreed on, and used: large segments went through whole.
+    let port = lab.switch.port("two").expect("a port");
+    for name in ["csum", "tso4", "guest_tso4", "mrg_rxbuf", "event_idx", "indirect_desc"] {
+        assert!(port["offloads"].as_array().expect("a list").iter().any(|one| one == name), "{port}");
+    }
+    let (bytes, frames) = (port["sent_bytes"].as_u64(), port["sent_frames"].as_u64());
+    assert!(bytes > frames.map(|frames| 2 * 1514 * frames), "{port}");
+    assert_eq!(lab.switch.port("three").expect("a port")["received_frames"], 0, "nothing of it");
+    lab.healthy();
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn nothing_is_lost_when_the_switch_is_killed_under_traffic() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(&["one", "two"]);
+    lab.transfer(5001, 64, |lab| {
+        for _ in 0..2 {
+            // Wait until the transfer is under way again.
+            let frames = |lab: &Lab| lab.switch.port("one").expect("a port")["received_frames"].as_u64();
+            let until = Instant::now() + PATIENCE;
+            while frames(lab) < Some(100) {
+                assert!(Instant::now() < until, "it does not go on");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            lab.switch.kill_and_restart().expect("it starts again");
+        }
+    });
+    assert!(ping(&lab.guests[0], "10.77.0.2"));
+    lab.healthy();
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn a_guest_that_is_killed_or_reset_comes_back_to_its_port() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(&["one", "two"]);
+    assert!(ping(&lab.guests[0], "10.77.0.2"));
+    lab.guests[1].kill();
+    let until = Instant::now() + PATIENCE;
+    while lab.switch.port("two").expect("a port")["state"] != "waiting" {
+        assert!(Instant::now() < until, "its end is not seen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!ping(&lab.guests[0], "10.77.0.2"));
+    let Lab { kernel, directory, specs, .. } = &lab;
+    lab.guests[1] = Guest::boot(kernel, directory.path(), &specs[1]).expect("it boots");
+    assert!(ping(&lab.guests[0], "10.77.0.2"));
+    lab.guests[1].reset().expect("it boots again");
+    assert!(ping(&lab.guests[0], "10.77.0.2"));
+    lab.transfer(5002, 4, |_| {});
+    lab.healthy();
+}
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
+    let _alone = machine::alone();
+    let mut lab = Lab::boot(&["one", "two"]);
+    // The machine that receives goes to another port, as it would to another host's switch: what
+    // the switch writes into its memory meanwhile is in the log, or it would arrive spoilt.
+    let mac = lab.guests[0].sh("cat /sys/class/net/eth0/address");
+    let further = ["--mac", mac.trim()];
+    let spec = lab.switch.spec_with("elsewhere", "10.77.0.1/24", &further).expect("options");
+    let spec = Spec { name: "one".into(), ..spec };
+    let sum = lab.guests[1].sh("dd if=/dev/urandom of=/tmp/data bs=1M count=24 2>/dev/null; sha256sum </tmp/data");
+    let server = lab.guests[0].sh("(nc -l -N 5001 </dev/null | sha256sum >/tmp/sum) >/dev/null 2>&1 & echo started");
+    assert_eq!(server.trim(), "started");
+    let send = "for i in $(seq 100); do nc -N -w 90 10.77.0.1 5001 </tmp/data && exit 0; sleep 0.2; done; exit 1";
+    let client = lab.guests[1].start(send, 3 * PATIENCE).expect("started");
+    let until = Instant::now() + PATIENCE;
+    while lab.switch.port("one").expect("a port")["received_frames"].as_u64() < Some(50) {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let Lab { guests, kernel, directory, .. } = &mut lab;
+    guests[0].migrate(kernel, directory.path(), &spec).expect("it moves");
+    client.finish().expect("ended").good().expect("sent");
+    let got = lab.guests[0].sh("for i in $(seq 100); do [ -s /tmp/sum ] && break; sleep 0.2; done; cat /tmp/sum");
+    assert_eq!(got, sum);
+    let port = lab.switch.port("elsewhere").expect("a port");
+    assert!(port["received_frames"].as_u64() > Some(0), "{port}");
+    assert!(ping(&lab.guests[1], "10.77.0.1"));
+    lab.guests[0].assert_healthy();
+}

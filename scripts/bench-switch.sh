@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Frames a second through ginnel-switch, from one port to another and back, beside DPDK's testpmd
+# as the forwarder (io: without a look at the frame; mac: with one), in turn, on one processor; the
+# generator is testpmd with virtio_user on another. Then one frame in flight each way: polling, and
+# asleep between frames. Prints one table; every figure is the median of its rounds.
+#
+#   scripts/bench-switch.sh [ROUNDS]          (3; after `cargo build --release -p ginnel-switch`)
+#
+# FORWARDER_CPU and GENERATOR_CPU (1 and 0) choose the processors, SECONDS_EACH (4) for how long each run
+# is measured. A machine that does something else beside it measures that: compare columns, not runs.
+# Each background job is a process group of its own, and is ended as one.
+set -euo pipefail -m
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+rounds=${1:-3} each=${SECONDS_EACH:-4}
+forwarder_cpu=${FORWARDER_CPU:-1} generator_cpu=${GENERATOR_CPU:-0}
+switch=${CARGO_TARGET_DIR:-target}/release/ginnel-switch
+[[ -x $switch ]] || { echo "$switch is missing: cargo build --release -p ginnel-switch" >&2; exit 1; }
+command -v dpdk-testpmd >/dev/null || { echo "dpdk-testpmd is missing: scripts/install-deps.sh switch" >&2; exit 1; }
+
+work=$(mktemp -d)
+forwarder=
+stop() {
+    if [[ -n $forwarder ]]; then
+        kill -INT -- "-$forwarder" 2>/dev/null || true
+        wait "$forwarder" 2>/dev/null || true
+        forwarder=
+    fi
+}
+trap 'stop; rm -rf "$work"' EXIT
+
+testpmd() {  # cpu prefix arguments…
+    local cpu=$1 prefix=$2
+    shift 2
+    timeout --signal=INT --kill-after=5 120 dpdk-testpmd --no-huge -m 512 --no-pci \
+        --lcores "0@$cpu,1@$cpu" --file-prefix "$prefix-$$" "$@"
+}
+
+start() {  # kind: what listens at $work/a.sock and b.sock
+    local ports=(--port "a:$work/a.sock" --port "b:$work/b.sock" --run-dir "$work")
+    rm -f "$work"/*.sock
+    case $1 in
+        switch) taskset -c "$forwarder_cpu" "$switch" --busy "${ports[@]}" 2>"$work/log" & ;;
+        asleep)
+            printf 'run_dir = "%s"\nmetrics = "off"\npoll_us = 0\n[port.a]\n[port.b]\n' "$work" >"$work/toml"
+            taskset -c "$forwarder_cpu" "$switch" --config "$work/toml" 2>"$work/log" & ;;
+        io|mac)
+            # It ends with its standard input.
+            testpmd "$forwarder_cpu" forwarder \
+                --vdev "net_vhost0,iface=$work/a.sock" --vdev "net_vhost1,iface=$work/b.sock" -- \
+                --total-num-mbufs=16384 --forward-mode="$1" --auto-start \
+                < <(sleep 120) >"$work/log" 2>&1 & ;;
+    esac
+    forwarder=$!
+    local tries
+    for tries in $(seq 100); do
+        [[ ! -S $work/a.sock || ! -S $work/b.sock ]] || return 0
+        sleep 0.1
+    done
+    cat "$work/log" >&2
+    return 1
+}
+
+# Frames a second, both ways together, with so many bursts of so many frames on their way.
+measure() {  # kind size burst bursts
+    start "$1"
+    local user=queue_size=1024,mac=02:00:00:00:00
+    mkfifo "$work/say"
+    testpmd "$generator_cpu" generator \
+        --vdev "net_virtio_user0,path=$work/a.sock,$user:0a" \
+        --vdev "net_virtio_user1,path=$work/b.sock,$user:0b" -- -i \
+        --total-num-mbufs=16384 --burst="$3" --txpkts="$2" --forward-mode=mac \
+        --eth-peer=0,02:00:00:00:00:0b --eth-peer=1,02:00:00:00:00:0a \
+        <"$work/say" >"$work/generator" 2>&1 &
+    local generator=$! tries
+    exec 3>"$work/say"
+    for tries in $(seq 300); do
+        ! grep -qa 'testpmd>' "$work/generator" || break
+        sleep 0.1
+    done
+    echo "start tx_first $4" >&3
+    sleep 1
+    echo "show port stats all" >&3
+    sleep "$each"
+    echo "show port stats all" >&3
+    sleep 0.2
+    printf 'stop\nquit\n' >&3
+    exec 3>&-
+    wait "$generator" || true
+    stop
+    rm -f "$work/say"
+    # The second look at each port says what came since the first.
+    awk '/Rx-pps:/ { line[++n] = $2 } END { printf "%d\n", line[3] + line[4] }' "$work/generator"
+}
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+kinds=(switch io mac)
+echo "millions of frames a second (both ways together), median of $rounds rounds in turn"
+printf '%-18s %10s %14s %14s\n' "" switch "testpmd io" "testpmd mac"
+for size in 64 1500; do
+    for round in $(seq "$rounds"); do
+        for kind in "${kinds[@]}"; do
+            measure "$kind" "$size" 32 16 >>"$work/$kind-$size"
+        done
+    done
+    printf '%-18s' "$size bytes"
+    for kind in "${kinds[@]}"; do
+        median <"$work/$kind-$size" | awk '{ printf " %12.2f", $1 / 1e6 }'
+    done
+    echo
+done
+echo "microseconds from port to port, one frame in flight each way"
+for kind in switch asleep io mac; do
+    for round in $(seq "$rounds"); do
+        measure "$kind" 64 1 1 >>"$work/$kind-one"
+    done
+done
+for kind in switch asleep io mac; do
+    label=$kind
+    [[ $kind != switch ]] || label="switch, polling"
+    [[ $kind != asleep ]] || label="switch, asleep"
+    [[ $kind != io && $kind != mac ]] || label="testpmd $kind"
+    # Two frames are under way, so each takes two of the times between frames.
+    median <"$work/$kind-one" | awk -v l="$label" '{ printf "%-18s %10.2f\n", l, $1 ? 2e6 / $1 : 0 }'
+done

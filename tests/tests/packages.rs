@@ -1,0 +1,239 @@
+//! `make packages`, and what the packages do in clean roots of Debian: installed, used, upgraded with
+//! connections open, removed, purged.
+
+use ginnel_tests::host::Host;
+use ginnel_tests::{build, debian, permit, skip};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// What an administrator has before: a system, and programs to accelerate.
+const BASE: [&str; 7] = ["systemd", "systemd-sysv", "dbus", "redis-server", "redis-tools", "python3-minimal", "iproute2"];
+
+/// What `make portable` builds, built where it is missing; `None`, after saying so, where it cannot be.
+pub fn portable() -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = build::tests_dir().parent().expect("it lies in the source tree");
+    let portable = build::release_dir().with_file_name("portable");
+    if !["ginnel", "ginneld", "ginnel-prover", "ginnel-bench", "libginnel_shim.so", "ginnel-go-loader"]
+        .iter()
+        .all(|name| portable.join(name).exists())
+    {
+        let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
+        if !built.status.success() {
+            skip("the portable build", &String::from_utf8_lossy(&built.stderr));
+            return None;
+        }
+    }
+    Some(portable)
+}
+
+/// The packages with this revision; `None`, after saying so, where they cannot be built.
+fn packages(revision: &str) -> Option<PathBuf> {
+    let source = build::tests_dir().parent().expect("it lies in the source tree");
+    if Command::new("dh").arg("--version").output().is_err() {
+        skip("packages", "debhelper is not installed (scripts/install-deps.sh packages)");
+        return None;
+    }
+    let portable = portable()?;
+    let into = build::release_dir().with_file_name("test-packages").join(revision);
+    let made_of =
+        ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "driver"].map(|path| source.join(path));
+    if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
+        return Some(into);
+    }
+    std::fs::create_dir_all(&into).expect("the target folder can be written");
+    let mut make = Command::new("timeout");
+    make.args(["1800", "scripts/packages.sh"]).env("BUILT", &portable).env("INTO", &into).env("REVISION", revision);
+    let output = make.current_dir(source).output().expect("it starts");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    Some(into)
+}
+
+/// Is the file newer than these files, and all files in these folders?
+fn is_newer(file: &Path, places: &[PathBuf]) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let Some(made) = time(file) else { return false };
+    let inside = |place: &PathBuf| std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = places.iter().flat_map(|place| inside(place).chain([place.clone()]));
+    files.filter(|path| path.is_file()).filter_map(|path| time(&path)).all(|changed| changed < made)
+}
+
+/// Both revisions, made once.
+fn both() -> Option<&'static [PathBuf; 2]> {
+    static BOTH: OnceLock<Option<[PathBuf; 2]>> = OnceLock::new();
+    BOTH.get_or_init(|| Some([packages("1")?, packages("2")?])).as_ref()
+}
+
+/// All files of the system's that packages and their scripts could leave behind, but for what apt and
+/// dpkg, the users' list and the journal keep.
+const FILES: &str = "find /etc /usr /var/lib /run/ginnel /dev/shm -xdev \\( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd \
+    -o -path /etc/.pwd.lock -o -name '*-' -o -path /var/lib/redis -o -path /etc/ld.so.cache \\) -prune -o -type f -print -o -type l -print \
+    -o -type d -print 2>/dev/null | sort";
+
+const INSTALL: &str = "dpkg --install /packages/1/ginnel_*.deb /packages/1/ginneld_*.deb";
+const UPGRADE: &str = "dpkg --install /packages/2/ginnel_*.deb /packages/2/ginneld_*.deb";
+
+/// A pair that holds a connection open and counts on it: an echo server, and a client that goes on
+/// until the file /tmp/enough is there, and then says how far it came.
+const SERVER: &str = "import socket
+l = socket.create_server(('127.0.0.1', 7000))
+c, _ = l.accept()
+while d := c.recv(1000): c.sendall(d)
+";
+const CLIENT: &str = "import os, socket, time
+for _ in range(200):
+    try: c = socket.create_connection(('127.0.0.1', 7000)); break
+    except OSError: time.sleep(0.05)
+n = 0
+while not os.path.exists('/tmp/enough'):
+    c.sendall(b'%06d' % n)
+    assert c.recv(6) == b'%06d' % n
+    n += 1
+    open('/tmp/count', 'w').write(str(n))
+    time.sleep(0.001)
+c.close()
+print('exchanged', n)
+";
+
+fn count(host: &Host) -> u64 {
+    host.sh("cat /tmp/count").out.trim().parse().unwrap_or(0)
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("in a minute there was not: {what}");
+}
+
+/// The whole life of the packages in a root of `suite`.
+fn lives_in(suite: &str) {
+    let _permit = permit::cpu(1);
+    let Some([one, _]) = both() else { return };
+    let what = format!("packages in {suite}");
+    let Some(root) = debian::root(suite, suite, &BASE, &what) else { return };
+    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let before = host.said(FILES);
+
+    host.must(INSTALL);
+    let during = host.said(FILES);
+    assert!(["/usr/bin/ginnel", "/run/ginnel", "/etc/ginnel/ginneld.toml"].iter().all(|file| during.contains(file)), "{during}");
+    assert_eq!(host.said("systemctl is-active ginneld").trim(), "active", "the daemon runs, as its own user");
+    assert_eq!(host.sh("systemctl is-enabled ginnel-prover").out.trim(), "disabled", "it is there, and enabled by hand");
+    assert_eq!(host.said("ps -o user= -C ginneld || stat -c %U /proc/$(pidof ginneld)").trim(), "ginnel");
+    assert!(host.said("ginnel doctor").contains("serves segment default"), "the command finds what the daemon serves");
+    host.must("test -e /usr/share/man/man1/ginnel-run.1.gz -a -e /usr/share/bash-completion/completions/ginnel");
+
+    // One command, and the connections of a service are carried.
+    host.must("systemctl start redis-server && ginnel service enable --now redis-server");
+    host.must("GINNEL_REPORT=/tmp/report setpriv --reuid=redis --regid=redis --clear-groups ginnel run -- redis-benchmark -n 20000 -c 4 -t set,get -q");
+    crate::service::assert_carried(&host.said("cat /tmp/report"), 90);
+
+    upgraded(&host);
+
+    // Removed: what was switched on with it is off; its configuration stays, until it is purged.
+    host.must("systemctl start redis-server; dpkg --remove ginnel ginneld");
+    assert!(!host.path("/etc/systemd/system/redis-server.service.d").exists(), "the drop-in went with the command");
+    host.must("test -e /etc/ginnel/ginneld.toml && ! test -e /usr/bin/ginneld && systemctl restart redis-server");
+    assert_ne!(host.sh("systemctl is-active ginneld").code, 0);
+    host.must("dpkg --purge ginneld; systemctl stop redis-server; rm -rf /dev/shm/ginnel-*");
+    let gone = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let (before, after) = (gone(&before), gone(&host.said(FILES)));
+    let left: Vec<_> = after.difference(&before).collect();
+    assert_eq!(left, [""; 0], "left behind");
+}
+
+/// With a connection open, whose bytes go on, and machines' memory in the daemon.
+fn upgraded(host: &Host) {
+    std::fs::write(host.path("/tmp/server.py"), SERVER).expect("written");
+    std::fs::write(host.path("/tmp/client.py"), CLIENT).expect("written");
+    let start = |report: &str, script: &str| {
+        let line = format!("GINNEL_REPORT=/tmp/{report} exec ginnel run -- python3 /tmp/{script}");
+        host.command(&line, Duration::from_secs(300)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let (mut server, mut client) = (start("server", "server.py"), start("client", "client.py"));
+    wait("traffic", || count(host) > 100);
+    let daemon = host.said("systemctl show --value -p MainPID ginneld");
+    let stored = host.said("systemctl show --value -p NFileDescriptorStore ginneld");
+    host.must(UPGRADE);
+    assert_ne!(host.said("systemctl show --value -p MainPID ginneld"), daemon, "the new daemon runs");
+    assert_eq!(host.said("systemctl show --value -p NFileDescriptorStore ginneld"), stored, "with what the old one kept");
+    let so_far = count(host);
+    wait("traffic after the upgrade", || count(host) > so_far + 100);
+    // Somebody who starts now meets who runs: by the new library, over the old one's segment.
+    host.must("GINNEL_REPORT=/tmp/after setpriv --reuid=redis --regid=redis --clear-groups ginnel run -- redis-benchmark -n 20000 -c 4 -t set,get -q");
+    crate::service::assert_carried(&host.said("cat /tmp/after"), 90);
+    host.must("touch /tmp/enough");
+    let mut said = String::new();
+    client.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(client.wait().expect("ours").success() && said.starts_with("exchanged"), "{said}");
+    assert!(server.wait().expect("ours").success());
+    crate::service::assert_carried(&host.said("cat /tmp/client"), 50);
+}
+
+#[test]
+#[ignore = "test-all: makes packages, and a root of Debian 12"]
+fn the_packages_live_and_go_in_debian_12() {
+    lives_in("bookworm");
+}
+
+#[test]
+#[ignore = "test-all: makes packages, and a root of Debian 13"]
+fn the_packages_live_and_go_in_debian_13() {
+    lives_in("trixie");
+}
+
+/// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is installed,
+/// and takes it away with it.
+fn driver_in(suite: &str) {
+    let _permit = permit::cpu(2);
+    let Some([one, _]) = both() else { return };
+    let what = format!("the driver's package in {suite}");
+    let packages = ["systemd", "systemd-sysv", "dbus", "dkms", "kmod", "gcc", "make", "linux-headers-cloud-amd64"];
+    let Some(root) = debian::root(&format!("{suite}-headers"), suite, &packages, &what) else { return };
+    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let kernel = host.said("basename /lib/modules/*-cloud-amd64").trim().to_owned();
+    let said = host.sh_within("dpkg --install /packages/1/ginnel-dkms_*.deb", Duration::from_secs(300));
+    assert_eq!(said.code, 0, "{said}");
+    // DKMS builds for the kernel that runs, which is not this release's; it is told which.
+    let built = host.sh_within(&format!("dkms autoinstall -k {kernel} && dkms status"), Duration::from_secs(300));
+    assert!(built.out.contains(&format!("{kernel}, x86_64: installed")), "{built}");
+    host.must(&format!("modinfo -k {kernel} ginnel && test -e /usr/lib/udev/rules.d/60-ginnel.rules && getent group ginnel"));
+    host.must("dpkg --purge ginnel-dkms");
+    host.must(&format!("! modinfo -k {kernel} ginnel 2>/dev/null && ! ls -d /usr/src/ginnel-* /var/lib/dkms/ginnel 2>/dev/null"));
+}
+
+#[test]
+#[ignore = "test-all: fetches the headers of Debian 12's kernel"]
+fn the_driver_is_built_for_debian_12() {
+    driver_in("bookworm");
+}
+
+#[test]
+#[ignore = "test-all: fetches the headers of Debian 13's kernel"]
+fn the_driver_is_built_for_debian_13() {
+    driver_in("trixie");
+}
+
+/// apt installs from the directory as from any repository.
+#[test]
+#[ignore = "test-all: makes packages"]
+fn the_directory_is_an_apt_repository() {
+    let Some([one, _]) = both() else { return };
+    let list = std::fs::read_to_string(one.join("Packages")).expect("an index");
+    for name in ["ginnel", "ginneld", "ginnel-dkms"] {
+        assert!(list.contains(&format!("Package: {name}\n")), "{list}");
+    }
+    let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else { return };
+    let Some(host) = Host::boot("an apt repository", Some(&root), &[(Path::new(one), "/packages")]) else { return };
+    host.must("echo 'deb [trusted=yes] file:/packages ./' >/etc/apt/sources.list && rm -f /etc/apt/sources.list.d/*");
+    host.must("apt-get -qq update && apt-get -qq -y install ginnel && ginnel --version");
+}
