@@ -22,6 +22,9 @@ use std::process::{Command, Stdio};
 /// A variable and its value.
 type Setting = (&'static str, OsString);
 
+/// A whole environment.
+type Environment = Vec<(OsString, OsString)>;
+
 /// An MPI library, by its launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Library {
@@ -146,7 +149,7 @@ pub fn mpirun(args: &Mpirun) -> i32 {
 }
 
 /// Runs the launcher to its end, and gives back what killed ranks held.
-fn wait(args: &Mpirun, command: &[OsString], environment: Vec<(OsString, OsString)>) -> i32 {
+fn wait(args: &Mpirun, command: &[OsString], environment: Environment) -> i32 {
     let named = environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
     let path = named.map_or_else(ginnel_fabric::node::default_path, Ok);
     let done = exec::wait_for(command, environment);
@@ -160,7 +163,7 @@ fn wait(args: &Mpirun, command: &[OsString], environment: Vec<(OsString, OsStrin
 }
 
 /// The launcher's command line and environment.
-fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Vec<(OsString, OsString)>)> {
+fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     let name = args.launcher.display();
     let Some(launcher) = run::find(&args.launcher) else {
         bail!("{name}: no such program in PATH; Debian has it in the packages openmpi-bin and mpich");
