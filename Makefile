@@ -7,8 +7,10 @@
 #   make bench         single properties with their targets, as one table (BENCH_ARGS=--list names them)
 #   make bench-peers   the same beside the kernel's sockmap, UCX and iceoryx2
 #   make bench-compare BASE=REV   this build against that of another revision, in turn; fails where it is worse
+#   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
+#   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
 #   make install       what was built (make build, or FROM=DIRECTORY), below PREFIX (/usr/local); DESTDIR for who packs it
@@ -22,12 +24,12 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-peers bench-compare bench-guests bench-switch portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance
+.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-guests bench-switch bench-mpi portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance: deps-%:
+deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi: deps-%:
 	@scripts/install-deps.sh $*
 
 build:
@@ -47,7 +49,7 @@ demo-peers: deps-demo
 # What the tests run is the release build, as users have it; they themselves are compiled by the
 # profile `testing`, without link-time optimisation. More run at once than there are processors:
 # most of them wait, and those that compute ask for a permit (tests/src/permit.rs).
-PRODUCT  := -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
+PRODUCT  := -p ginnel-cache -p ginnel-cache-capi -p ginnel-shim -p ginnel-capi -p ginnel-preload -p ginnel-fabric-provider -p ginnel-cli -p ginnel-host -p ginnel-bench -p ginnel-demo -p ginnel-guest -p ginnel-switch
 RUN_TESTS = RUST_TEST_THREADS=8 $(CARGO) test --workspace --profile testing --no-fail-fast $(TEST_ARGS)
 
 test: deps-test product loom
@@ -60,13 +62,18 @@ test-all: deps-test deps-packages product loom
 product:
 	$(CARGO) build --release $(PRODUCT)
 
-# The models of the rings, compiled with loom's atomics instead, apart from the rest.
+# The models of the rings and of the cache's buckets, compiled with loom's atomics instead, apart from the rest.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring --test loom --profile testing --target-dir $(TARGET)/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p ginnel-ring -p ginnel-cache --test loom --profile testing --target-dir $(TARGET)/loom
 
 bench: deps-bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
+
+# Every server in it is its own, on loopback. GINNEL_DIR is a folder of its own, too.
+bench-cache: deps-test
+	$(CARGO) build --release -p ginnel-cache --bins --example bench
+	$(TARGET)/release/examples/bench $(CACHE_ARGS)
 
 # With what others have built, in the same rounds. iceoryx2 is fetched and built then.
 bench-peers: deps-peers
@@ -75,6 +82,11 @@ bench-peers: deps-peers
 
 bench-compare: deps-bench
 	CARGO="$(CARGO)" scripts/bench-compare.sh "$(BASE)" $(BENCH_ARGS)
+
+# Between two network namespaces.
+bench-mpi: deps-mpi
+	$(CARGO) build --release -p ginnel-shim -p ginnel-fabric-provider -p ginnel-cli
+	scripts/bench-mpi.sh $(BENCH_ARGS)
 
 # From guest to guest, in two virtual machines.
 bench-guests: deps-test

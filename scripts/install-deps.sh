@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages (release 12 was tried) that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance]      (no argument: demo, test and bench)
+#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance|mpi]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|peers|switch|packages|conformance|all) ;;
-    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance]" >&2; exit 2 ;;
+    demo|test|bench|peers|switch|packages|conformance|mpi|all) ;;
+    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance|mpi]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -22,17 +22,19 @@ servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
          memcached=memcached libmemcached-tools=memcaslap wrk=wrk iperf3=iperf3)
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=/usr/lib/x86_64-linux-gnu/libelf.so.1)
-tests=(nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
+tests=(dpkg-dev=dpkg-source perl=perl python3=python3 nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
 packing=(debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage lintian=lintian binutils=objdump python3-venv=)
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
         nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node)
+mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
 
 case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
+    mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}") ;;
     peers)
         wanted=("${build[@]}" "${tools[@]}")
         optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest) ;;
@@ -46,7 +48,8 @@ case $group in
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
         optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
-                  golang-go=go sockperf=sockperf python3=python3 curl=curl) ;;
+                  golang-go=go sockperf=sockperf python3=python3 curl=curl
+                  "${mpi[@]}" mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac
 
 installed() {  # package=probe

@@ -8,12 +8,16 @@
 //! |---|---|
 //! | [`segment`] | a segment's header and tables |
 //! | [`channel`] | a channel, with an honest end at either side and a third party that writes into it |
+//! | [`fabric`] | a segment of endpoints, with two honest ones and a third party that writes into it |
 //! | [`protocol`] | the ivshmem protocol, as a client hears it |
 //! | [`config`] | ginneld's configuration |
+//! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 //! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
 
+pub mod cache;
 pub mod channel;
 pub mod config;
+pub mod fabric;
 pub mod protocol;
 pub mod segment;
 pub mod switch;
@@ -26,11 +30,14 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("segment", segment::target),
     ("channel", channel::target),
+    ("fabric", fabric::target),
     ("protocol", protocol::target),
     ("config", config::target),
+    ("cache-session", cache::session),
+    ("cache-reader", cache::reader),
     ("switch-ring", switch::ring),
     ("switch-messages", switch::messages),
     ("switch-offload", switch::offload),

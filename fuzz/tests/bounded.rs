@@ -46,3 +46,18 @@ fn switch_messages() {
 fn switch_offload() {
     bounded("switch-offload");
 }
+
+#[test]
+fn cache_session() {
+    bounded("cache-session");
+}
+
+#[test]
+fn cache_reader() {
+    bounded("cache-reader");
+}
+
+#[test]
+fn fabric() {
+    bounded("fabric");
+}

@@ -16,9 +16,10 @@ pub fn release_dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let dir = target_dir().join("release");
-        if ["libginnel_shim.so", "ginnel", "ginnel-go-loader"].iter().any(|file| !dir.join(file).exists()) {
+        if ["libginnel_shim.so", "ginnel", "ginnel-go-loader", "libginnel-fi.so"].iter().any(|file| !dir.join(file).exists()) {
             let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
                 .args(["build", "--release", "-p", "ginnel-shim", "-p", "ginnel-preload", "-p", "ginnel-cli"])
+                .args(["-p", "ginnel-fabric-provider"])
                 .env("CARGO_TARGET_DIR", target_dir())
                 .current_dir(tests_dir())
                 .status()
@@ -75,6 +76,12 @@ pub fn interpreter() -> PathBuf {
 #[must_use]
 pub fn program_with(name: &str, output: &str, libraries: &[&str]) -> PathBuf {
     compile(name, output, libraries)
+}
+
+/// The same by another compiler (`mpicc.openmpi`), as `output`.
+#[must_use]
+pub fn program_by(compiler: &str, name: &str, output: &str) -> PathBuf {
+    compile_by(compiler, name, output, &[])
 }
 
 /// The same without shared libraries: out of reach of anything preloaded.

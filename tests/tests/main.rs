@@ -13,6 +13,7 @@ mod hostile;
 mod install;
 mod leaks;
 mod memory;
+mod mpi;
 mod packages;
 mod path;
 mod pid_namespaces;

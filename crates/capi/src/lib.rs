@@ -3,7 +3,8 @@
 //!
 //! Rules of this crate, which is all boundary:
 //!
-//! - A pointer that a caller gives is what the header says, or NULL where it says so. NULL elsewhere
+//! - A pointer that a caller gives is what the header says, or NULL where it says so. NULL
+//!   elsewhere
 //!   is refused with `GINNEL_EINVALID`, since it costs nothing to.
 //! - A handle is a box; it lives from the call that gives it until the call that closes it.
 //! - Nothing unwinds: release builds abort on a panic, and none is meant to come.
@@ -90,8 +91,8 @@ impl Wait {
     }
 }
 
-/// Copies a structure of options that begins with its size: what an older program does not know of is
-/// zero, and what a newer one knows of must be.
+/// Copies a structure of options that begins with its size: what an older program does not know of
+/// is zero, and what a newer one knows of must be.
 ///
 /// # Safety
 /// NULL, or readable for as many bytes as its first word says.
@@ -106,8 +107,8 @@ unsafe fn options<T: Default>(given: *const T) -> Result<T, Fail> {
         return Err(Fail::invalid("options begin with their size, sizeof their struct"));
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: readable for `size` bytes, the caller's promise; `T` is plain numbers (see its use), of
-    // which any bytes are a valid value.
+    // SAFETY: readable for `size` bytes, the caller's promise; `T` is plain numbers (see its use),
+    // of which any bytes are a valid value.
     unsafe { std::ptr::copy_nonoverlapping(given.cast::<u8>(), (&raw mut options).cast(), known) };
     let rest = known..size;
     // SAFETY: as above.

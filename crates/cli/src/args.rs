@@ -98,10 +98,6 @@ pub enum Command {
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
-    /// Switch services of systemd on and off
-    Service(service::Service),
-    /// Have containers meet in a segment, by CDI or by options of their runtime
-    Container(container::Container),
     /// List the named objects of a segment: memory, queues, locks
     Ls(Ls),
     /// Take the names from objects of a segment
@@ -109,8 +105,19 @@ pub enum Command {
     /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
     /// memory is freed when nobody does.
     Rm(Rm),
+    /// Switch services of systemd on and off
+    Service(service::Service),
+    /// Have containers meet in a segment, by CDI or by options of their runtime
+    Container(container::Container),
     /// Attach virtual machines to segments that ginneld serves
     Vm(Vm),
+    /// Start an MPI program whose ranks reach each other through shared memory
+    ///
+    /// Becomes the mpirun that is found (Open MPI's or MPICH's) with the settings that this takes: docs/mpi.md. All
+    /// arguments after ginnel's own are mpirun's: ginnel mpirun -n 4 PROGRAM
+    Mpirun(Mpirun),
+    /// Print settings for MPI libraries
+    Mpi(Mpi),
     /// Compare transports on this machine, as a report with charts
     ///
     /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help (docs/bench.md).
@@ -359,6 +366,77 @@ pub struct VmArgs {
     pub vectors: Option<u16>,
 }
 
+/// `ginnel mpirun`
+#[derive(Debug, Args)]
+pub struct Mpirun {
+    /// How ranks are to reach each other
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub over: Over,
+    /// Segment in which to meet, as for ginnel run
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+    /// Each rank says on standard error what happens
+    #[arg(long)]
+    pub verbose: bool,
+    /// The launcher, where it is not the mpirun in PATH (mpirun.openmpi, mpiexec.mpich, a path)
+    #[arg(long, value_name = "PROGRAM", default_value = "mpirun")]
+    pub launcher: OsString,
+    /// What mpirun understands, then the program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub arguments: Vec<OsString>,
+}
+
+/// How the ranks of an MPI program reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Over {
+    /// By the library's own TCP transport, whose connections Ginnel carries as those of any program
+    Tcp,
+    /// By libfabric and Ginnel's provider: faster, on one host, where the library has libfabric
+    Fabric,
+}
+
+/// `ginnel mpi`
+#[derive(Debug, Args)]
+pub struct Mpi {
+    /// What to print.
+    #[command(subcommand)]
+    pub command: MpiCommand,
+}
+
+/// The commands on MPI libraries.
+#[derive(Debug, Subcommand)]
+pub enum MpiCommand {
+    /// Print the settings that ginnel mpirun makes, for a shell: eval "$(ginnel mpi env --for openmpi)"
+    Env(Env),
+}
+
+/// `ginnel mpi env`
+#[derive(Debug, Args)]
+pub struct Env {
+    /// The library whose settings to print
+    #[arg(long = "for", value_enum)]
+    pub library: For,
+    /// How ranks are to reach each other
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub over: Over,
+    /// Segment in which to meet, as for ginnel run
+    #[arg(long, value_name = "NAME|PATH")]
+    pub segment: Option<SegmentName>,
+}
+
+/// Libraries that have settings of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum For {
+    /// Open MPI
+    Openmpi,
+    /// MPICH, as Debian builds it: on UCX
+    Mpich,
+    /// Programs that use libfabric themselves
+    Libfabric,
+    /// Programs that use UCX themselves
+    Ucx,
+}
+
 /// `ginnel bench`
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -411,5 +489,9 @@ mod tests {
         let cli = Cli::try_parse_from(["ginnel", "run", "--", "--odd", "-x"]).expect("parses");
         let Command::Run(run) = cli.command else { panic!("another command") };
         assert_eq!(run.command, ["--odd", "-x"]);
+        let cli = Cli::try_parse_from(["ginnel", "mpirun", "--verbose", "-n", "4", "prog", "--verbose"]).expect("parses");
+        let Command::Mpirun(mpirun) = cli.command else { panic!("another command") };
+        assert!(mpirun.verbose);
+        assert_eq!(mpirun.arguments, ["-n", "4", "prog", "--verbose"]);
     }
 }

@@ -5,7 +5,9 @@
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Becomes `command` (looked up in PATH, or the file `in_place`), with `environment`. Returns only with the
 /// `errno`.
@@ -29,6 +31,39 @@ pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsS
     // after the call, which returns only where it failed.
     unsafe { libc::execvpe(file, arguments.as_ptr(), environment.as_ptr()) };
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Runs `command` with `environment` to its end; its exit status, or as a shell has it, 128 and the signal
+/// that ended it. What ends this process by hand (SIGTERM, SIGHUP) is handed on to it; what a terminal sends
+/// (SIGINT, SIGQUIT) it gets itself.
+///
+/// # Errors
+/// Where it does not start.
+pub fn wait_for(command: &[OsString], environment: Vec<(OsString, OsString)>) -> std::io::Result<i32> {
+    static CHILD: AtomicI32 = AtomicI32::new(0);
+    let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    // Caught rather than ignored: what is ignored the program would inherit.
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let hand_on = move || {
+            let child = CHILD.load(Ordering::Relaxed);
+            if child > 0 {
+                // SAFETY: no memory is passed, and kill(2) may be called in a handler.
+                unsafe { libc::kill(child, signal) };
+            }
+        };
+        // SAFETY: the handler calls nothing that a handler may not.
+        unsafe { signal_hook::low_level::register(signal, hand_on) }?;
+    }
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the handler does nothing.
+        unsafe { signal_hook::low_level::register(signal, || {}) }?;
+    }
+    let mut child = std::process::Command::new(program).args(arguments).env_clear().envs(environment).spawn()?;
+    CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
+    let status = child.wait();
+    CHILD.store(0, Ordering::Relaxed);
+    let status = status?;
+    Ok(status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1))
 }
 
 /// May this process execute the file?

@@ -14,6 +14,7 @@
 //! | [`service`] | `ginnel service`: services of systemd
 //! | [`container`] | `ginnel container`: what a container is given
 //! | [`vm`] | `ginnel vm` |
+//! | [`mpi`] | `ginnel mpirun`, `ginnel mpi env` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
 //! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
@@ -30,6 +31,7 @@ mod detach;
 mod doctor;
 mod exec;
 mod generate;
+mod mpi;
 mod name;
 mod objects;
 mod policy;
@@ -65,6 +67,10 @@ fn start() -> i32 {
     let mut wrong = false;
     let done = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Mpirun(args) => return mpi::mpirun(&args),
+        Command::Mpi(args) => match args.command {
+            args::MpiCommand::Env(args) => mpi::env(&args),
+        },
         Command::Bench(args) => bench::bench(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args).map(|well| wrong = !well),
@@ -72,10 +78,10 @@ fn start() -> i32 {
         Command::Detach(args) => detach::detach(&args),
         Command::Attach(args) => detach::attach(&args),
         Command::Segment(args) => segment::segment(&args.command),
-        Command::Service(args) => service::service(&args.command),
-        Command::Container(args) => container::container(&args.command),
         Command::Ls(args) => objects::list(&args),
         Command::Rm(args) => objects::remove(&args),
+        Command::Service(args) => service::service(&args.command),
+        Command::Container(args) => container::container(&args.command),
         Command::Vm(args) => vm::vm(&args.command),
         Command::Generate(args) => generate::generate(&args),
     };

@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// As env(1): ginnel itself failed, the program cannot be started, the program was not found.
-const OWN: i32 = 125;
-const CANNOT: i32 = 126;
+pub const OWN: i32 = 125;
+pub const CANNOT: i32 = 126;
 const MISSING: i32 = 127;
 
 const SHIM: &str = "libginnel_shim.so";
@@ -115,7 +115,7 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// This process's environment, with Ginnel's settings.
-fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>> {
+pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsString)>> {
     for key in NUMBERS {
         if let Some(value) = std::env::var_os(key).filter(|value| !value.is_empty()) {
             let is_number = value.to_str().is_some_and(|value| value.trim().parse::<u64>().is_ok());

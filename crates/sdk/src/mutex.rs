@@ -231,8 +231,8 @@ impl Mutex {
         if had & HALF_DONE == 0 { Ok(guard) } else { Err(LockError::HolderDied(guard)) }
     }
 
-    /// For the interface in C, which has no guards: gives back what this thread holds. False where it
-    /// holds nothing.
+    /// For the interface in C, which has no guards: gives back what this thread holds. False where
+    /// it holds nothing.
     #[doc(hidden)]
     pub fn unlock(&self) -> bool {
         let mine = self.is_mine();

@@ -6,8 +6,8 @@ use ginnel_node::{Library, Look, Node, Reach, Rung, Settings, Waiter};
 use ginnel_region::{Head, Segment, Use};
 use std::path::Path;
 
-/// As whom the processes that use named objects stand in the process table. Each copy of this crate in
-/// a process has an entry of its own, beside the preloaded library's.
+/// As whom the processes that use named objects stand in the process table. Each copy of this crate
+/// in a process has an entry of its own, beside the preloaded library's.
 const LIBRARY: Library = Library::of_program("objects-1");
 
 pub(crate) struct Neighbour(Node);
@@ -51,8 +51,8 @@ impl Neighbour {
         self.0.joined().wake_dir()
     }
 
-    /// A descriptor that tells of wake-ups beside a waiter's own, edge by edge: those of machines, on
-    /// a host where `ginneld` serves the segment.
+    /// A descriptor that tells of wake-ups beside a waiter's own, edge by edge: those of machines,
+    /// on a host where `ginneld` serves the segment.
     pub fn relayed(&self) -> Option<i32> {
         self.0.joined().bells.as_ref().map(|bells| bells.own()).filter(|&fd| fd >= 0)
     }
@@ -70,8 +70,9 @@ impl Neighbour {
         self.0.ring(page, bit) == Rung::Woken
     }
 
-    /// Frees waiters of the dead, and gives back the entries of processes and members that are gone.
-    /// Objects outlive those that made them, and parties are freed before (see [`crate::presence`]).
+    /// Frees waiters of the dead, and gives back the entries of processes and members that are
+    /// gone. Objects outlive those that made them, and parties are freed before (see
+    /// [`crate::presence`]).
     pub fn reclaim(&self) {
         let mut look = Look::begin(&self.0, Reach::All);
         let (mut party, mut object) = (none, none);

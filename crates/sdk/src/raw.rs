@@ -13,6 +13,7 @@
 use ginnel_region::{Segment, sys};
 use ginnel_ring::copy::copy;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of a segment that others may write at any time.
@@ -152,6 +153,14 @@ impl ForkMark {
     pub fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 1
     }
+}
+
+/// Has the machine more than one processor? Not: may this thread run on more than one, since
+/// whoever it waits for may run on another.
+pub fn has_processors() -> bool {
+    static MANY: OnceLock<bool> = OnceLock::new();
+    // SAFETY: no memory is passed.
+    *MANY.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } > 1)
 }
 
 /// A value that is made once and never freed, and may be replaced by another.

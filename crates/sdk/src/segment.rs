@@ -221,8 +221,8 @@ fn path_of(name: &Path) -> PathBuf {
     if !file.exists() && served.exists() { served } else { file }
 }
 
-/// The segments that this process has joined. A child of fork begins with none, and with a lock of its
-/// own: another thread of its parent may have held that one.
+/// The segments that this process has joined. A child of fork begins with none, and with a lock of
+/// its own: another thread of its parent may have held that one.
 struct Joined {
     mark: ForkMark,
     segments: Mutex<Vec<&'static Inner>>,

@@ -19,7 +19,7 @@ use rustix::time::{
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// The longest sleep without a look.
@@ -190,7 +190,15 @@ pub(crate) fn wake(presence: &Presence, want: &AtomicU64) -> bool {
     }
 }
 
-/// Does `attempt` again and again for as long as a wake-up would cost. `None`: it is time to sleep.
+/// How often in a row spinning found nothing.
+static IN_VAIN: AtomicU32 = AtomicU32::new(0);
+/// After so many times in vain …
+const ENOUGH: u32 = 8;
+/// … only one wait in so many spins, to see whether it pays again.
+const NOW_AND_THEN: u32 = 16;
+
+/// Does `attempt` again and again for as long as a wake-up would cost, unless that has not paid of
+/// late: what is waited for comes later, or from the same processor. `None`: it is time to sleep.
 pub(crate) fn spin<T>(
     presence: &Presence,
     mut attempt: impl FnMut() -> Result<Option<T>>,
@@ -198,23 +206,24 @@ pub(crate) fn spin<T>(
     if let Some(done) = attempt()? {
         return Ok(Some(done));
     }
+    let in_vain = IN_VAIN.fetch_add(1, Ordering::Relaxed);
+    // With one processor, whoever is waited for cannot run meanwhile.
+    let pays = in_vain < ENOUGH || in_vain.is_multiple_of(NOW_AND_THEN);
+    if !pays || !crate::raw::has_processors() {
+        return Ok(None);
+    }
     let far = presence.segment().source() != ginnel_region::Source::File;
     let until = Instant::now() + if far { SPIN_FAR } else { SPIN };
-    // With one processor, whoever is waited for cannot run meanwhile.
-    while has_cores() && Instant::now() < until {
+    while Instant::now() < until {
         for _ in 0..20 {
             if let Some(done) = attempt()? {
+                IN_VAIN.store(0, Ordering::Relaxed);
                 return Ok(Some(done));
             }
             std::hint::spin_loop();
         }
     }
     Ok(None)
-}
-
-fn has_cores() -> bool {
-    static CORES: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1))
 }
 
 /// Where a sleeper asks to be woken.

@@ -21,8 +21,8 @@ fn some_moment(round: u64) {
     std::thread::sleep(Duration::from_micros(2_000 + micros));
 }
 
-/// Kills a role at some moment: in every other round after it `has_begun`, which it may never have in
-/// the others, where it is killed while it starts.
+/// Kills a role at some moment: in every other round after it `has_begun`, which it may never have
+/// in the others, where it is killed while it starts.
 fn kill_at_some_moment(
     round: u64,
     role: Guarded,

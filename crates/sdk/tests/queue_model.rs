@@ -1,7 +1,7 @@
 //! Every run of one lane of a queue in small: a sender that lends, sends, gives back and drops the
 //! oldest, a receiver that takes and gives back, and others that take the place of either where it
-//! dies, at any step. `src/queue.rs` says what the words mean; each step here is one access to one of
-//! them, in the order of `src/queue/send.rs`, `recv.rs` and `lane.rs`.
+//! dies, at any step. `src/queue.rs` says what the words mean; each step here is one access to one
+//! of them, in the order of `src/queue/send.rs`, `recv.rs` and `lane.rs`.
 //!
 //! | rule left out | what goes wrong |
 //! |---|---|
@@ -116,8 +116,8 @@ fn cell(position: u8) -> usize {
     usize::from(position) % CELLS
 }
 
-/// The next position, by the cells: as `Lane::tail` reads it, at one moment. That a sender that goes
-/// on meanwhile does no harm is argued there.
+/// The next position, by the cells: as `Lane::tail` reads it, at one moment. That a sender that
+/// goes on meanwhile does no harm is argued there.
 fn tail(state: &State) -> u8 {
     let turns =
         state.cells.map(|(turn, content)| turn + u8::from(matches!(content, Content::Full(_))));
@@ -382,9 +382,6 @@ fn discoveries(without: Without) -> Vec<&'static str> {
     let found = if without == Without::Nothing { HasDiscoveries::All } else { HasDiscoveries::Any };
     let checker = Lane(without).checker().threads(2).finish_when(found).spawn_bfs().join();
     println!("{without:?}: {} states", checker.unique_state_count());
-    for (name, path) in checker.discoveries() {
-        println!("{name}: {:?}", path.into_actions());
-    }
     checker.discoveries().into_keys().collect()
 }
 
@@ -395,13 +392,11 @@ fn every_run_is_right() {
 
 #[test]
 fn each_rule_is_needed() {
-    for without in [
-        Without::MarkingFirst,
-        Without::NamingTheDropped,
-        Without::FreeingTheLent,
-        Without::FreeingTheTaken,
-        Without::ExchangeToDrop,
-    ] {
+    use Without::{
+        ExchangeToDrop, FreeingTheLent, FreeingTheTaken, MarkingFirst, NamingTheDropped,
+    };
+    let rules = [MarkingFirst, NamingTheDropped, FreeingTheLent, FreeingTheTaken, ExchangeToDrop];
+    for without in rules {
         assert!(!discoveries(without).is_empty(), "{without:?}");
     }
 }

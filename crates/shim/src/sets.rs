@@ -12,10 +12,12 @@ mod asked;
 mod change;
 mod collect;
 mod descriptors;
+mod edges;
 mod hot;
 mod inside;
 mod late;
 mod lock;
+mod look;
 mod news;
 mod order;
 mod outlived;
@@ -143,7 +145,7 @@ struct Registration {
     seen: u64,
     /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
     noted: u64,
-    /// … and of the end, as [`collect::held`] has it.
+    /// … and of the end, as [`edges::held`] has it.
     ended: u32,
     /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
     retold: bool,

@@ -20,7 +20,7 @@ pub struct Difference {
 /// or whose kind begins with one of `ignored`.
 #[must_use]
 pub fn compare(script: &Script, plain: &Said, carried: &Said, ignored: &[String]) -> Option<Difference> {
-    let mut apart = rules::Apart::default();
+    let mut apart = super::apart::Apart::default();
     for (at, step) in script.steps.iter().enumerate() {
         let answer = |said: &Said| said.answers.get(at).cloned().unwrap_or_default();
         let (plain, carried) = (answer(plain), answer(carried));

@@ -12,6 +12,8 @@
 //! assert!(matches!(judge.judge(&Script::of_seed(7)), Verdict::Same));
 //! ```
 
+mod apart;
+mod asked;
 mod compare;
 mod generate;
 mod judge;

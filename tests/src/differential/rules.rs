@@ -17,6 +17,7 @@
 //! The rest are the rules below.
 
 use super::Script;
+use super::asked::{Asked, Carrier, slot_of};
 
 /// Answers that may differ.
 pub struct Rule {
@@ -26,7 +27,7 @@ pub struct Rule {
     pub why: &'static str,
     /// Whether these two answers to this step are the same by it.
     allows: fn(&Asked, plain: &str, carried: &str) -> bool,
-    /// What the set has told by then is another in each run: see [`Apart`].
+    /// What the set has told by then is another in each run: see [`Apart`](super::apart::Apart).
     pub parts: bool,
 }
 
@@ -84,226 +85,6 @@ pub fn allowed(script: &Script, at: usize, plain: &str, carried: &str) -> Option
     RULES.iter().find(|rule| (rule.allows)(&asked, plain, carried))
 }
 
-/// A step of a script.
-struct Asked<'a> {
-    script: &'a Script,
-    at: usize,
-}
-
-impl Asked<'_> {
-    fn step(&self) -> &str {
-        self.script.steps.get(self.at).map_or("", String::as_str)
-    }
-
-    fn before(&self) -> impl Iterator<Item = &str> {
-        self.script.steps.iter().take(self.at).map(String::as_str)
-    }
-
-    /// Is it a wait, or one that began before?
-    fn waits(&self) -> bool {
-        self.step().contains("wait ") || self.step() == "collect"
-    }
-
-    /// The sets that are waited on in it, or in those whose answers are collected.
-    fn sets(&self) -> Vec<u64> {
-        let set = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1)?.parse().ok();
-        if self.step() != "collect" {
-            return set(self.step()).into_iter().collect();
-        }
-        self.gone().filter_map(set).collect()
-    }
-
-    /// The steps whose answers a `collect` has.
-    fn gone(&self) -> impl Iterator<Item = &str> {
-        let since = self.before().collect::<Vec<_>>().iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
-        self.before().skip(since).filter(|step| step.starts_with("go "))
-    }
-
-    /// How many events its answer has room for, or those whose answers are collected.
-    fn rooms(&self) -> Vec<usize> {
-        let room = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok();
-        if self.step() != "collect" {
-            return room(self.step()).into_iter().collect();
-        }
-        self.gone().filter_map(room).collect()
-    }
-
-    /// Does `event` say that there is room, where edges of bytes and of room were asked for? Or that an end
-    /// which receives no more can be read, of an edge as well?
-    fn is_edge_of_both(&self, event: &str) -> bool {
-        let Some((bits, data)) = event.split_once('/') else { return false };
-        if bits != "OUT" {
-            return self.is_edge_of_deaf(bits, data) || bits == "IN" && self.is_edge_of_inner(data);
-        }
-        self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
-            let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
-            words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
-        })
-    }
-
-    /// Is it an edge of a set in which edges of bytes and of room were asked for?
-    fn is_edge_of_inner(&self, data: &str) -> bool {
-        let both = |asked: &str| ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event));
-        self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let inner = words.next().and_then(|slot| slot.parse().ok());
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
-            let of_both = |set| self.registrations(set).any(|(_, asked)| both(asked));
-            edge && words.next() == Some(data) && inner.is_some_and(of_both)
-        })
-    }
-
-    /// Is it an edge of a connection that was shut down for reading?
-    fn is_edge_of_deaf(&self, bits: &str, data: &str) -> bool {
-        let deaf: Vec<u64> = self.before().filter(|step| step.ends_with(" RD")).filter_map(|step| slot_of(step, "shut")).collect();
-        let read = bits.split('|').all(|bit| matches!(bit, "IN" | "OUT" | "RDHUP"));
-        read && self.before().any(|step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
-            let of_deaf = words.next().and_then(|slot| slot.parse().ok()).is_some_and(|slot| deaf.contains(&slot));
-            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
-            of_deaf && edge && words.next() == Some(data)
-        })
-    }
-
-    /// Was something done with the connection of `slot` for which it goes back to TCP?
-    fn may_leave_ring(&self, slot: u64) -> bool {
-        let of_tcp = |step: &str| -> Option<[u64; 2]> {
-            let mut words = step.strip_prefix("tcp ")?.split(' ');
-            Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
-        };
-        let connection = self.before().filter_map(of_tcp).find(|ends| ends.contains(&slot));
-        let leaves = |step: &str| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "opt" | "send"));
-            let call = words.next();
-            let of = words.next().and_then(|slot| slot.parse().ok());
-            let rest: Vec<&str> = words.collect();
-            let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"] || call == Some("send") && rest.last() == Some(&"OOB");
-            leaves && of.is_some_and(|of| connection.is_some_and(|ends| ends.contains(&of)))
-        };
-        self.before().any(leaves)
-    }
-
-    /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by its
-    /// ring, pipes and listeners by the kernel; room, an end and an inner set by either.
-    fn carrier(&self, event: &str) -> Carrier {
-        let (bits, data) = event.split_once('/').unwrap_or((event, ""));
-        // As the generator gives data: see `Generator::data`.
-        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
-        let mut of = Carrier::Kernel;
-        for step in self.before() {
-            let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
-            let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
-            match words.first() {
-                Some(&"tcp") if names(1) || names(2) => {
-                    // One that exchanged no bytes both ways may be on TCP as yet.
-                    of = if words.last() == Some(&"both") { Carrier::Ring } else { Carrier::Either };
-                }
-                Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
-                Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
-                Some(&"epoll") if names(1) => return Carrier::Either,
-                _ => {}
-            }
-        }
-        let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
-        let by_ring = bits == "IN" && !self.before().any(ends) && !self.may_leave_ring(slot);
-        if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
-    }
-}
-
-/// Who tells of an event.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Carrier {
-    /// A ring.
-    Ring,
-    /// The kernel.
-    Kernel,
-    /// One of both.
-    Either,
-}
-
-/// The sets that have told other events in one run than in the other, by a rule that [parts](Rule::parts)
-/// them.
-#[derive(Default)]
-pub struct Apart(Vec<u64>);
-
-impl Apart {
-    /// By this rule the answers to step `at` of a script may differ.
-    pub fn note(&mut self, script: &Script, at: usize, rule: &Rule) {
-        if rule.parts {
-            self.0.extend(Asked { script, at }.sets());
-        }
-    }
-
-    /// The answers to step `at` are the same. But where there was no room for more, and one data stands for
-    /// several registrations, they may be of different ones.
-    pub fn note_same(&mut self, script: &Script, at: usize, answer: &str) {
-        let asked = Asked { script, at };
-        if !asked.waits() || !asked.rooms().contains(&events(answer).len()) {
-            return;
-        }
-        let sets = asked.sets();
-        let given = |set: u64, data: &str| asked.before().filter(|step| gives(step, set, data)).count();
-        let ambiguous = |event: &&str| event.split_once('/').is_some_and(|(_, data)| sets.iter().any(|&set| given(set, data) > 1));
-        if events(answer).iter().any(ambiguous) {
-            self.0.extend(&sets);
-        }
-    }
-
-    /// May step `at` differ for what was told before? A set that tells of levels alone has the same
-    /// events all the same, in another order. Of edges, of what is told once, and of sets in sets, each
-    /// run may have told some that the other has yet to tell: there nothing is compared any more.
-    #[must_use]
-    pub fn allow(&self, script: &Script, at: usize, plain: &str, carried: &str) -> bool {
-        let asked = Asked { script, at };
-        if !asked.waits() {
-            // Whether the set itself is ready.
-            let of_others = |answer| events(answer).into_iter().filter(|event| !self.is_of_set(event)).collect::<Vec<_>>();
-            let asks = asked.step().contains("poll ") || asked.step().contains("select ");
-            return asks && !self.0.is_empty() && of_others(plain) == of_others(carried);
-        }
-        let sets = asked.sets();
-        // One that waits beside this step may have had some.
-        let beside = asked.step() != "collect" && asked.gone().any(|step| sets.iter().any(|set| waits_on(step, *set)));
-        let touched = beside || sets.iter().any(|set| self.reaches(&asked, *set));
-        touched && (sorted(plain) == sorted(carried) || sets.iter().any(|set| !asked.is_level(*set)))
-    }
-
-    /// Is `event`, of `poll` or `select`, one of these sets'?
-    fn is_of_set(&self, event: &str) -> bool {
-        let slot = event.split_once('/').and_then(|(_, slot)| slot.parse().ok());
-        slot.is_some_and(|slot| self.0.contains(&slot))
-    }
-
-    /// Is `set` one of these, or does it have one of them in it?
-    fn reaches(&self, asked: &Asked, set: u64) -> bool {
-        self.0.contains(&set) || asked.registered_in(set).any(|slot| self.0.contains(&slot))
-    }
-}
-
-impl Asked<'_> {
-    /// The registrations that were made in `set`, as (slot, what was asked for).
-    fn registrations(&self, set: u64) -> impl Iterator<Item = (u64, &str)> {
-        self.before().filter_map(move |step| {
-            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
-            let of_set = words.next()?.parse() == Ok(set);
-            let slot = words.next()?.parse().ok()?;
-            of_set.then_some((slot, words.next().unwrap_or_default()))
-        })
-    }
-
-    fn registered_in(&self, set: u64) -> impl Iterator<Item = u64> {
-        self.registrations(set).map(|(slot, _)| slot)
-    }
-
-    /// Does `set` tell of levels alone, and of no other set?
-    fn is_level(&self, set: u64) -> bool {
-        let is_set = |slot| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
-        let told_once = |asked: &str| asked.split('|').any(|event| matches!(event, "ET" | "ONESHOT" | "EXCLUSIVE"));
-        self.registrations(set).all(|(slot, asked)| !told_once(asked) && !is_set(slot))
-    }
-}
-
 /// The events in an answer to `wait`, each as it is written.
 #[must_use]
 pub fn events(answer: &str) -> Vec<&str> {
@@ -311,7 +92,7 @@ pub fn events(answer: &str) -> Vec<&str> {
     found.collect()
 }
 
-fn sorted(answer: &str) -> Vec<&str> {
+pub(super) fn sorted(answer: &str) -> Vec<&str> {
     let mut all = events(answer);
     all.sort_unstable();
     all
@@ -400,26 +181,10 @@ fn room_behind_full(asked: &Asked, plain: &str, carried: &str) -> bool {
     asks && !full.is_empty() && room(plain) < room(carried) && without(plain) == without(carried)
 }
 
-/// Does `step` give a registration in `set` this data?
-fn gives(step: &str, set: u64, data: &str) -> bool {
-    let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
-    words.next().is_some_and(|word| word.parse() == Ok(set)) && words.nth(2) == Some(data)
-}
-
-/// Does `step` wait on `set`?
-fn waits_on(step: &str, set: u64) -> bool {
-    let at = step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1);
-    at.is_some_and(|at| at.parse() == Ok(set))
-}
-
-/// The slot that step `of` is about, where it is a `call`.
-fn slot_of(step: &str, call: &str) -> Option<u64> {
-    step.split(' ').skip_while(|word| *word != call).nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Apart, Script, allowed};
+    use super::super::apart::Apart;
+    use super::{Script, allowed};
 
     fn rule(step: &str, plain: &str, carried: &str) -> Option<&'static str> {
         let script = format!("tcp 1 2 both\ntcp 3 4 both\npipe 5 6\npipe 7 8\nepoll 9\n{step}");

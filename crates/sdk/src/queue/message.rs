@@ -74,7 +74,8 @@ impl<'a> Message<'a> {
         parts
     }
 
-    /// The message that was taken apart, without its bytes; `None` where there cannot be such a one.
+    /// The message that was taken apart, without its bytes; `None` where there cannot be such a
+    /// one.
     #[doc(hidden)]
     #[must_use]
     pub fn from_parts(

@@ -1,8 +1,10 @@
 //! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
 
-use super::collect::{self, ENDS, IN, OUT, unmask_hot};
+use super::collect::{ENDS, IN, OUT, unmask_hot};
+use super::edges;
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
-use super::told::{Purpose, ask, heed_bells, truth};
+use super::look::ask;
+use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
@@ -242,7 +244,7 @@ fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
         let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
         events &= entry.asked();
         if let Some(endpoint) = endpoint.filter(|_| entry.wants(libc::EPOLLET)) {
-            events = collect::news_of(set, entry, endpoint, events);
+            events = edges::news_of(set, entry, endpoint, events);
         }
         Some(events != 0)
     })

@@ -1,6 +1,6 @@
 //! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
 
-use super::collect::key;
+use super::edges::key;
 use super::registration::is_told;
 use super::tag::is_known;
 use super::{

@@ -1,15 +1,13 @@
 //! What the rings of a set have to report.
 
+use super::edges::{held, key, marks};
 use super::hot::{armed, make_waiter, rang};
 use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits, order, retell};
-use crate::ops::ready::as_end;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
-use ginnel_region::sys;
 use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::kernel;
-use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
 /// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
@@ -26,125 +24,6 @@ pub(super) const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 pub(super) const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 /// What only the kernel tells.
 pub(super) const ENDS: u32 = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
-
-/// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that this
-/// end's directions were shut. Each is an edge of its own, and may change no event. (No bits of epoll's.)
-const PEER: u32 = 1 << 27;
-const TX_SHUT: u32 = 1 << 26;
-const RX_SHUT: u32 = 1 << 25;
-
-fn marks(endpoint: Endpoint<'_>) -> u32 {
-    own_ends(endpoint) | if endpoint.peer_has_ended() { PEER } else { 0 }
-}
-
-/// Those of them that this end's shutdowns make.
-pub(super) fn own_ends(endpoint: Endpoint<'_>) -> u32 {
-    let slot = endpoint.slot();
-    let mark = |is: bool, mark: u32| if is { mark } else { 0 };
-    mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
-}
-
-/// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
-/// to tell: it is said in the ring a moment before it has come.)
-pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
-    let direction = endpoint.incoming();
-    // A switch may bring back bytes that were told of and could not be read for a while.
-    direction.tail().load(Ordering::Acquire) ^ direction.epoch().load(Ordering::Acquire) << 52
-}
-
-/// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
-/// reset, an error, with which it is readable, and whether the kernel's own side has room.
-pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
-    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
-    let got = u32::from(sys::poll(endpoint.fd(), asked, 0).cast_unsigned());
-    let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
-    if got & ENDS == 0 {
-        return room;
-    }
-    endpoint.slot().heed_kernel();
-    let readable = if got & !(libc::EPOLLERR as u32) & ENDS != 0 { IN } else { 0 };
-    as_end(endpoint, got & ENDS | readable) | room
-}
-
-/// What of an edge of the kernel's is news, where the ring may have told of it already: a token of
-/// bytes that were, or an end that was told with them. `made`: it is none of the kernel's own.
-pub(super) fn edge(set: &Set, entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
-    if !endpoint.rx_in_ring() {
-        return edge_on_tcp(entry, endpoint, events, made);
-    }
-    let (news, ends) = joined(set, entry, endpoint, events, made);
-    entry.ended |= ends;
-    entry.edges = endpoint.slot().edges.load(Ordering::Acquire);
-    news
-}
-
-/// The same where TCP carries what comes in: bytes that a ring told of may come once more, and a wake-up
-/// that is swept by now brings the kernel's room, which was told of.
-fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> u32 {
-    let slot = endpoint.slot();
-    if events & ENDS != 0 {
-        let (ends, edges) = (events & ENDS | marks(endpoint), slot.edges.load(Ordering::Acquire));
-        let over = endpoint.peer_has_ended() || events & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
-        let known = made && over && ends & !entry.ended == 0 && entry.edges == edges;
-        entry.ended |= ends;
-        entry.edges = edges;
-        return if known { 0 } else { events };
-    }
-    if slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
-        return events;
-    }
-    let told = entry.told();
-    let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
-    if !again || entry.room && entry.wants(libc::EPOLLOUT) {
-        return events;
-    }
-    // An end that was not asked for makes an edge as well.
-    let ends = held(endpoint) & ENDS | marks(endpoint);
-    // So does an urgent byte.
-    let known = ends & !entry.ended == 0 && sys::poll(endpoint.fd(), libc::POLLPRI, 0) == 0;
-    entry.ended |= ends;
-    if known { events & !(IN | OUT) } else { events }
-}
-
-/// The same, and nothing is told. (Of what is not in the ring too.)
-pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32) -> u32 {
-    let same = |ends: u32| ends & !entry.ended == 0;
-    let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
-    let events = if untold { events } else { events & !OUT };
-    let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-    if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
-}
-
-/// What is news, and the ends that are told with it. The kernel reports room beside an edge, always:
-/// that is news where the program may wait for it, and else only one event more than TCP has.
-fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, made: bool) -> (u32, u32) {
-    let key = key(endpoint);
-    let same = entry.was_told(key);
-    if !same && !endpoint.may_have_ended() && events & IN != 0 {
-        return (events, 0);
-    }
-    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
-    let ends = held & ENDS | marks(endpoint);
-    // Without a wake-up, what the kernel tells of an end that was shut down is news: of how that goes on.
-    let slot = endpoint.slot();
-    let no_token = || if slot.has(flag::RX_SHUT) { kernel::readable(endpoint.fd()) == 0 } else { events & IN == 0 };
-    let shut = || slot.has(flag::TX_SHUT) && no_token();
-    let known = (made || !shut()) && entry.edges == slot.edges.load(Ordering::Acquire);
-    if known && (same || events & IN == 0) && ends & !entry.ended == 0 {
-        // Where there is something to tell, all that it has is told.
-        let room = if entry.room || room_may_be_news(set, endpoint) { u32::MAX } else { !OUT };
-        let news = events & !(IN | ENDS) & room;
-        return (if news == 0 { 0 } else { events | held & entry.asked() }, 0);
-    }
-    (events | held & entry.asked(), ends)
-}
-
-/// May the kernel have told of room because there was none, which this process does not know of?
-pub(super) fn room_may_be_news(set: &Set, endpoint: Endpoint<'_>) -> bool {
-    let slot = endpoint.slot();
-    let elsewhere = slot.has_several_holders() || set.shared.load(Ordering::Relaxed);
-    !endpoint.tx_in_ring() || slot.has(flag::KERNEL_FULL) || elsewhere && slot.has(flag::RING_FULL)
-}
 
 /// What a look at the hot rings came to.
 pub(super) struct Pass {

@@ -1,6 +1,7 @@
 //! What is looked at in every wait (*hot*), and what is armed instead.
 
-use super::collect::{IN, cooled, key, unmask_hot};
+use super::collect::{IN, cooled, unmask_hot};
+use super::edges::key;
 use super::registration::is_told;
 use super::{Inner, Registration, Set, fifo_tag, inside, kernel_control, late, make_hot, set_at, want};
 use crate::spin::{self, ticks};

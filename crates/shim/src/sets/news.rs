@@ -1,6 +1,6 @@
 //! What calls on a socket, and changes of a set, mean for those who wait on the sets that have it.
 
-use super::collect::own_ends;
+use super::edges::own_ends;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
     shared,

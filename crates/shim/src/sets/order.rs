@@ -7,7 +7,8 @@
 //! writers say since when ([`ginnel_tcp::order`]). Who is found ready and has no place in this
 //! wait is first in the next.
 
-use super::collect::{IN, OUT, key};
+use super::collect::{IN, OUT};
+use super::edges::key;
 use super::{Inner, Registration, resolve};
 use crate::spin::ticks;
 use ginnel_tcp::Endpoint;

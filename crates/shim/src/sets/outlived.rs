@@ -1,12 +1,13 @@
 //! Registrations whose number is closed here while another process has the socket.
 //!
-//! The kernel goes on telling of such a one, to every process that has the set, and this process has no
-//! number by which it could look at the connection's rings. So if it waits on the set again, whoever
-//! writes to the connection is to send a wake-up over TCP with the next byte, which the kernel tells of.
-//! Where bytes lie in the ring by then, the connection is recalled to TCP for good. Not before: most
-//! that close what they inherited never wait on a set of their parent's, whose connections these are.
+//! The kernel goes on telling of such a one, to every process that has the set, and this process
+//! has no number by which it could look at the connection's rings. So if it waits on the set again,
+//! whoever writes to the connection is to send a wake-up over TCP with the next byte, which the
+//! kernel tells of. Where bytes lie in the ring by then, the connection is recalled to TCP for
+//! good. Not before: most that close what they inherited never wait on a set of their parent's,
+//! whose connections these are.
 
-use super::collect::key;
+use super::edges::key;
 use super::registration::is_told;
 use super::{Inner, Set, retell, shrinks};
 use crate::runtime;
@@ -73,7 +74,8 @@ impl Lost {
         // Without a number: nothing below asks the kernel.
         let endpoint = runtime::endpoint(-1, self.slot)?;
         let slot = endpoint.slot();
-        // Where it has ended and another has its slot just now, that one goes on over TCP: a pity, no harm.
+        // Where it has ended and another has its slot just now, that one goes on over TCP: a pity,
+        // no harm.
         if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
             return None;
         }

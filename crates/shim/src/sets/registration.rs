@@ -9,7 +9,7 @@ use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Slot, TOLD};
 use libc::{c_int, epoll_event};
 
-/// Of a [key](super::collect::key): what counts bytes.
+/// Of a [key](super::edges::key): what counts bytes.
 const BYTES: u64 = u64::MAX >> 12;
 
 /// Does one who was `told` of a key know all that another stands for?
@@ -69,7 +69,7 @@ impl Registration {
         self.edges = self.edges_made();
     }
 
-    /// Of which [key](super::collect::key) the program was told last; `u64::MAX`: of none. Where other
+    /// Of which [key](super::edges::key) the program was told last; `u64::MAX`: of none. Where other
     /// processes have the set, one of them may have been told.
     pub(super) fn told(&self) -> u64 {
         let Some(slot) = self.common() else { return self.seen };

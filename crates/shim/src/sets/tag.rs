@@ -1,12 +1,13 @@
 //! What the kernel returns with an event, and which registration that is of.
 //!
-//! The kernel has the program's own data, so that a set which another process shares (fork) or inherits
-//! (exec) says what the program wrote there. Only where two registrations of a set have the same data
-//! does it have a *tag* for the second: a number that no program is likely to use as its data.
+//! The kernel has the program's own data, so that a set which another process shares (fork) or
+//! inherits (exec) says what the program wrote there. Only where two registrations of a set have
+//! the same data does it have a *tag* for the second: a number that no program is likely to use as
+//! its data.
 //!
-//! A set that several processes have is told of in each of them. There the others must learn from a tag
-//! what the program's data is: it names a place in a table that lies in memory which `fork` leaves
-//! shared ([`prepare`]).
+//! A set that several processes have is told of in each of them. There the others must learn from a
+//! tag what the program's data is: it names a place in a table that lies in memory which `fork`
+//! leaves shared ([`prepare`]).
 
 use super::{GOLDEN, Inner, Set};
 use core::cell::Cell;
@@ -17,13 +18,13 @@ use ginnel_region::sys;
 static TAG: AtomicU64 = AtomicU64::new(0);
 /// What the waiter's FIFO is registered with.
 const FIFO: u32 = u32::MAX;
-/// In the lower half, of a tag that other processes may meet. Its place in the table is below it, then
-/// its number.
+/// In the lower half, of a tag that other processes may meet. Its place in the table is below it,
+/// then its number.
 const COMMON: u32 = 1 << 31;
 /// Bits of that number.
 const NUMBER: u32 = 19;
-/// How many data the table has room for: those with which several registrations of one shared set were
-/// ever made. The last place is left out, so that no tag is the FIFO's.
+/// How many data the table has room for: those with which several registrations of one shared set
+/// were ever made. The last place is left out, so that no tag is the FIFO's.
 const PLACES: usize = (1 << (31 - NUMBER)) - 1;
 
 /// The data of tags that several processes meet. All zeroes: nothing in it.
@@ -40,13 +41,13 @@ static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 static OWN: AtomicU32 = AtomicU32::new(0);
 
 fn table() -> Option<&'static Table> {
-    // SAFETY: null, or a map of that size, never unmapped; it holds nothing but atomics, for which any
-    // bytes are valid values.
+    // SAFETY: null, or a map of that size, never unmapped; it holds nothing but atomics, for which
+    // any bytes are valid values.
     unsafe { TABLE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Before a fork: the child is to know the tags of sets that it has too, those that are yet to be made
-/// among them.
+/// Before a fork: the child is to know the tags of sets that it has too, those that are yet to be
+/// made among them.
 pub(super) fn prepare() {
     let _ = base();
     if table().is_none()
@@ -126,8 +127,8 @@ fn fresh_tag(set: &Set, inner: &Inner, data: u64) -> u64 {
     }
 }
 
-/// Which registrations were found by their data lately: a guess, at a place that the data gives, so that
-/// few of a wait's events are looked up.
+/// Which registrations were found by their data lately: a guess, at a place that the data gives, so
+/// that few of a wait's events are looked up.
 pub(super) struct Lately([Cell<u32>; 256]);
 
 impl Default for Lately {
@@ -155,7 +156,8 @@ pub(super) fn forget_data(inner: &mut Inner, index: u32) {
     }
 }
 
-/// Gives a registration its data: the kernel is to have the program's own, or a tag where that is taken.
+/// Gives a registration its data: the kernel is to have the program's own, or a tag where that is
+/// taken.
 pub(super) fn name(set: &Set, inner: &mut Inner, index: u32, data: u64) {
     let before = inner.registrations.get(index as usize).map(|entry| (entry.data, entry.known));
     forget_data(inner, index);

@@ -1,145 +1,22 @@
 //! What the kernel tells of a set, and what of that is for the program.
 
-use super::collect::{ENDS, IN, OUT, edge, key, unmask};
+use super::collect::{ENDS, IN, OUT, unmask};
+use super::edges::{edge, key};
 use super::hot::rang;
-use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, late, make_hot, order, resolve, retell, shared, stir, tag};
+use super::{Inner, Set, fifo_tag, inside, is_tag, kernel_control, make_hot, order, resolve, retell, stir, tag};
 use crate::fds::{self, Entry};
 use crate::spin::ticks;
 use crate::{runtime, uncounted};
 use core::sync::atomic::Ordering;
-use ginnel_region::sys;
 use ginnel_tcp::kernel;
 use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
-
-/// How often a look asks the kernel where its answers leave places free.
-const TURNS: usize = 8;
 
 /// The events that rings reported in the same wait: how many stand before the kernel's, and which
 /// pass found them.
 pub(super) type Before = (usize, u64);
 /// Nothing was.
 pub(super) const NONE_BEFORE: Before = (0, 0);
-
-/// What the kernel has to report now, behind the events that rings reported. Returns how many there
-/// are in all.
-pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
-    let start = before.0;
-    let (mut n, mut pass) = (start, before.1);
-    let at_once = look_at_all(set, epfd, room, before)?;
-    n = at_once.unwrap_or(n);
-    // What is for nobody, or was told of by a ring, may have taken the places of what is to be told.
-    for _ in 0..if at_once.is_some() { 0 } else { TURNS } {
-        let places = room.len().saturating_sub(n);
-        let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
-        let told = n;
-        if pass == 0 && got == places {
-            pass = set.inner.with(Inner::tells_apart);
-        }
-        n = rest(set, epfd, room, (start, pass), (n, n), n + got);
-        if pass == 0 && told > 0 {
-            n = without_repeats(room, told, n);
-        }
-        if got < places || n == room.len() {
-            break;
-        }
-    }
-    set.lively.store(n > start, Ordering::Relaxed);
-    set.with(|inner| {
-        if n > start + 1 && before == NONE_BEFORE {
-            order::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
-        }
-        // Where all that it had room for is of connections in rings, its own is yet to come.
-        let told = room.get(start..n).unwrap_or_default();
-        let of_ring = |event: &epoll_event| {
-            let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-            entry.is_some_and(|entry| entry.hot)
-        };
-        if n < room.len() || !told.iter().all(of_ring) {
-            inner.unasked = 0;
-        }
-        if let Some(attachment) = runtime::attachment() {
-            rang(inner, attachment);
-        }
-    });
-    Ok(n)
-}
-
-/// How many events are asked for at once beyond those that the program has room for.
-const BEYOND: usize = 64;
-
-/// [`look`] where all that the kernel may tell has room, though not beside what rings told of by now, most
-/// of which it tells once more: one question does, after which its list is in the order that it has
-/// plainly. Returns how many there are in all; `None`: it is no such set.
-fn look_at_all(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<Option<usize>, i32> {
-    let start = before.0;
-    let most = set.inner.with(|inner| inner.registrations.len());
-    let apart = room.len() - start > most || most > room.len() || set.shared.load(Ordering::Relaxed);
-    if start == 0 || before.1 == 0 || apart || start + most >= BEYOND {
-        return Ok(None);
-    }
-    let mut all = [epoll_event { events: 0, u64: 0 }; BEYOND];
-    // One more, for what rings the set's own waiter.
-    let Some(all) = all.get_mut(..=start + most) else { return Ok(None) };
-    for (to, from) in all.iter_mut().zip(room.iter().take(start)) {
-        *to = *from;
-    }
-    let got = ask(set, epfd, all.get_mut(start..).unwrap_or_default())?;
-    let n = rest(set, epfd, all, before, (start, start), start + got).min(room.len());
-    for (to, from) in room.iter_mut().zip(all.iter().take(n)) {
-        *to = *from;
-    }
-    Ok(Some(n))
-}
-
-impl Inner {
-    /// The number of a pass in which events are told apart by their registrations; 0 where data does.
-    fn tells_apart(&mut self) -> u64 {
-        self.passes += u64::from(self.alike);
-        if self.alike { self.passes } else { 0 }
-    }
-}
-
-/// Drops from the events between `told` and `end` those that stand before them: where level-triggered ones
-/// go round, each is told once in a wait. Data says whose they are. Returns how many are left in all.
-fn without_repeats(room: &mut [epoll_event], told: usize, end: usize) -> usize {
-    let mut n = told;
-    for at in told..end {
-        let Some(event) = room.get(at).copied() else { break };
-        let mut before = room.get_mut(..told).unwrap_or_default().iter_mut();
-        match before.find(|before| before.u64 == event.u64) {
-            Some(before) => before.events |= event.events,
-            None => {
-                if let Some(place) = room.get_mut(n) {
-                    *place = event;
-                    n += 1;
-                }
-            }
-        }
-    }
-    n
-}
-
-/// Asks the kernel what it has to report now. Returns how many events there are, which are yet to be judged.
-pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
-    set.with(|inner| {
-        inner.looked = ticks();
-        late::tell(set, inner);
-    });
-    if room.is_empty() {
-        return Ok(0);
-    }
-    let max = room.len().min(c_int::MAX as usize);
-    let begun = ticks();
-    // SAFETY: `room` is writable for `max` events.
-    let got = unsafe { sys::raw(syscalls::Sysno::epoll_pwait, [epfd as usize, room.as_mut_ptr() as usize, max, 0, 0, 8]) };
-    set.question.store(ticks().wrapping_sub(begun), Ordering::Relaxed);
-    let got = got?;
-    if got > 0 {
-        shared::look(set, epfd);
-    }
-    Ok(got)
-}
 
 /// The set's waiter may have been rung meanwhile: registrations whose channels rang become hot.
 pub(super) fn heed_bells(set: &Set) {

@@ -3,7 +3,8 @@
 use super::asked::arm_for_kernel;
 use super::collect::{Pass, collect, collect_due, only};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
-use super::told::{NONE_BEFORE, look, rest, translate, usual};
+use super::look::look;
+use super::told::{NONE_BEFORE, rest, translate, usual};
 use super::{Inner, Set, fifo_tag, inside, late, order, set_at, shared, stir};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};

@@ -99,12 +99,6 @@ impl<'a> Endpoint<'a> {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
-    /// Will the other end write no more, as it said itself?
-    #[must_use]
-    pub fn has_written_all(self) -> bool {
-        self.peer_has_ended() || self.reset_is_meant()
-    }
-
     /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower 52
     /// bits: a reader that goes back has what it has not read sent again.)
     #[must_use]

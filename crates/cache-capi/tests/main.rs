@@ -1,0 +1,54 @@
+//! The library in the hands of a C program and of a Python program, with a real server.
+
+#[path = "../../cache/tests/support/server.rs"]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the product lies: beside this test's own target folder.
+fn product(name: &str) -> PathBuf {
+    let target = std::env::current_exe().expect("this program");
+    let target = target.ancestors().nth(3).expect("target, profile, deps").to_owned();
+    let path = target.join("release").join(name);
+    assert!(path.exists(), "{} is missing: make product", path.display());
+    path
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}{error}");
+    text
+}
+
+#[test]
+fn a_c_program_reads_by_itself() {
+    let library = product("libginnel_cache_client.so");
+    let folder = library.parent().expect("a folder");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let build = tempfile::tempdir().expect("a directory");
+    let program = build.path().join("client");
+    let flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"];
+    let mut cc = Command::new("cc");
+    cc.args(flags).arg(here.join("include")).arg(here.join("tests/client.c"));
+    cc.arg("-o").arg(&program).arg("-L").arg(folder).arg("-lginnel_cache_client");
+    said(&mut cc);
+    let server = server::Server::start(&product("ginnel-cache"));
+    let mut run = Command::new(&program);
+    run.arg(&server.socket).env("LD_LIBRARY_PATH", folder).env("GINNEL_DIR", server.home.path());
+    assert_eq!(said(&mut run), "direct 3 asked 2\n");
+}
+
+#[test]
+fn a_python_program_reads_by_itself() {
+    let server = server::Server::start(&product("ginnel-cache"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut run = Command::new("python3");
+    run.arg(here.join("tests/client.py")).arg(&server.socket);
+    run.env("PYTHONPATH", here.join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    run.env("GINNEL_CACHE_LIBRARY", product("libginnel_cache_client.so"));
+    run.env("GINNEL_DIR", server.home.path());
+    assert_eq!(said(&mut run), "direct 2 asked 4\n");
+}

@@ -1,0 +1,235 @@
+//! Looking a key up in the cache's memory: no message, no lock, no store.
+//!
+//! The memory's writer is not trusted. Every place and length is loaded once, checked against what
+//! was mapped, and the loaded value is used; bytes are copied to private memory before anything is
+//! concluded from them. All loops have an end of their own, so that a writer who changes versions
+//! for ever costs a reader [`TRIES`] tries and a question over the protocol.
+
+use crate::layout::{self, BUCKET_WORDS, Geometry, ITEM_WORDS, Item, Slot, header};
+use crate::memory::{View, WORD};
+use crate::seq;
+use crate::sync::{Ordering, fence};
+
+/// How often a bucket is tried before the server is asked.
+pub const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// What a look into the memory said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// The item was there and whole; [`Reader::value`] has its value.
+    Hit(Item),
+    /// No item of that key was there at some moment of the call.
+    Miss,
+    /// The memory cannot tell: the server is writing, or has ended, or stands still.
+    Unknown,
+}
+
+/// One thread's way of reading a cache's memory.
+///
+/// ```
+/// use ginnel_cache::store::{Limits, Put, Store};
+/// let limits = Limits { memory: 8 << 20, max_item: 1 << 20, ..Limits::default() };
+/// let mut store = Store::private(&limits)?;
+/// store.put(&Put::set(b"greeting", b"hello"));
+///
+/// let mut reader = ginnel_cache::reader::Reader::new(store.view())?;
+/// assert!(matches!(reader.look(b"greeting"), ginnel_cache::reader::Look::Hit(_)));
+/// assert_eq!(reader.value(), b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    view: View,
+    geometry: Geometry,
+    /// Where items are copied to; grows to the longest item seen.
+    copy: Vec<u8>,
+    /// Where the value of the last hit lies in `copy`.
+    value: std::ops::Range<usize>,
+    pulse: Pulse,
+}
+
+impl Reader {
+    /// Returns a reader of a server's memory.
+    ///
+    /// # Errors
+    /// What is wrong with the memory, in words.
+    pub fn new(view: View) -> Result<Self, &'static str> {
+        let geometry = Geometry::read(&view)?;
+        Ok(Self { view, geometry, copy: Vec::new(), value: 0..0, pulse: Pulse::default() })
+    }
+
+    /// Returns the number of the server's start whose memory this is.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.geometry.generation
+    }
+
+    /// Returns whether the server whose memory this is has ended.
+    #[must_use]
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.view.load(header::LIFE, Ordering::Acquire).is_none_or(|word| word & OWNER_DIED != 0)
+    }
+
+    /// Returns the value of the last hit.
+    #[must_use]
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.copy.get(self.value.clone()).unwrap_or_default()
+    }
+
+    /// Looks `key` up, and copies its item if there is one.
+    #[inline]
+    pub fn look(&mut self, key: &[u8]) -> Look {
+        self.look_hashed(key, self.geometry.hash(key))
+    }
+
+    /// Returns the hash under which `key` is looked up.
+    #[must_use]
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.geometry.hash(key)
+    }
+
+    /// As [`look`](Self::look), for a caller that has the key's [`hash`](Self::hash) already.
+    pub fn look_hashed(&mut self, key: &[u8], hash: u64) -> Look {
+        let home = self.geometry.home_of(hash);
+        let mut found = Look::Miss;
+        for bucket in home.buckets {
+            found = self.look_in(bucket, home.tag, key);
+            if found != Look::Miss {
+                break;
+            }
+        }
+        // What was seen was so while the server lived: no other can have been asked meanwhile.
+        fence(Ordering::Acquire);
+        if self.is_over() { Look::Unknown } else { self.unexpired(found) }
+    }
+
+    /// An expired item is none. One that can expire is only believed while the clock goes.
+    fn unexpired(&mut self, found: Look) -> Look {
+        let Look::Hit(item) = found else { return found };
+        if item.expiry == 0 {
+            return found;
+        }
+        let now = self.view.load(header::CLOCK, Ordering::Relaxed).unwrap_or(u64::MAX);
+        match (item.is_expired(now), self.pulse.beats(now)) {
+            (_, false) => Look::Unknown,
+            (true, true) => Look::Miss,
+            (false, true) => found,
+        }
+    }
+
+    fn look_in(&mut self, bucket: usize, tag: u16, key: &[u8]) -> Look {
+        for _ in 0..TRIES {
+            if let Some(found) = self.try_bucket(bucket, tag, key) {
+                return found;
+            }
+            pause();
+        }
+        Look::Unknown
+    }
+
+    /// Looks into a bucket once; nothing if the writer came between.
+    #[inline]
+    fn try_bucket(&mut self, bucket: usize, tag: u16, key: &[u8]) -> Option<Look> {
+        let words = self.view.words(bucket, BUCKET_WORDS)?;
+        let (version, slots) = words.split_first()?;
+        let seen = seq::begin(version)?;
+        for slot in slots {
+            let Some(slot) = Slot::from_word(slot.load(Ordering::Relaxed)) else { continue };
+            if slot.tag != tag {
+                continue;
+            }
+            let place = (slot.place, key.len());
+            let Some(item) = copy_item(&self.view, &self.geometry, place, &mut self.copy) else {
+                continue;
+            };
+            if !seq::unchanged(version, seen) {
+                return None;
+            }
+            if self.copy.get(..key.len()) == Some(key) {
+                self.value = key.len()..key.len() + item.value_len as usize;
+                return Some(Look::Hit(item));
+            }
+        }
+        seq::unchanged(version, seen).then_some(Look::Miss)
+    }
+}
+
+/// Copies key and value of the item at a place, if one with a key of so many bytes can lie there.
+#[inline]
+fn copy_item(
+    view: &View,
+    geometry: &Geometry,
+    (place, key_len): (u64, usize),
+    copy: &mut Vec<u8>,
+) -> Option<Item> {
+    let place = usize::try_from(place).ok().filter(|&place| place >= geometry.log)?;
+    let head = view.words(place, ITEM_WORDS)?;
+    let mut words = [0; ITEM_WORDS];
+    for (copy, word) in words.iter_mut().zip(head) {
+        *copy = word.load(Ordering::Relaxed);
+    }
+    let item = Item::from_words(words);
+    let total = item.total_words();
+    if usize::from(item.key_len) != key_len || total > geometry.max_item {
+        return None;
+    }
+    let body = view.words(place + ITEM_WORDS, total - ITEM_WORDS)?;
+    if copy.len() < body.len() * WORD {
+        copy.resize(body.len() * WORD, 0);
+    }
+    for (copy, word) in copy.chunks_exact_mut(WORD).zip(body) {
+        copy.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    Some(item)
+}
+
+/// The bit that the kernel sets in a robust futex's word when its owner ends
+/// (`FUTEX_OWNER_DIED` in linux/futex.h), and the server when it closes.
+pub const OWNER_DIED: u64 = 0x4000_0000;
+
+#[inline]
+fn pause() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// Whether the server's clock goes: a stopped server expires nothing.
+#[derive(Debug, Default)]
+struct Pulse {
+    clock: u64,
+    seen_at: Option<u64>,
+}
+
+impl Pulse {
+    /// For so long the clock may stand before it counts as stopped, seconds.
+    const PATIENCE: u64 = 3;
+
+    /// Returns whether the server's clock, which says `clock`, has moved lately.
+    fn beats(&mut self, clock: u64) -> bool {
+        let now = coarse_seconds();
+        match self.seen_at {
+            Some(at) if self.clock == clock => now.saturating_sub(at) <= Self::PATIENCE,
+            _ => {
+                *self = Self { clock, seen_at: Some(now) };
+                true
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+fn coarse_seconds() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
+}
+#[cfg(loom)]
+fn coarse_seconds() -> u64 {
+    0
+}
+
+const _: () = assert!(layout::MAX_KEY <= u8::MAX as usize, "an item's key length is a byte");

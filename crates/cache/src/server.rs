@@ -1,0 +1,281 @@
+//! The server: sockets, threads, the clock.
+//!
+//! | module | part |
+//! |---|---|
+//! | this one | starting, accepting, ticking, ending |
+//! | [`args`] | the command line |
+//! | [`worker`] | a thread that serves connections |
+//! | [`listen`] | sockets to listen on |
+//!
+//! One thread accepts and keeps the clock; `-t` others serve connections, each its own. All share
+//! the store behind one lock, which is held for what one read(2) brought, never across a system
+//! call.
+
+pub mod args;
+mod listen;
+mod worker;
+
+use crate::door::Door;
+use crate::memory::{self, Memory};
+use crate::protocol::{Connections, Settings};
+use crate::store::{CLOCK_START, Limits, Store};
+use crate::{life, server::args::Args};
+use listen::Listener;
+use mio::{Events, Interest, Poll, Token};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use worker::Worker;
+
+/// What the threads share.
+#[derive(Debug)]
+pub struct Shared {
+    store: Mutex<Store>,
+    settings: Settings,
+    connections: Arc<Connections>,
+    /// Seconds after which a silent connection is closed, 0 for never.
+    idle_timeout: u64,
+    begun: Instant,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A thread that panics ends the process: the release profile aborts.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the second of the server's clock.
+    fn now(&self) -> u32 {
+        u32::try_from(self.begun.elapsed().as_secs())
+            .unwrap_or(u32::MAX)
+            .saturating_add(CLOCK_START)
+    }
+}
+
+/// Runs a server until it is told to end.
+///
+/// # Errors
+/// Why it cannot start, in words for whoever typed the command.
+pub fn run(args: &Args) -> Result<(), String> {
+    let limits = limits(args)?;
+    let idle_timeout = args.idle_timeout()?;
+    // A port below 1024 is root's to take; a unix socket is to belong to whom the server becomes.
+    let early = if args.unix_socket.is_none() { Some(listen::all(args)?) } else { None };
+    if args.daemon {
+        nix::unistd::daemon(false, false).map_err(|error| format!("-d: {error}"))?;
+    }
+    become_user(args)?;
+    let listeners = early.map_or_else(|| listen::all(args), Ok)?;
+    write_pidfile(args)?;
+    let ended = end_on_signals()?;
+    let (memory, descriptor) = memory::create("ginnel-cache", limits.total())
+        .map_err(|error| format!("memory of {} bytes: {error}", limits.total()))?;
+    life::hold(&memory).map_err(|error| format!("a thread that readers see end: {error}"))?;
+    let closing = memory.keep();
+    let store = Store::new(memory, &limits, random()?, [random()?, random()?]);
+    let connections = Arc::new(Connections::default());
+    let door = if args.no_neighbours {
+        None
+    } else {
+        Door::open(store.generation(), descriptor, connections.clone())
+            .inspect_err(|error| eprintln!("ginnel-cache: nobody can read the memory: {error}"))
+            .ok()
+    };
+    connections.most.store(args.conn_limit, Ordering::Relaxed);
+    connections.threads.store(u64::from(args.threads), Ordering::Relaxed);
+    let settings = settings(args, &limits, door.as_ref())?;
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    let store = Mutex::new(store);
+    let shared = Shared { store, settings, connections, idle_timeout, begun, stop };
+    let result = serve(Arc::new(shared), listeners, door, args, &ended);
+    finish(args, &closing);
+    result.map_err(|error| error.to_string())
+}
+
+fn finish(args: &Args, memory: &Memory) {
+    life::end(memory);
+    let socket = args.unix_socket.iter();
+    for path in socket.chain(&args.pidfile) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn limits(args: &Args) -> Result<Limits, String> {
+    let max_item = args.max_item()?;
+    if args.memory_limit > 1 << 24 {
+        return Err("-m: more than 16 TiB".into());
+    }
+    let index = args.index_size.as_deref().map(args::size).transpose()?;
+    Ok(Limits {
+        memory: args.memory_limit.max(1) << 20,
+        max_item,
+        index,
+        keep_all: args.disable_evictions,
+        no_cas: args.disable_cas,
+    })
+}
+
+fn random() -> Result<u64, String> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| format!("random numbers: {error}"))?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+/// Gives root's rights up, which root must ask for, as memcached wants it.
+fn become_user(args: &Args) -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let Some(name) = &args.user else {
+        return Err("can't run as root without the -u switch".into());
+    };
+    let unknown = || format!("can't find the user {name} to switch to");
+    let user = nix::unistd::User::from_name(name).map_err(|error| error.to_string())?;
+    let user = user.ok_or_else(unknown)?;
+    if user.uid.is_root() {
+        return Ok(());
+    }
+    let failed = |error: nix::Error| format!("failed to assume identity of user {name}: {error}");
+    nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
+    nix::unistd::setgid(user.gid).map_err(failed)?;
+    nix::unistd::setuid(user.uid).map_err(failed)
+}
+
+fn write_pidfile(args: &Args) -> Result<(), String> {
+    let Some(path) = &args.pidfile else { return Ok(()) };
+    std::fs::write(path, format!("{}\n", std::process::id()))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn end_on_signals() -> Result<Arc<AtomicBool>, String> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1] {
+        signal_hook::flag::register(signal, ended.clone()).map_err(|error| error.to_string())?;
+    }
+    Ok(ended)
+}
+
+fn settings(args: &Args, limits: &Limits, door: Option<&Door>) -> Result<Settings, String> {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    let text = |path: &std::path::Path| path.display().to_string();
+    let socket = args.unix_socket.as_deref().map_or("NULL".into(), text);
+    let listen = if args.listen.is_empty() { "NULL".into() } else { args.listen.join(",") };
+    let tcp = if args.unix_socket.is_some() { 0 } else { args.port };
+    let shown = vec![
+        ("maxbytes", limits.memory.to_string()),
+        ("maxconns", args.conn_limit.to_string()),
+        ("tcpport", tcp.to_string()),
+        ("udpport", "0".into()),
+        ("inter", listen),
+        ("verbosity", args.verbose.to_string()),
+        ("oldest", "0".into()),
+        ("evictions", if args.disable_evictions { "off" } else { "on" }.into()),
+        ("domain_socket", socket),
+        ("umask", args.unix_mask.clone()),
+        ("num_threads", args.threads.to_string()),
+        ("cas_enabled", yes(!args.disable_cas)),
+        ("tcp_backlog", args.listen_backlog.to_string()),
+        ("binding_protocol", args.protocol.clone()),
+        ("item_size_max", limits.max_item.to_string()),
+        ("maxconns_fast", "yes".into()),
+        ("flush_enabled", yes(!args.disable_flush_all)),
+        ("shutdown_command", yes(args.enable_shutdown)),
+        ("idle_timeout", args.idle_timeout()?.to_string()),
+        ("total_memory", limits.total().to_string()),
+        ("neighbours", yes(door.is_some())),
+    ];
+    Ok(Settings {
+        speaks: args.speaks()?,
+        no_flush: args.disable_flush_all,
+        shutdown: args.enable_shutdown,
+        started: unix - u64::from(CLOCK_START),
+        shown,
+        door: door.map(|door| text(door.path())),
+    })
+}
+
+/// Token of the door; listeners have the numbers below it, whom it let in those above.
+const DOOR: usize = 1 << 16;
+
+fn serve(
+    shared: Arc<Shared>,
+    mut listeners: Vec<Listener>,
+    mut door: Option<Door>,
+    args: &Args,
+    ended: &AtomicBool,
+) -> io::Result<()> {
+    let workers: Vec<Worker> =
+        (0..args.threads).map(|_| Worker::start(shared.clone())).collect::<Result<_, _>>()?;
+    let mut poll = Poll::new()?;
+    for (at, listener) in listeners.iter_mut().enumerate() {
+        listener.register(poll.registry(), Token(at))?;
+    }
+    if let Some(door) = &mut door {
+        door.register(poll.registry(), Token(DOOR))?;
+    }
+    let (mut events, mut next) = (Events::with_capacity(64), 0);
+    while !ended.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
+        let neighbours = door.as_ref().is_some_and(|door| !door.is_empty());
+        match poll.poll(&mut events, Some(until_tick(&shared, neighbours))) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for event in &events {
+            let Token(at) = event.token();
+            match (listeners.get_mut(at), &mut door) {
+                (Some(listener), _) => accept(listener, &shared, &workers, &mut next),
+                (None, Some(door)) if at == DOOR => door.let_in(poll.registry(), DOOR),
+                (None, Some(door)) => {
+                    if let Some(source) = door.hear(at) {
+                        shared.store().add_hints(source);
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+        let now = shared.now();
+        shared.store().tick(now);
+    }
+    Ok(())
+}
+
+/// Returns how long to sleep: to the next second, or a tenth of one while neighbours give hints.
+fn until_tick(shared: &Shared, neighbours: bool) -> Duration {
+    const HINTS: Duration = Duration::from_millis(100);
+    let into = Duration::from_nanos(u64::from(shared.begun.elapsed().subsec_nanos()));
+    let rest = (Duration::from_secs(1) - into).max(Duration::from_millis(1));
+    if neighbours { rest.min(HINTS) } else { rest }
+}
+
+/// Accepts what is there, and gives each connection to the next thread.
+fn accept(listener: &mut Listener, shared: &Shared, workers: &[Worker], next: &mut usize) {
+    let connections = &shared.connections;
+    loop {
+        let stream = match listener.accept() {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(_) => {
+                // Out of descriptors, mostly: the listener stays readable, and is asked again.
+                std::thread::sleep(Duration::from_millis(10));
+                return;
+            }
+        };
+        if connections.open.load(Ordering::Relaxed) >= connections.most.load(Ordering::Relaxed) {
+            connections.refused.fetch_add(1, Ordering::Relaxed);
+            stream.refuse(b"ERROR Too many open connections\r\n");
+            continue;
+        }
+        connections.open.fetch_add(1, Ordering::Relaxed);
+        connections.total.fetch_add(1, Ordering::Relaxed);
+        workers[*next % workers.len()].serve(stream);
+        *next += 1;
+    }
+}
+
+/// What a stream is registered for.
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);

@@ -1,0 +1,363 @@
+//! Random commands to Debian's memcached and to this server: every answer is the same.
+//!
+//! What may differ, and why, is said by [`Rule`]s and by what the generator leaves out:
+//!
+//! | left out | because |
+//! |---|---|
+//! | short lives of items | the two clocks tick at different moments: tests of expiry are apart |
+//! | base64 that is none | memcached passes over bytes that do not belong there |
+//! | a multiple get with a key that is too long | memcached then drops the answers before it, too |
+//! | whether a key came in base64, once its item was changed | memcached then forgets it |
+//! | unknown binary commands with a key | memcached then passes over the next command's head |
+//! | a number that is changed in the batch that reads it | memcached then keeps no blanks behind it |
+//! | ma with T | memcached gives a number that became longer its old time |
+//! | numbers of 2^63 and more | memcached looks for a minus sign behind the value, in other memory |
+//! | `stats`, `version` | they tell of different programs |
+
+use crate::commands::{self, BINARY_CAS, CAS, packet};
+use crate::random::Random;
+use crate::script::{of_file, replace, to_file};
+use crate::servers::{Peer, Server};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+/// What a script is made of, and where a batch of it ends.
+#[derive(Clone, Copy)]
+struct Protocol {
+    command: fn(&mut Random) -> Vec<u8>,
+    /// Sent after each batch.
+    question: fn() -> Vec<u8>,
+    /// The last of its answers.
+    answer: fn() -> Vec<u8>,
+    /// Finds unique numbers in answers.
+    cas: fn(&[u8]) -> Vec<u64>,
+    /// Puts one into a command.
+    fill: fn(&[u8], u64) -> Vec<u8>,
+}
+
+const TEXT: Protocol = Protocol {
+    command: commands::text,
+    // Enough that a value which is too short ends.
+    question: || [vec![b'x'; 64], b"\r\nmn\r\n".to_vec()].concat(),
+    answer: || b"ERROR\r\nMN\r\n".to_vec(),
+    cas: cas_of_text,
+    fill: |command, cas| replace(command, CAS.as_bytes(), cas.to_string().as_bytes()),
+};
+
+const BINARY: Protocol = Protocol {
+    command: commands::binary,
+    question: || packet(0x0a, &[], &[], &[], 0xfeed_beef, 0),
+    answer: || {
+        let mut answer = packet(0x0a, &[], &[], &[], 0xfeed_beef, 0);
+        answer[0] = 0x81;
+        answer
+    },
+    cas: |said| said.get(16..24).map(be_64).into_iter().filter(|&cas| cas != 0).collect(),
+    fill: |command, cas| replace(command, &BINARY_CAS.to_be_bytes(), &cas.to_be_bytes()),
+};
+
+fn be_64(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// Finds unique numbers that were told.
+fn cas_of_text(said: &[u8]) -> Vec<u64> {
+    let lines = said.split(|&byte| byte == b'\n');
+    let told = lines.filter_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let mut words = line.split(|&byte| byte == b' ');
+        let number = match words.next() {
+            Some(b"VALUE") => words.nth(3),
+            Some(b"HD" | b"VA") => words.find_map(|word| word.strip_prefix(b"c")),
+            _ => None,
+        };
+        std::str::from_utf8(number?).ok()?.parse().ok()
+    });
+    told.collect()
+}
+
+/// How a word of an answer may differ.
+enum Rule {
+    /// Not at all.
+    Same,
+    /// By two seconds.
+    Time,
+    /// As it likes.
+    Free,
+}
+
+/// Which rule holds for a word of an answer's line.
+fn rule(line: &[u8], word: &[u8]) -> Rule {
+    let debugs = line.starts_with(b"ME ");
+    let answers = line.starts_with(b"HD") || line.starts_with(b"VA");
+    match word {
+        // The class and the size of an item are those of its allocator.
+        _ if debugs && (word.starts_with(b"cls=") || word.starts_with(b"size=")) => Rule::Free,
+        _ if debugs && (word.starts_with(b"exp=") || word.starts_with(b"la=")) => Rule::Time,
+        [b't' | b'l', digits @ ..] if answers && digits.iter().all(u8::is_ascii_digit) => {
+            Rule::Time
+        }
+        _ => Rule::Same,
+    }
+}
+
+fn seconds(word: &[u8]) -> Option<i64> {
+    let start = word.iter().position(|byte| byte.is_ascii_digit() || *byte == b'-')?;
+    std::str::from_utf8(&word[start..]).ok()?.parse().ok()
+}
+
+/// Are these the same answers, as far as the rules want it?
+fn is_same(left: &[u8], right: &[u8]) -> bool {
+    if left == right {
+        return true;
+    }
+    let lines =
+        |text: &[u8]| text.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let (left, right) = (lines(&plain_keys(left)), lines(&plain_keys(right)));
+    left.len() == right.len()
+        && left.iter().zip(&right).all(|(left, right)| is_same_line(left, right))
+}
+
+/// Shows the generator's keys in base64 as they are.
+fn plain_keys(text: &[u8]) -> Vec<u8> {
+    let keys: [(&[u8], &[u8]); 2] = [(b"azE=", b"k1"), (b"AAEC/w==", b"\0\x01\x02\xff")];
+    keys.iter().fold(text.to_vec(), |text, (base64, plain)| {
+        let text = replace(&text, &[base64, &b" b"[..]].concat(), plain);
+        replace(&text, base64, plain)
+    })
+}
+
+fn is_same_line(left: &[u8], right: &[u8]) -> bool {
+    let words = |line: &[u8]| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        line.split(|&byte| byte == b' ').map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let (one, other) = (words(left), words(right));
+    left == right
+        || one.len() == other.len()
+            && one.iter().zip(&other).all(|(one, other)| match rule(left, one) {
+                Rule::Same => one == other,
+                Rule::Time => match (seconds(one), seconds(other)) {
+                    (Some(one), Some(other)) => (one - other).abs() <= 2,
+                    _ => one == other,
+                },
+                Rule::Free => true,
+            })
+}
+
+/// What is done to the commands that this server is sent: a fault of its, as clients see it.
+type Fault = fn(Vec<u8>) -> Vec<u8>;
+
+fn no_fault(command: Vec<u8>) -> Vec<u8> {
+    command
+}
+
+/// Both servers, and what they said.
+struct Both {
+    theirs: Server,
+    ours: Server,
+    peers: [Peer; 2],
+    protocol: Protocol,
+    cas: u64,
+    fault: Fault,
+}
+
+impl Both {
+    fn new(protocol: Protocol, fault: Fault) -> Self {
+        // Its maintainer holds items for a moment, and whether it does shows in blanks after numbers.
+        let still = "no_lru_maintainer,no_lru_crawler";
+        let theirs = Server::memcached(&["-m", "64", "-o", still]);
+        let ours = Server::ours(&["-m", "64"]);
+        let peers = [theirs.connect(), ours.connect()];
+        Self { theirs, ours, peers, protocol, cas: 1, fault }
+    }
+
+    fn reconnect(&mut self) {
+        self.peers = [self.theirs.connect(), self.ours.connect()];
+    }
+
+    /// Begins with empty servers.
+    fn clear(&mut self) {
+        self.reconnect();
+        for peer in &mut self.peers {
+            assert_eq!(peer.ask(b"flush_all\r\n", b"\r\n"), b"OK\r\n");
+        }
+        self.reconnect();
+        self.cas = 1;
+    }
+
+    /// Sends a batch to both; what they said if that is not the same.
+    fn compare(&mut self, batch: &[Vec<u8>]) -> Option<[Vec<u8>; 2]> {
+        let Protocol { question, answer, cas, fill, .. } = self.protocol;
+        let plain: Vec<Vec<u8>> = batch.iter().map(|command| fill(command, self.cas)).collect();
+        let faulty: Vec<Vec<u8>> = plain.iter().cloned().map(self.fault).collect();
+        let [theirs, ours] = &mut self.peers;
+        let _ = theirs.0.write_all(&[plain.concat(), question()].concat());
+        let _ = ours.0.write_all(&[faulty.concat(), question()].concat());
+        let said = [theirs.read_to(&answer()), ours.read_to(&answer())];
+        self.cas = cas(&said[0]).last().copied().unwrap_or(self.cas);
+        if said[0].ends_with(b"<closed>") {
+            self.reconnect();
+        }
+        (!is_same(&said[0], &said[1])).then_some(said)
+    }
+
+    /// Runs a script, batch by batch; the first that is answered differently.
+    fn run(&mut self, script: &[Vec<Vec<u8>>]) -> Option<(usize, [Vec<u8>; 2])> {
+        self.clear();
+        script.iter().enumerate().find_map(|(at, batch)| Some((at, self.compare(batch)?)))
+    }
+}
+
+/// Takes away what a difference does not need. Servers are new for each try: what an earlier one
+/// left may be what differs.
+fn minimise(protocol: Protocol, fault: Fault, mut script: Vec<Vec<Vec<u8>>>) -> Vec<Vec<Vec<u8>>> {
+    for batch in (0..script.len()).rev() {
+        for at in (0..script[batch].len()).rev() {
+            let mut less = script.clone();
+            less[batch].remove(at);
+            if Both::new(protocol, fault).run(&less).is_some() {
+                script = less;
+            }
+        }
+    }
+    script.retain(|batch| !batch.is_empty());
+    script
+}
+
+fn script(protocol: Protocol, seed: u64) -> Vec<Vec<Vec<u8>>> {
+    let mut random = Random::new(seed);
+    let mut script = Vec::new();
+    for _ in 0..8 {
+        let mut batch: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..1 + random.below(10) {
+            let command = (protocol.command)(&mut random);
+            if commands::changes_number(&command) {
+                script.push(std::mem::take(&mut batch));
+            }
+            batch.push(command);
+        }
+        script.push(batch);
+    }
+    script.retain(|batch| !batch.is_empty());
+    script
+}
+
+fn shown(text: &[u8]) -> String {
+    let text = text.escape_ascii().to_string();
+    if text.len() > 600 { format!("{} …", &text[..600]) } else { text }
+}
+
+/// Runs seeds until the time is over; says the first that is answered differently.
+fn hunt(
+    protocol: Protocol,
+    seeds: std::ops::Range<u64>,
+    time: Duration,
+    fault: Fault,
+) -> Option<String> {
+    let mut both = Both::new(protocol, fault);
+    let until = Instant::now() + time;
+    for seed in seeds {
+        if Instant::now() > until {
+            return None;
+        }
+        let script = script(protocol, seed);
+        if let Some(first) = both.run(&script) {
+            let small = minimise(protocol, fault, script.clone());
+            let (script, (at, [theirs, ours])) = match Both::new(protocol, fault).run(&small) {
+                Some(found) => (small, found),
+                None => (script, first),
+            };
+            return Some(format!(
+                "seed {seed}, batch {at} of\n{}\nmemcached said\n{}\nginnel-cache said\n{}",
+                to_file(&script),
+                shown(&theirs),
+                shown(&ours)
+            ));
+        }
+    }
+    None
+}
+
+fn none_differs(protocol: Protocol, seeds: std::ops::Range<u64>, time: Duration) {
+    let found = hunt(protocol, seeds, time, no_fault);
+    assert!(found.is_none(), "{}", found.unwrap_or_default());
+}
+
+#[test]
+fn text_commands_are_answered_alike() {
+    none_differs(TEXT, 0..400, Duration::from_secs(20));
+}
+
+#[test]
+fn binary_commands_are_answered_alike() {
+    none_differs(BINARY, 0..400, Duration::from_secs(20));
+}
+
+#[test]
+#[ignore = "test-all: minutes of it, from a seed of the day"]
+fn commands_are_answered_alike_for_minutes() {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time");
+    let first = now.as_secs() / 86_400 * 1_000_000;
+    none_differs(TEXT, first..u64::MAX, Duration::from_secs(120));
+    none_differs(BINARY, first..u64::MAX, Duration::from_secs(60));
+}
+
+/// What once was answered differently.
+#[test]
+fn kept_scripts_are_answered_alike() {
+    let mut count = 0;
+    for entry in std::fs::read_dir("tests/kept").expect("scripts") {
+        let path = entry.expect("a script").path();
+        let script = of_file(&std::fs::read_to_string(&path).expect("text"));
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let protocol = if name.starts_with("binary") { BINARY } else { TEXT };
+        let mut both = Both::new(protocol, no_fault);
+        if let Some((at, [theirs, ours])) = both.run(&script) {
+            panic!("{name}, batch {at}:\n{}\n{}", shown(&theirs), shown(&ours));
+        }
+        count += 1;
+    }
+    assert!(count > 0, "no script was kept");
+}
+
+/// Faults that a server could have, each found within some hundred seeds.
+#[test]
+fn faults_are_found() {
+    let faults: [(&str, Fault); 6] = [
+        ("prepend appends", |command| replace(&command, b"prepend ", b"append ")),
+        ("noreply is answered", |command| replace(&command, b" noreply\r\n", b"\r\n")),
+        ("decr counts up", |command| replace(&command, b"decr ", b"incr ")),
+        ("ms I is ms", |command| match command.starts_with(b"ms ") {
+            true => replace(&command, b" I", b""),
+            false => command,
+        }),
+        ("flags have 16 bits", |command| replace(&command, b" 4294967295 ", b" 65535 ")),
+        ("touch does nothing", |command| match command.starts_with(b"touch ") {
+            true => replace(&command, b" -1", b" 0"),
+            false => command,
+        }),
+    ];
+    for (name, fault) in faults {
+        let found = hunt(TEXT, 0..2000, Duration::from_secs(60), fault);
+        assert!(found.is_some(), "{name}: no answer differed");
+    }
+}
+
+#[test]
+fn large_values_are_answered_alike() {
+    let mut both = Both::new(TEXT, no_fault);
+    both.clear();
+    // Around the limit of an item, and far beyond; what follows is still understood.
+    for len in [1 << 19, (1 << 20) - 61, (1 << 20) - 60, (1 << 20) - 59, 1 << 20, 3 << 20] {
+        let set = [format!("set big 0 0 {len}\r\n").as_bytes(), &vec![b'b'; len], b"\r\n"].concat();
+        for batch in [set, b"mg big s\r\n".to_vec(), b"get big\r\n".to_vec()] {
+            let differs = both.compare(&[batch]);
+            assert!(
+                differs.is_none(),
+                "{len}: {:?}",
+                differs.map(|said| said.map(|one| shown(&one)))
+            );
+        }
+    }
+}

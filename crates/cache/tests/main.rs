@@ -1,0 +1,18 @@
+//! All tests of this crate that are not beside its code, in one executable.
+#![cfg(not(loom))]
+
+#[path = "support/commands.rs"]
+mod commands;
+mod differential;
+mod hostile;
+mod neighbours;
+#[path = "support/random.rs"]
+mod random;
+#[path = "support/script.rs"]
+mod script;
+#[path = "support/servers.rs"]
+mod servers;
+mod serving;
+mod store;
+mod stress;
+mod suite;

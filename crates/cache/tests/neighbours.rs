@@ -1,0 +1,207 @@
+//! Clients that read the server's memory: what they see, who may, and what happens when either
+//! side ends.
+
+use crate::servers::Server;
+use ginnel_cache::client::{Client, Counts};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Returns the command that does `work` in a process of its own, with that Ginnel directory: this
+/// very executable, asked for one test that is none by itself.
+fn work_of(server: &Server, work: &str, directory: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--exact", "neighbours::by_hand::work", "--include-ignored", "--nocapture"])
+        .env("GINNEL_DIR", directory)
+        .env("CACHE_WORK", work)
+        .env("CACHE_SOCKET", &server.socket)
+        .env("CACHE_PID", server.pid().to_string());
+    command
+}
+
+fn in_process(server: &Server, work: &str) -> String {
+    in_directory(server, work, server.home.path())
+}
+
+fn in_directory(server: &Server, work: &str, directory: &Path) -> String {
+    let output = work_of(server, work, directory).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{work}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+mod by_hand {
+    use super::*;
+
+    /// What a test asks for, in a process of its own.
+    #[test]
+    #[ignore = "by hand: other tests start it"]
+    fn work() {
+        let work = std::env::var("CACHE_WORK").unwrap_or_default();
+        let socket = std::env::var("CACHE_SOCKET").unwrap_or_default();
+        match work.as_str() {
+            "reads" => reads(&socket),
+            "survives" => survives(&socket),
+            "expires" => expires(&socket),
+            "stopped" => stopped(&socket),
+            "stranger" => {
+                let mut client = Client::connect(&socket).expect("it listens");
+                println!("neighbour: {}, {}", client.is_neighbour(), client.why());
+                client.set(b"key", b"value", 0, 0).expect("stored");
+                assert_eq!(client.get(b"key").expect("asked").expect("found").value, b"value");
+                assert_eq!(client.counts().direct, 0);
+            }
+            other => panic!("no such work: {other}"),
+        }
+    }
+
+    fn neighbour(socket: &str) -> Client {
+        let client = Client::connect(socket).expect("it listens");
+        assert!(client.is_neighbour(), "{}", client.why());
+        client
+    }
+
+    fn reads(socket: &str) {
+        let mut client = neighbour(socket);
+        let value: Vec<u8> = (0..5000).map(|at| at as u8).collect();
+        for len in [0, 1, 7, 8, 9, 1023, 1024, 5000] {
+            let key = format!("key-{len}");
+            assert!(client.set(key.as_bytes(), &value[..len], 7, 0).expect("stored"));
+            let found = client.get(key.as_bytes()).expect("read").expect("found");
+            assert_eq!((found.value, found.flags), (&value[..len], 7));
+        }
+        assert_eq!(client.counts(), Counts { direct: 8, asked: 0 }, "a server was asked");
+        let cas = client.get(b"key-8").expect("read").expect("found").cas;
+        assert!(!client.cas(b"key-8", b"late", 0, 0, cas + 100).expect("asked"));
+        assert!(client.cas(b"key-8", b"in time", 0, 0, cas).expect("asked"));
+        let keys: [&[u8]; 4] = [b"key-8", b"none", b"key-1", b"key-8"];
+        let found = client.mget(&keys).expect("read");
+        let values: Vec<Option<&[u8]>> =
+            found.iter().map(|item| item.as_ref().map(|item| &item.value[..])).collect();
+        assert_eq!(values, [Some(&b"in time"[..]), None, Some(&[0][..]), Some(&b"in time"[..])]);
+        assert!(client.delete(b"key-8").expect("asked"));
+        assert!(client.get(b"key-8").expect("asked").is_none());
+        for key in [&b""[..], b"with blank", b"line\n", &[b'k'; 251]] {
+            assert!(client.get(key).is_err(), "{key:?}");
+        }
+    }
+
+    /// The server is killed, and another begins at the same address.
+    fn survives(socket: &str) {
+        let mut client = neighbour(socket);
+        client.set(b"key", b"old", 0, 0).expect("stored");
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"old");
+        println!("ready");
+        let until = Instant::now() + Duration::from_secs(20);
+        // Whatever it reads meanwhile: the old value while the old server lives, an error while
+        // none does, and nothing once there is a new one.
+        loop {
+            match client.get(b"key") {
+                Ok(Some(found)) => assert_eq!(found.value, b"old"),
+                Ok(None) => break,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+            assert!(Instant::now() < until, "no new server");
+        }
+        client.set(b"key", b"new", 0, 0).expect("stored");
+        let until = Instant::now() + Duration::from_secs(5);
+        while !client.is_neighbour() {
+            assert!(Instant::now() < until, "{}", client.why());
+            client.get(b"other").expect("asked");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let before = client.counts().direct;
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"new");
+        assert_eq!(client.counts().direct, before + 1);
+    }
+
+    fn expires(socket: &str) {
+        let mut client = neighbour(socket);
+        client.set(b"key", b"value", 0, 2).expect("stored");
+        assert!(client.get(b"key").expect("read").is_some());
+        assert_eq!(client.counts(), Counts { direct: 1, asked: 0 });
+        let until = Instant::now() + Duration::from_secs(10);
+        while client.get(b"key").expect("read").is_some() {
+            assert!(Instant::now() < until, "it does not expire");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(client.counts().asked, 1, "the server was asked, and knew no more of it");
+    }
+
+    /// A server that stands still: what is for ever is still read, what may be over is not.
+    fn stopped(socket: &str) {
+        let mut client = neighbour(socket);
+        client.set(b"ever", b"value", 0, 0).expect("stored");
+        client.set(b"short", b"value", 0, 3).expect("stored");
+        assert!(client.get(b"short").expect("read").is_some());
+        let pid = std::env::var("CACHE_PID").expect("a number").parse().expect("a number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+        std::thread::sleep(Duration::from_millis(5500));
+        let ever = client.get(b"ever").map(|found| found.is_some());
+        let short = client.get(b"short").map(|found| found.is_some());
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("goes on");
+        assert!(matches!(ever, Ok(true)), "{ever:?}");
+        assert!(short.is_err(), "{short:?}: the server could not say");
+        assert!(client.get(b"short").expect("asked").is_none());
+    }
+}
+
+#[test]
+fn a_neighbour_reads_what_was_stored() {
+    in_process(&Server::ours(&[]), "reads");
+}
+
+#[test]
+fn what_expires_is_not_read_any_more() {
+    in_process(&Server::ours(&[]), "expires");
+}
+
+#[test]
+fn a_stopped_server_lets_nothing_live_longer() {
+    in_process(&Server::ours(&[]), "stopped");
+}
+
+#[test]
+fn a_memcached_is_asked() {
+    let said = in_process(&Server::memcached(&[]), "stranger");
+    assert!(said.contains("neighbour: false, the server offers its memory to nobody"), "{said}");
+}
+
+#[test]
+fn a_server_that_offers_nothing_is_asked() {
+    let said = in_process(&Server::ours(&["--no-neighbours"]), "stranger");
+    assert!(said.contains("neighbour: false"), "{said}");
+}
+
+/// A directory that others may write could have anybody's socket in it.
+#[test]
+fn a_directory_of_others_is_not_believed() {
+    let server = Server::ours(&[]);
+    let open = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(open.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let said = in_directory(&server, "stranger", open.path());
+    assert!(said.contains("chmod 700"), "{said}");
+    let empty = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o700))
+        .tempdir()
+        .expect("a directory");
+    let said = in_directory(&server, "stranger", empty.path());
+    assert!(said.contains("neighbour: false"), "{said}");
+}
+
+/// Killed, so that it can do nothing: readers see it at once, and follow to the next one.
+#[test]
+fn a_new_server_is_followed() {
+    let mut server = Server::ours(&[]);
+    let client = work_of(&server, "survives", server.home.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_millis(1000));
+    server.restart();
+    let output = client.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

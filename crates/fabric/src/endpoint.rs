@@ -1,0 +1,235 @@
+//! An endpoint: opened, closed, and making progress.
+
+use crate::Error;
+use crate::idle::{Idle, Rest};
+use crate::incoming::Incoming;
+use crate::matching::Matching;
+use crate::memory::Memory;
+use crate::node::{EndpointId, Node};
+use crate::operation::Request;
+pub use crate::operation::{Event, EventKind, Failure, Message};
+use crate::outgoing::Outgoing;
+use crate::pair::{Reader, release_writer};
+use crate::requests::Requests;
+use ginnel_region::{Config, Segment, sys};
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+
+/// Sizes that matter for speed.
+#[derive(Debug, Clone, Copy)]
+pub struct Tuning {
+    /// Bytes of a ring, a power of two of whole pages.
+    pub ring: u64,
+    /// Messages up to this many bytes are sent at once, longer ones once they are taken.
+    pub eager: usize,
+    /// Bytes of a piece of a longer one.
+    pub piece: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { ring: 64 << 10, eager: 8 << 10, piece: 8 << 10 }
+    }
+}
+
+/// How long an endpoint that leaves tries to tell others that what they wait for is done, nanoseconds.
+const LINGER: u64 = 200_000_000;
+
+/// One process's presence.
+pub struct Endpoint {
+    pub(crate) node: Node,
+    pub(crate) tuning: Tuning,
+    pub(crate) out: Vec<Outgoing>,
+    pub(crate) out_of: HashMap<EndpointId, u32>,
+    pub(crate) incoming: Vec<Incoming>,
+    entered: u64,
+    pub(crate) matching: Matching,
+    pub(crate) requests: Requests<Request>,
+    /// Requests of which pieces go out.
+    pub(crate) pushing: VecDeque<u64>,
+    /// Outboxes that are not empty.
+    pub(crate) untold: usize,
+    events: VecDeque<Event>,
+    pub(crate) idle: Idle,
+}
+
+impl Endpoint {
+    /// Joins the segment at `path`, which is made where there is none.
+    ///
+    /// # Errors
+    /// What stood against it.
+    pub fn open(path: &Path, config: &Config, tuning: Tuning) -> Result<Self, Error> {
+        let node = Node::join(path, config)?;
+        let mut idle = Idle::default();
+        idle.count(node.count());
+        Ok(Self {
+            node,
+            tuning,
+            out: Vec::new(),
+            out_of: HashMap::new(),
+            incoming: Vec::new(),
+            entered: 0,
+            matching: Matching::default(),
+            requests: Requests::default(),
+            pushing: VecDeque::new(),
+            untold: 0,
+            events: VecDeque::new(),
+            idle,
+        })
+    }
+
+    /// Its name in the segment.
+    #[must_use]
+    pub fn id(&self) -> EndpointId {
+        self.node.id()
+    }
+
+    /// The segment's own number: names of another segment mean nothing here.
+    #[must_use]
+    pub fn segment_id(&self) -> u64 {
+        self.node.segment().id()
+    }
+
+    /// The presence behind it, for sleeping.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Leaves the segment. What was sent stays readable for those who live; answers that had no room are
+    /// given a moment.
+    pub fn close(mut self) {
+        let until = sys::monotonic_ns() + LINGER;
+        while self.untold > 0 && sys::monotonic_ns() < until {
+            self.tell_again();
+            sys::yield_now();
+        }
+        self.node.leave();
+    }
+
+    /// The ended operation that comes next.
+    #[inline]
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    #[inline]
+    pub(crate) fn tell_owner(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// Takes what has come, and sends what can be sent by now. True: there was something.
+    #[inline]
+    pub fn progress(&mut self, memory: &Memory) -> bool {
+        if self.node.entered() != self.entered {
+            self.take_entries();
+        }
+        if self.untold > 0 {
+            self.tell_again();
+        }
+        for _ in 0..self.pushing.len() {
+            if let Some(number) = self.pushing.pop_front()
+                && !self.push_or_give(number, memory)
+            {
+                self.pushing.push_back(number);
+            }
+        }
+        let news = self.take_frames(memory);
+        if news {
+            self.idle.reset();
+        }
+        news || !self.events.is_empty()
+    }
+
+    #[cold]
+    fn take_entries(&mut self) {
+        self.entered = self.node.entered();
+        let entries: Vec<(u64, u32)> = self.node.entries().collect();
+        for (entry, page) in entries {
+            if self.incoming.iter().any(|incoming| incoming.reader.page() == page) {
+                continue;
+            }
+            match Reader::open(&self.node, entry, page) {
+                Some(reader) => {
+                    let back = self.peer_of(reader.writer());
+                    self.incoming.push(Incoming::new(reader, back));
+                }
+                // Somebody entered what is none.
+                None => self.node.forget_entry(entry, page),
+            }
+        }
+        self.idle.count(self.node.count());
+    }
+
+    /// Nothing came: what the caller does now, once it has let go of its locks.
+    #[inline]
+    pub fn rest(&mut self) -> Rest {
+        if self.idle.is_time() {
+            self.look_for_the_dead();
+            self.idle.count(self.node.count());
+        }
+        self.idle.rest()
+    }
+
+    /// Ends what waits for the dead, and gives back what they shared with this endpoint.
+    #[cold]
+    pub fn look_for_the_dead(&mut self) {
+        for to in 0..self.out.len() {
+            if !self.out[to].gone && self.out[to].writer.is_some() && !self.node.lives(self.out[to].id) {
+                self.out[to].gone = true;
+            }
+            if self.out[to].gone
+                && let (Some(writer), Ok(guard)) = (self.out[to].writer.take(), self.node.guard())
+            {
+                release_writer(&guard, &self.node, &writer);
+            }
+        }
+        let out = &self.out;
+        let to_the_dead = |request: &Request| match request {
+            Request::Done(sent) | Request::Offered(sent, _) | Request::Pieces { sent, .. } => out[sent.to as usize].gone,
+            Request::Writing { sent, .. } | Request::Reading { sent, .. } => out[sent.to as usize].gone,
+            Request::Receiving(receiving) => out[receiving.back as usize].gone,
+            Request::Giving { to, .. } => out[*to as usize].gone,
+        };
+        let ended: Vec<u64> = self.requests.iter().filter(|(_, request)| to_the_dead(request)).map(|(number, _)| number).collect();
+        ended.into_iter().for_each(|number| self.fail(number, Failure::Gone));
+        self.release_left();
+    }
+
+    /// Ends a request that cannot be done.
+    pub(crate) fn fail(&mut self, number: u64, failure: Failure) {
+        match self.requests.remove(number) {
+            Some(
+                Request::Done(sent)
+                | Request::Offered(sent, _)
+                | Request::Pieces { sent, .. }
+                | Request::Writing { sent, .. }
+                | Request::Reading { sent, .. },
+            ) => {
+                let event = Event::new(sent.kind, sent.token, true);
+                self.tell_owner(Event { failure: Some(failure), ..event });
+            }
+            Some(Request::Receiving(receiving)) => {
+                let last = receiving.place.several.is_some_and(|number| self.matching.ended(number));
+                let event = Event::new(EventKind::Receive(receiving.tagged), receiving.place.token, true);
+                let (tag, from, len) = (receiving.tag, receiving.from, receiving.got);
+                self.tell_owner(Event { failure: Some(failure), tag, from, len, last, ..event });
+            }
+            Some(Request::Giving { .. }) | None => {}
+        }
+    }
+
+    /// Does nothing wait for another endpoint?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.requests.is_empty() && self.untold == 0
+    }
+
+    pub(crate) fn segment(&self) -> &Segment {
+        self.node.segment()
+    }
+}
+
+#[cfg(test)]
+#[path = "endpoint_tests.rs"]
+mod tests;

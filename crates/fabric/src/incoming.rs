@@ -1,0 +1,388 @@
+//! What is done with each kind of frame. Whatever stands in one was written by another: numbers of
+//! requests are looked up, and belong to the one they were given to; lengths and offsets are checked
+//! against the request or the registered memory.
+//!
+//! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of elements),
+//! the operands, and for an operation that compares what to compare with.
+
+use crate::endpoint::Endpoint;
+use crate::frame::{Frame, Kind, flag};
+use crate::matching::{Buffers, Early, Place};
+use crate::memory::{self, Element, Memory};
+use crate::operation::{Event, EventKind, Failure, Receiving, Request};
+use crate::pair::{Got, Reader};
+use ginnel_region::Corrupt;
+use smallvec::SmallVec;
+
+/// How many frames of one peer are taken before the next peer's.
+const TURN: usize = 32;
+/// What an endpoint keeps of one that its owner has not named: bytes of messages that nobody waits for …
+const STRANGER_BYTES: usize = 1 << 20;
+/// … and answers that it leaves unread.
+const STRANGER_ANSWERS: usize = 64;
+
+/// Where frames from another endpoint come from.
+pub(crate) struct Incoming {
+    pub reader: Reader,
+    /// The way back.
+    pub back: u32,
+    /// It wrote what makes no sense: nothing more is taken from it.
+    broken: bool,
+    /// Bytes of messages that were kept, if it is a stranger.
+    kept: usize,
+}
+
+impl Incoming {
+    pub fn new(reader: Reader, back: u32) -> Self {
+        Self { reader, back, broken: false, kept: 0 }
+    }
+}
+
+impl Endpoint {
+    /// Takes frames of every peer. True: there were some.
+    #[inline]
+    pub(crate) fn take_frames(&mut self, memory: &Memory) -> bool {
+        let mut news = false;
+        for at in 0..self.incoming.len() {
+            for _ in 0..TURN {
+                let incoming = &self.incoming[at];
+                if incoming.broken {
+                    break;
+                }
+                match incoming.reader.look(self.segment()) {
+                    Ok(None) => break,
+                    Ok(Some(got)) if !self.is_burdened(at) => {
+                        news = true;
+                        if self.take_frame(at, &got, memory).is_err() {
+                            self.give_up(at);
+                            break;
+                        }
+                        self.advance(at, &got);
+                    }
+                    Ok(Some(_)) => break,
+                    Err(Corrupt) => self.give_up(at),
+                }
+            }
+        }
+        news
+    }
+
+    #[inline]
+    fn advance(&mut self, at: usize, got: &Got) {
+        let segment = self.node.segment();
+        let incoming = &mut self.incoming[at];
+        if incoming.reader.advance(segment, got) {
+            // The writer may sleep until there is room.
+            let out = &mut self.out[incoming.back as usize];
+            self.node.wake(out.id, &mut out.wake);
+        }
+    }
+
+    /// Does a stranger ask for more than it is given?
+    #[inline]
+    fn is_burdened(&self, at: usize) -> bool {
+        let incoming = &self.incoming[at];
+        let out = &self.out[incoming.back as usize];
+        !out.known && (incoming.kept > STRANGER_BYTES || out.outbox.len() > STRANGER_ANSWERS)
+    }
+
+    /// A peer wrote what makes no sense: nothing more is taken from it, and what waits for it fails.
+    #[cold]
+    fn give_up(&mut self, at: usize) {
+        self.incoming[at].broken = true;
+        self.out[self.incoming[at].back as usize].gone = true;
+        self.look_for_the_dead();
+    }
+
+    fn take_frame(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
+        match got.frame.kind {
+            Kind::Message | Kind::Tagged => self.on_message(at, got),
+            Kind::Offer | Kind::TaggedOffer => return self.on_offer(at, got),
+            Kind::Take => return self.on_take(at, got),
+            Kind::Piece => return self.on_piece(at, got),
+            Kind::Done => return self.on_done(at, got),
+            Kind::Write => return self.on_write(at, got, memory),
+            Kind::Read => return self.on_read(at, got, memory),
+            Kind::Apply => return self.on_apply(at, got, memory),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_message(&mut self, at: usize, got: &Got) {
+        let incoming = &mut self.incoming[at];
+        let (from, back) = (incoming.reader.writer(), incoming.back);
+        let [tag, data, request] = got.frame.words;
+        let tagged = got.frame.kind.is_tagged();
+        let data = (got.frame.flags & flag::DATA != 0).then_some(data);
+        let acknowledge = got.frame.flags & flag::ACKNOWLEDGE != 0;
+        if let Some(place) = self.matching.place(tagged, from, tag, got.len) {
+            copy_to(&incoming.reader, got, 0, &place.buffers, 0, got.len);
+            self.received(tagged, &place, (from, tag, data), got.len, acknowledge.then_some((back, request)));
+            return;
+        }
+        let mut body = vec![0u8; got.len].into_boxed_slice();
+        // SAFETY: the box has as many bytes.
+        unsafe { incoming.reader.copy_out(got, 0, body.as_mut_ptr(), got.len) };
+        incoming.kept += got.len + size_of::<Early>();
+        let early = Early { from, tag, data, len: got.len, body: Some(body), request, acknowledge, claimed: None };
+        self.matching.keep(tagged, early);
+    }
+
+    fn on_offer(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
+        let incoming = &mut self.incoming[at];
+        let from = incoming.reader.writer();
+        let len = incoming.reader.number(got, 0).and_then(|len| usize::try_from(len).ok()).ok_or(Corrupt)?;
+        incoming.kept += size_of::<Early>();
+        let [tag, data, request] = got.frame.words;
+        let tagged = got.frame.kind.is_tagged();
+        let data = (got.frame.flags & flag::DATA != 0).then_some(data);
+        let acknowledge = got.frame.flags & flag::ACKNOWLEDGE != 0;
+        let early = Early { from, tag, data, len, body: None, request, acknowledge, claimed: None };
+        match self.matching.place(tagged, from, tag, len) {
+            Some(place) => self.take_offer(tagged, place, &early),
+            None => self.matching.keep(tagged, early),
+        }
+        Ok(())
+    }
+
+    /// A message that was offered has its place: asks for it.
+    pub(crate) fn take_offer(&mut self, tagged: bool, place: Place, early: &Early) {
+        let back = self.peer_of(early.from);
+        let wanted = early.len.min(place.buffers.len());
+        let (from, tag, data, len) = (early.from, early.tag, early.data, early.len);
+        let acknowledge = early.acknowledge.then_some(early.request);
+        if wanted == 0 {
+            self.tell(back, Frame::new(Kind::Take, [early.request, 0, 0]), &[]);
+            return self.received(tagged, &place, (from, tag, data), len, acknowledge.map(|request| (back, request)));
+        }
+        let receiving = Receiving { from, place, tagged, tag, data, len, wanted, got: 0, acknowledge, back };
+        let number = self.requests.insert(Request::Receiving(Box::new(receiving)));
+        self.tell(back, Frame::new(Kind::Take, [early.request, number, wanted as u64]), &[]);
+    }
+
+    /// Our offer is taken, if it was made to the one that says so.
+    fn on_take(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
+        let back = self.incoming[at].back;
+        let [number, theirs, wanted] = got.frame.words;
+        let Some(Request::Offered(sent, buffers)) = self.requests.get_mut(number) else { return Err(Corrupt) };
+        let end = usize::try_from(wanted).ok().filter(|end| *end <= buffers.len()).ok_or(Corrupt)?;
+        if sent.to != back {
+            return Err(Corrupt);
+        }
+        let (sent, buffers) = (*sent, std::mem::take(buffers));
+        if let Some(request) = self.requests.get_mut(number) {
+            *request = Request::Pieces { sent, buffers, theirs, at: 0, end };
+        }
+        if !self.push(number) {
+            self.pushing.push_back(number);
+        }
+        Ok(())
+    }
+
+    /// Bytes of a message that was taken, or of memory that was asked for.
+    fn on_piece(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
+        let incoming = &self.incoming[at];
+        let [number, offset, _] = got.frame.words;
+        let fits = |there: usize, wanted: usize| offset == there as u64 && got.len > 0 && got.len <= wanted - there;
+        match self.requests.get_mut(number) {
+            Some(Request::Receiving(receiving)) => {
+                if receiving.from != incoming.reader.writer() || !fits(receiving.got, receiving.wanted) {
+                    return Err(Corrupt);
+                }
+                copy_to(&incoming.reader, got, 0, &receiving.place.buffers, receiving.got, got.len);
+                receiving.got += got.len;
+                if receiving.got == receiving.wanted
+                    && let Some(Request::Receiving(done)) = self.requests.remove(number)
+                {
+                    let acknowledge = done.acknowledge.map(|request| (done.back, request));
+                    self.received(done.tagged, &done.place, (done.from, done.tag, done.data), done.len, acknowledge);
+                }
+            }
+            Some(Request::Reading { sent, buffers, got: there }) => {
+                let wanted = buffers.len();
+                if sent.to != incoming.back || !fits(*there, wanted) {
+                    return Err(Corrupt);
+                }
+                copy_to(&incoming.reader, got, 0, buffers, *there, got.len);
+                *there += got.len;
+                if *there == wanted {
+                    let event = Event::new(sent.kind, sent.token, sent.report);
+                    self.requests.remove(number);
+                    self.tell_owner(event);
+                }
+            }
+            _ => return Err(Corrupt),
+        }
+        Ok(())
+    }
+
+    fn on_done(&mut self, at: usize, got: &Got) -> Result<(), Corrupt> {
+        let back = self.incoming[at].back;
+        let [number, failed, _] = got.frame.words;
+        let sent = match self.requests.get_mut(number) {
+            Some(Request::Done(sent)) => *sent,
+            // Failed before all of it was there.
+            Some(Request::Reading { sent, .. } | Request::Writing { sent, .. }) if failed != 0 => *sent,
+            _ => return Err(Corrupt),
+        };
+        if sent.to != back {
+            return Err(Corrupt);
+        }
+        if failed != 0 {
+            self.fail(number, Failure::Refused);
+        } else {
+            self.requests.remove(number);
+            self.tell_owner(Event::new(sent.kind, sent.token, sent.report));
+        }
+        Ok(())
+    }
+
+    fn on_write(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
+        let incoming = &self.incoming[at];
+        let (back, reader) = (incoming.back, &incoming.reader);
+        let [key, address, number] = got.frame.words;
+        let data = if got.frame.flags & flag::DATA == 0 { None } else { Some(reader.number(got, 0).ok_or(Corrupt)?) };
+        let skip = data.map_or(0, |_| 8);
+        let len = got.len - skip;
+        let target = memory.find(key, address, len as u64, true, false);
+        if let Some(target) = target {
+            copy_to(reader, got, skip, &Buffers::one(target, len), 0, len);
+        }
+        let from = reader.writer();
+        if got.frame.flags & flag::LAST != 0 {
+            if let (Some(data), true) = (data, target.is_some()) {
+                let event = Event::new(EventKind::Written, 0, true);
+                self.tell_owner(Event { data: Some(data), len, from, ..event });
+            }
+            self.tell(back, Frame::new(Kind::Done, [number, target.map_or(libc::EACCES as u64, |_| 0), 0]), &[]);
+        }
+        Ok(())
+    }
+
+    fn on_read(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
+        let incoming = &self.incoming[at];
+        let back = incoming.back;
+        let [key, address, theirs] = got.frame.words;
+        let len = incoming.reader.number(got, 0).ok_or(Corrupt)?;
+        if memory.find(key, address, len, false, true).is_none() {
+            self.tell(back, Frame::new(Kind::Done, [theirs, libc::EACCES as u64, 0]), &[]);
+            return Ok(());
+        }
+        let end = usize::try_from(len).map_err(|_| Corrupt)?;
+        let number = self.requests.insert(Request::Giving { to: back, theirs, key, address, at: 0, end });
+        if !self.push_or_give(number, memory) {
+            self.pushing.push_back(number);
+        }
+        Ok(())
+    }
+
+    /// Puts as many pieces of a request as there is room for. True: that was the last of them.
+    pub(crate) fn push_or_give(&mut self, number: u64, memory: &Memory) -> bool {
+        let eager = self.eager();
+        while let Some(Request::Giving { to, theirs, key, address, at, end }) = self.requests.get_mut(number) {
+            let (len, to, theirs, from) = ((*end - *at).min(eager), *to, *theirs, *at);
+            // The region may have been taken back since.
+            let source = memory.find(*key, address.wrapping_add(from as u64), len as u64, false, true);
+            if len == 0 || source.is_none() {
+                self.requests.remove(number);
+                if source.is_none() {
+                    self.tell(to, Frame::new(Kind::Done, [theirs, libc::EACCES as u64, 0]), &[]);
+                }
+                return true;
+            }
+            let frame = Frame::new(Kind::Piece, [theirs, from as u64, 0]);
+            let buffers = Buffers::one(source.unwrap_or(std::ptr::null_mut()), len);
+            match self.put_piece(to, &frame, &buffers, len) {
+                Ok(true) => {
+                    if let Some(Request::Giving { at, .. }) = self.requests.get_mut(number) {
+                        *at += len;
+                    }
+                }
+                Ok(false) => return false,
+                Err(Corrupt) => {
+                    self.requests.remove(number);
+                    return true;
+                }
+            }
+        }
+        self.push(number)
+    }
+
+    fn on_apply(&mut self, at: usize, got: &Got, memory: &Memory) -> Result<(), Corrupt> {
+        let incoming = &self.incoming[at];
+        let (back, [key, address, number]) = (incoming.back, got.frame.words);
+        if got.len > self.eager() {
+            // More than goes back in one frame: no caller of this version asks for it.
+            return Err(Corrupt);
+        }
+        let mut payload: SmallVec<[u8; 128]> = SmallVec::from_elem(0, got.len);
+        // SAFETY: it has as many bytes.
+        unsafe { incoming.reader.copy_out(got, 0, payload.as_mut_ptr(), got.len) };
+        let fetch = got.frame.flags & flag::FETCH != 0;
+        match applied(&payload, key, address, memory, fetch) {
+            Some(before) if fetch => self.tell(back, Frame::new(Kind::Piece, [number, 0, 0]), &before),
+            Some(_) => self.tell(back, Frame::new(Kind::Done, [number, 0, 0]), &[]),
+            None => self.tell(back, Frame::new(Kind::Done, [number, libc::EACCES as u64, 0]), &[]),
+        }
+        Ok(())
+    }
+
+    /// Lets go of pairs whose writers are gone and of which nothing is unread.
+    pub(crate) fn release_left(&mut self) {
+        let mut at = 0;
+        while at < self.incoming.len() {
+            let incoming = &self.incoming[at];
+            let empty = incoming.broken || matches!(incoming.reader.look(self.segment()), Ok(None));
+            if empty
+                && incoming.reader.is_left(&self.node)
+                && let Ok(guard) = self.node.guard()
+            {
+                let gone = self.incoming.swap_remove(at);
+                gone.reader.release(&guard, &self.node);
+            } else {
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Applies what a payload says; what was there before, if that is wanted. `None`: it may not be.
+fn applied(payload: &[u8], key: u64, address: u64, memory: &Memory, fetch: bool) -> Option<SmallVec<[u8; 128]>> {
+    let (head, operands) = payload.split_at_checked(8)?;
+    let (operation, element) = (u32::from(*head.first()?), Element::of(u32::from(*head.get(1)?))?);
+    let count = u32::from_le_bytes(head.get(4..8)?.try_into().ok()?) as usize;
+    let bytes = count.checked_mul(element.size())?;
+    let sets = if memory::compares(operation) { 2 } else { 1 };
+    if !memory::is_known(operation, element) || operands.len() != bytes.checked_mul(sets)? {
+        return None;
+    }
+    let (with, compare) = operands.split_at(bytes);
+    let writes = operation != memory::op::READ;
+    let target = memory.find(key, address, bytes as u64, writes, fetch)?;
+    let mut now: SmallVec<[u8; 128]> = SmallVec::from_elem(0, bytes);
+    // SAFETY: `find`: so many bytes are readable there, as whoever registered them promised.
+    unsafe { std::ptr::copy_nonoverlapping(target, now.as_mut_ptr(), bytes) };
+    let before = if fetch { now.clone() } else { SmallVec::new() };
+    let size = element.size();
+    for (at, old) in now.chunks_exact_mut(size).enumerate() {
+        let range = at * size..(at + 1) * size;
+        memory::apply(operation, element, old, with.get(range.clone())?, compare.get(range).unwrap_or(&[0; 8][..size]));
+    }
+    if writes {
+        // SAFETY: `find`: they are writable, too.
+        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), target, bytes) };
+    }
+    Some(before)
+}
+
+/// Copies `len` bytes of a frame's payload from its byte `from` on into buffers, from their byte `to` on, as far as they reach.
+#[inline]
+fn copy_to(reader: &Reader, got: &Got, from: usize, buffers: &Buffers, to: usize, len: usize) {
+    let mut at = from;
+    for (to, len) in buffers.range(to, len) {
+        // SAFETY: whoever gave the buffers promised that they are writable for as long as their operation lasts.
+        unsafe { reader.copy_out(got, at, to, len) };
+        at += len;
+    }
+}

@@ -1,0 +1,69 @@
+//! Messages between many processes that share a segment: the engine under `libginnel-fi.so`.
+//!
+//! An [`Endpoint`] is one process's presence. It sends messages, with tags or without, writes and reads
+//! registered memory of others, and applies operations to it. Nothing of it knows libfabric, whose
+//! words (endpoint, tag, completion, memory region) it shares.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`node`] | the segment: who is in it and lives, waking, memory of the dead |
+//! | [`pair`] | a ring of frames from one endpoint to another |
+//! | [`frame`] | what a frame says, and which ones are refused |
+//! | [`matching`] | receives that were posted, messages that came before them |
+//! | [`endpoint`] | all of it together: opened, closed, making progress |
+//! | [`operation`] | operations, what waits for its other end, what the owner is told |
+//! | `sending`, `receiving` | what the owner asks for |
+//! | `outgoing`, `incoming` | the way to another endpoint; what is done with each kind of frame |
+//! | [`memory`] | registered memory, and operations on it |
+//! | [`idle`] | what a caller does while nothing comes |
+//!
+//! Trust: endpoints of one job trust each other's data. Whoever else has the segment can garble it, as
+//! it can garble any memory it may write, but not end a process: every index, length and offset that
+//! comes out of the segment is copied once and checked, and requests are known by number and
+//! generation, never by address.
+
+pub mod endpoint;
+pub mod frame;
+pub mod idle;
+mod incoming;
+pub mod matching;
+pub mod memory;
+pub mod node;
+pub mod operation;
+mod outgoing;
+pub mod pair;
+mod receiving;
+mod requests;
+mod sending;
+
+pub use endpoint::{Endpoint, Event, EventKind};
+pub use node::EndpointId;
+
+/// Why an operation was not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Error {
+    /// No room for now: to be tried again after progress.
+    Again,
+    /// The other endpoint is gone.
+    Gone,
+    /// Nothing to report: a message that was looked for has not come.
+    NoMessage,
+    /// The segment has no pages left for a ring, or the file system no memory.
+    NoMemory,
+    /// More bytes than this kind of operation may have.
+    TooLong,
+    /// Not what this operation can do.
+    Invalid,
+    /// The system said no, with this `errno`, while doing what is named.
+    System(&'static str, i32),
+}
+
+impl From<ginnel_region::Error> for Error {
+    fn from(error: ginnel_region::Error) -> Self {
+        match error {
+            ginnel_region::Error::Full | ginnel_region::Error::NoMemory | ginnel_region::Error::Limited => Self::NoMemory,
+            ginnel_region::Error::System { doing, errno } => Self::System(doing, errno),
+            _ => Self::System("open the segment", libc::EINVAL),
+        }
+    }
+}

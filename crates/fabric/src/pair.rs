@@ -1,0 +1,329 @@
+//! A ring of frames from one endpoint to another.
+//!
+//! Unlike the byte ring of a connection it has no tail that both ends look at: the reader looks at the
+//! first word of the place where the next frame will begin. So a frame of up to 32 bytes crosses in one
+//! cache line (compare the fast boxes of Open MPI's btl/vader). The writer zeroes the first word of
+//! what follows before it publishes a frame, so that the reader never takes an older lap's bytes for a
+//! frame. The reader says how far it is once for a quarter of the ring.
+//!
+//! The page that heads a pair's group:
+//!
+//! | word | what stands there | written by |
+//! |---|---|---|
+//! | 0x00 | [`PAIR`] | maker |
+//! | 0x08, 0x10 | the writer's name, the reader's | maker |
+//! | 0x18, 0x20 | where the ring begins, its size | maker |
+//! | 0x40 | how far the reader is | reader |
+//! | 0x80 | bit 0: the writer has let go, bit 1: the reader | each |
+//!
+//! The writer makes it. Nobody frees it as long as one of its ends may use it: whoever is the second to
+//! let go does, or whoever finds the ends dead.
+
+use crate::frame::{Frame, LINE, WORDS};
+use crate::node::{EndpointId, Guard, Node};
+use crate::{Error, node};
+use ginnel_region::{Corrupt, Head, Owner, PAGE, Segment, Untrusted, Use};
+use ginnel_ring::span::{Span, free};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// First word of a pair's page.
+pub const PAIR: u64 = u64::from_le_bytes(*b"GINNELPR");
+const WRITER: u64 = 0x08;
+const READER: u64 = 0x10;
+const RING: u64 = 0x18;
+const SIZE: u64 = 0x20;
+const DONE: u64 = 0x40;
+const RELEASED: u64 = 0x80;
+const BY_WRITER: u64 = 1;
+const BY_READER: u64 = 2;
+
+/// Sizes of a ring that a reader takes.
+const SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 23;
+
+fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
+    segment.word(u64::from(page) * PAGE + at)
+}
+
+/// The most bytes that a frame of a ring of this size may have, words and all: then there is always room for
+/// one, since the reader is silent about a quarter of the ring at most.
+fn most(size: u64) -> u64 {
+    size / 2
+}
+
+/// What both ends know of a pair.
+struct Common {
+    page: u32,
+    ring: u64,
+    span: Span,
+    position: u64,
+}
+
+// SAFETY: its pointer is into the segment's map, which every thread of the process may use.
+unsafe impl Send for Common {}
+
+impl Common {
+    fn new(segment: &Segment, page: u32, ring: u64, size: u64) -> Result<Self, Corrupt> {
+        let size = Untrusted::new(size).power_of_two(*SIZES.start(), *SIZES.end())?;
+        let ring = Untrusted::new(ring).checked(|ring| ring.is_multiple_of(PAGE) && segment.holds(*ring, size))?;
+        let base = segment.ring(ring, size)?;
+        // SAFETY: `Segment::ring`: so many bytes lie there in the map, which stays until the endpoint that keeps
+        // this leaves; `size` is a power of two.
+        let span = unsafe { Span::new(base, size, 0) };
+        Ok(Self { page, ring, span, position: 0 })
+    }
+
+    /// The word at a position of the ring, a multiple of 8.
+    #[inline]
+    fn at<'a>(&self, segment: &'a Segment, position: u64) -> &'a AtomicU64 {
+        segment.word(self.ring + (position & (self.span.size() - 1)))
+    }
+}
+
+/// The writing end.
+pub struct Writer {
+    common: Common,
+    /// How far the reader was when it was last looked at.
+    done: u64,
+}
+
+impl Writer {
+    /// Makes a ring of `size` bytes to `reader` and tells that one.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; [`Error::Gone`] where there is no such endpoint.
+    pub fn connect(_guard: &Guard, node: &Node, reader: EndpointId, size: u64) -> Result<Self, Error> {
+        if !node.lives(reader) {
+            return Err(Error::Gone);
+        }
+        let segment = node.segment();
+        let head = segment.claim_head(Owner::new(0, Use::Channel))?;
+        let made = Self::make(node, head, reader, size);
+        if made.is_err() {
+            let head = segment.head(head.page()).filter(|now| now.owner() == head.owner());
+            if let Some(head) = head.and_then(|head| segment.take(head)) {
+                segment.release_groups(&[head]);
+            }
+        }
+        made
+    }
+
+    fn make(node: &Node, head: Head, reader: EndpointId, size: u64) -> Result<Self, Error> {
+        let (segment, page) = (node.segment(), head.page());
+        segment.clear(page);
+        let pages = u32::try_from(size / PAGE).map_err(|_| Error::Invalid)?;
+        let ring = segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) })?.offset();
+        let common = Common::new(segment, page, ring, size).map_err(|Corrupt| Error::Invalid)?;
+        common.at(segment, 0).store(0, Ordering::Relaxed);
+        for (at, value) in [(WRITER, node.id().0), (READER, reader.0), (RING, ring), (SIZE, size)] {
+            word(segment, page, at).store(value, Ordering::Relaxed);
+        }
+        // Release pairs with the Acquire by which it is found: whoever finds a pair finds it whole.
+        word(segment, page, 0).store(PAIR, Ordering::Release);
+        segment.settle(head).ok_or(Error::NoMemory)?;
+        if node.enter_pair(reader, page) { Ok(Self { common, done: 0 }) } else { Err(Error::NoMemory) }
+    }
+
+    /// The most bytes of payload that one frame may have.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        most(self.common.span.size()) as usize - WORDS
+    }
+
+    /// Puts a frame whose payload is `parts` in order, `payload` bytes together. False: there is no room.
+    ///
+    /// # Errors
+    /// [`Corrupt`] where the reader's count makes no sense.
+    ///
+    /// # Safety
+    /// Each part is readable for its length; their lengths add up to `payload`, which is at most [`Self::most`].
+    #[inline]
+    pub unsafe fn put(
+        &mut self,
+        segment: &Segment,
+        frame: &Frame,
+        payload: usize,
+        parts: impl Iterator<Item = (*const u8, usize)>,
+    ) -> Result<bool, Corrupt> {
+        let size = self.common.span.size();
+        let common = &mut self.common;
+        let position = common.position;
+        let step = ((WORDS + payload) as u64).next_multiple_of(LINE);
+        // The line after it, too: its first word is zeroed.
+        if free(position, Untrusted::new(self.done), size)? < step + LINE {
+            // Acquire pairs with the Release store in `Reader::advance`: the reader is done with these bytes.
+            self.done = word(segment, common.page, DONE).load(Ordering::Acquire);
+            if free(position, Untrusted::new(self.done), size)? < step + LINE {
+                return Ok(false);
+            }
+        }
+        common.at(segment, position + step).store(0, Ordering::Relaxed);
+        for (i, value) in frame.words.into_iter().enumerate() {
+            common.at(segment, position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
+        }
+        let mut at = position + WORDS as u64;
+        for (from, len) in parts {
+            // SAFETY: the caller's promise; `copy_in` writes nothing beyond the ring.
+            unsafe { common.span.copy_in(at, from, len) };
+            at += len as u64;
+        }
+        // Release pairs with the Acquire load in `Reader::look`: who sees the frame sees all of it, and the zero behind it.
+        common.at(segment, position).store(frame.head(payload, position), Ordering::Release);
+        common.position = position + step;
+        Ok(true)
+    }
+}
+
+/// A frame that was got, and where its payload lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Got {
+    /// Its words.
+    pub frame: Frame,
+    /// Bytes of payload.
+    pub len: usize,
+    at: u64,
+}
+
+/// The reading end.
+pub struct Reader {
+    common: Common,
+    writer: EndpointId,
+    entry: u64,
+    /// How far this end has said that it is.
+    said: u64,
+}
+
+impl Reader {
+    /// A pair that stands in this endpoint's table. `None`: it is not one that this endpoint is to read.
+    pub fn open(node: &Node, entry: u64, page: u32) -> Option<Self> {
+        let segment = node.segment();
+        let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
+        let value = |at| word(segment, head.page(), at).load(Ordering::Acquire);
+        if value(0) != PAIR || value(READER) != node.id().0 {
+            return None;
+        }
+        let common = Common::new(segment, page, value(RING), value(SIZE)).ok()?;
+        Some(Self { common, writer: EndpointId(value(WRITER)), entry, said: 0 })
+    }
+
+    /// Who writes.
+    #[must_use]
+    pub fn writer(&self) -> EndpointId {
+        self.writer
+    }
+
+    /// The pair's page.
+    #[must_use]
+    pub fn page(&self) -> u32 {
+        self.common.page
+    }
+
+    /// The next frame, if there is one.
+    ///
+    /// # Errors
+    /// [`Corrupt`] where what is there is none.
+    #[inline]
+    pub fn look(&self, segment: &Segment) -> Result<Option<Got>, Corrupt> {
+        let (common, position) = (&self.common, self.common.position);
+        let head = common.at(segment, position).load(Ordering::Acquire);
+        if head == 0 {
+            return Ok(None);
+        }
+        let (kind, flags, len) = Frame::check(head, position, most(common.span.size()))?;
+        let value = |i: u64| common.at(segment, position + 8 * i).load(Ordering::Relaxed);
+        let frame = Frame { kind, flags, words: [value(1), value(2), value(3)] };
+        Ok(Some(Got { frame, len, at: position + WORDS as u64 }))
+    }
+
+    /// Copies `len` bytes of a frame's payload from its byte `from` on. Bytes beyond the payload are not copied.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes.
+    #[inline]
+    pub unsafe fn copy_out(&self, got: &Got, from: usize, to: *mut u8, len: usize) {
+        let len = len.min(got.len.saturating_sub(from));
+        // SAFETY: the caller's promise; `copy_out` reads nothing beyond the ring.
+        unsafe { self.common.span.copy_out(got.at + from as u64, to, len) };
+    }
+
+    /// The 8 bytes of a frame's payload from its byte `from` on; `None`: it has fewer.
+    #[must_use]
+    pub fn number(&self, got: &Got, from: usize) -> Option<u64> {
+        let mut bytes = [0; 8];
+        if got.len < from.checked_add(bytes.len())? {
+            return None;
+        }
+        // SAFETY: the array has as many bytes.
+        unsafe { self.copy_out(got, from, bytes.as_mut_ptr(), bytes.len()) };
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Done with a frame. True where the writer was told how far this end is, and may have waited for that.
+    #[inline]
+    pub fn advance(&mut self, segment: &Segment, got: &Got) -> bool {
+        let common = &mut self.common;
+        common.position += ((WORDS + got.len) as u64).next_multiple_of(LINE);
+        if common.position - self.said < common.span.size() / 4 {
+            return false;
+        }
+        self.said = common.position;
+        // Release pairs with the Acquire load in `Writer::put`.
+        word(segment, common.page, DONE).store(common.position, Ordering::Release);
+        true
+    }
+
+    /// Lets go of the pair; frees it if the writer has let go, or is dead.
+    pub fn release(self, _guard: &Guard, node: &Node) {
+        let (segment, page) = (node.segment(), self.common.page);
+        node.forget_entry(self.entry, page);
+        let Some(head) = mine(segment, page, node.id()) else { return };
+        word(segment, page, RELEASED).fetch_or(BY_READER, Ordering::AcqRel);
+        if is_nobodys(segment, page, |id| node.lives(id)) {
+            free_group(segment, head);
+        }
+    }
+
+    /// Has the writer let go, or died?
+    #[must_use]
+    pub fn is_left(&self, node: &Node) -> bool {
+        word(node.segment(), self.common.page, RELEASED).load(Ordering::Acquire) & BY_WRITER != 0 || !node.lives(self.writer)
+    }
+}
+
+/// The head of a pair of which this endpoint is one end.
+fn mine(segment: &Segment, page: u32, id: EndpointId) -> Option<Head> {
+    let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
+    let value = |at| word(segment, page, at).load(Ordering::Acquire);
+    (value(0) == PAIR && [value(WRITER), value(READER)].contains(&id.0)).then_some(head)
+}
+
+fn free_group(segment: &Segment, head: Head) {
+    if let Some(head) = segment.take(head) {
+        segment.release_groups(&[head]);
+    }
+}
+
+/// Lets go of the writing end of a pair whose reader is gone; frees it.
+pub(crate) fn release_writer(_guard: &Guard, node: &Node, writer: &Writer) {
+    let (segment, page) = (node.segment(), writer.common.page);
+    let Some(head) = mine(segment, page, node.id()) else { return };
+    word(segment, page, RELEASED).fetch_or(BY_WRITER, Ordering::AcqRel);
+    if is_nobodys(segment, page, |id| node.lives(id)) {
+        free_group(segment, head);
+    }
+}
+
+/// Says in every pair of this endpoint's that it has let go. The caller has the guard.
+pub(crate) fn release_all(segment: &Segment, id: EndpointId) {
+    let pages: Vec<u32> = segment.heads_within_reach().map(Head::page).collect();
+    for page in pages.into_iter().filter(|page| mine(segment, *page, id).is_some()) {
+        let by = |at, bit| if word(segment, page, at).load(Ordering::Relaxed) == id.0 { bit } else { 0 };
+        word(segment, page, RELEASED).fetch_or(by(WRITER, BY_WRITER) | by(READER, BY_READER), Ordering::AcqRel);
+    }
+}
+
+/// Has each end of the pair let go, or died?
+pub(crate) fn is_nobodys(segment: &Segment, page: u32, lives: impl Fn(node::EndpointId) -> bool) -> bool {
+    let released = word(segment, page, RELEASED).load(Ordering::Acquire);
+    let gone = |at, bit| released & bit != 0 || !lives(EndpointId(word(segment, page, at).load(Ordering::Relaxed)));
+    gone(WRITER, BY_WRITER) && gone(READER, BY_READER)
+}

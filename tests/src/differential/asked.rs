@@ -1,0 +1,181 @@
+//! What a step of a script asks, and what the steps before it say of that.
+
+use super::Script;
+
+/// A step of a script.
+pub(super) struct Asked<'a> {
+    pub(super) script: &'a Script,
+    pub(super) at: usize,
+}
+
+impl Asked<'_> {
+    pub(super) fn step(&self) -> &str {
+        self.script.steps.get(self.at).map_or("", String::as_str)
+    }
+
+    pub(super) fn before(&self) -> impl Iterator<Item = &str> {
+        self.script.steps.iter().take(self.at).map(String::as_str)
+    }
+
+    /// Is it a wait, or one that began before?
+    pub(super) fn waits(&self) -> bool {
+        self.step().contains("wait ") || self.step() == "collect"
+    }
+
+    /// The sets that are waited on in it, or in those whose answers are collected.
+    pub(super) fn sets(&self) -> Vec<u64> {
+        let set = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1)?.parse().ok();
+        if self.step() != "collect" {
+            return set(self.step()).into_iter().collect();
+        }
+        self.gone().filter_map(set).collect()
+    }
+
+    /// The steps whose answers a `collect` has.
+    pub(super) fn gone(&self) -> impl Iterator<Item = &str> {
+        let since = self.before().collect::<Vec<_>>().iter().rposition(|step| *step == "collect").map_or(0, |at| at + 1);
+        self.before().skip(since).filter(|step| step.starts_with("go "))
+    }
+
+    /// How many events its answer has room for, or those whose answers are collected.
+    pub(super) fn rooms(&self) -> Vec<usize> {
+        let room = |step: &str| step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(2)?.parse().ok();
+        if self.step() != "collect" {
+            return room(self.step()).into_iter().collect();
+        }
+        self.gone().filter_map(room).collect()
+    }
+
+    /// Does `event` say that there is room, where edges of bytes and of room were asked for? Or
+    /// that an end which receives no more can be read, of an edge as well?
+    pub(super) fn is_edge_of_both(&self, event: &str) -> bool {
+        let Some((bits, data)) = event.split_once('/') else { return false };
+        if bits != "OUT" {
+            return self.is_edge_of_deaf(bits, data) || bits == "IN" && self.is_edge_of_inner(data);
+        }
+        self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(3);
+            let asked: Vec<&str> = words.next().unwrap_or_default().split('|').collect();
+            words.next() == Some(data) && ["IN", "OUT", "ET"].iter().all(|event| asked.contains(event))
+        })
+    }
+
+    /// Is it an edge of a set in which edges of bytes and of room were asked for?
+    pub(super) fn is_edge_of_inner(&self, data: &str) -> bool {
+        let both = |asked: &str| ["IN", "OUT", "ET"].iter().all(|event| asked.split('|').any(|of| of == *event));
+        self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let inner = words.next().and_then(|slot| slot.parse().ok());
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            let of_both = |set| self.registrations(set).any(|(_, asked)| both(asked));
+            edge && words.next() == Some(data) && inner.is_some_and(of_both)
+        })
+    }
+
+    /// Is it an edge of a connection that was shut down for reading?
+    pub(super) fn is_edge_of_deaf(&self, bits: &str, data: &str) -> bool {
+        let deaf: Vec<u64> = self.before().filter(|step| step.ends_with(" RD")).filter_map(|step| slot_of(step, "shut")).collect();
+        let read = bits.split('|').all(|bit| matches!(bit, "IN" | "OUT" | "RDHUP"));
+        read && self.before().any(|step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(2);
+            let of_deaf = words.next().and_then(|slot| slot.parse().ok()).is_some_and(|slot| deaf.contains(&slot));
+            let edge = words.next().is_some_and(|asked| asked.split('|').any(|event| event == "ET"));
+            of_deaf && edge && words.next() == Some(data)
+        })
+    }
+
+    /// Was something done with the connection of `slot` for which it goes back to TCP?
+    pub(super) fn may_leave_ring(&self, slot: u64) -> bool {
+        let of_tcp = |step: &str| -> Option<[u64; 2]> {
+            let mut words = step.strip_prefix("tcp ")?.split(' ');
+            Some([words.next()?.parse().ok()?, words.next()?.parse().ok()?])
+        };
+        let connection = self.before().filter_map(of_tcp).find(|ends| ends.contains(&slot));
+        let leaves = |step: &str| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "opt" | "send"));
+            let call = words.next();
+            let of = words.next().and_then(|slot| slot.parse().ok());
+            let rest: Vec<&str> = words.collect();
+            let leaves = call == Some("opt") && rest == ["RCVLOWAT", "10"] || call == Some("send") && rest.last() == Some(&"OOB");
+            leaves && of.is_some_and(|of| connection.is_some_and(|ends| ends.contains(&of)))
+        };
+        self.before().any(leaves)
+    }
+
+    /// Who tells of `event`, where its data says of what it is: bytes of a connection are told by
+    /// its ring, pipes and listeners by the kernel; room, an end and an inner set by either.
+    pub(super) fn carrier(&self, event: &str) -> Carrier {
+        let (bits, data) = event.split_once('/').unwrap_or((event, ""));
+        // As the generator gives data: see `Generator::data`.
+        let Some(slot) = data.parse::<u64>().ok().and_then(|data| data.checked_sub(100)) else { return Carrier::Either };
+        let mut of = Carrier::Kernel;
+        for step in self.before() {
+            let words: Vec<&str> = step.split(' ').filter(|word| !matches!(*word, "B" | "T" | "U" | "go")).collect();
+            let names = |at: usize| words.get(at).and_then(|word| word.parse().ok()) == Some(slot);
+            match words.first() {
+                Some(&"tcp") if names(1) || names(2) => {
+                    // One that exchanged no bytes both ways may be on TCP as yet.
+                    of = if words.last() == Some(&"both") { Carrier::Ring } else { Carrier::Either };
+                }
+                Some(&"connect" | &"accept") if names(1) => of = Carrier::Ring,
+                Some(&"dup" | &"dup2") if names(2) => return Carrier::Either,
+                Some(&"epoll") if names(1) => return Carrier::Either,
+                _ => {}
+            }
+        }
+        let ends = |step: &str| step.split(' ').any(|word| matches!(word, "shut" | "close" | "exit" | "dup2"));
+        let by_ring = bits == "IN" && !self.before().any(ends) && !self.may_leave_ring(slot);
+        if of == Carrier::Ring && !by_ring { Carrier::Either } else { of }
+    }
+}
+
+/// Who tells of an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// A ring.
+    Ring,
+    /// The kernel.
+    Kernel,
+    /// One of both.
+    Either,
+}
+
+impl Asked<'_> {
+    /// The registrations that were made in `set`, as (slot, what was asked for).
+    pub(super) fn registrations(&self, set: u64) -> impl Iterator<Item = (u64, &str)> {
+        self.before().filter_map(move |step| {
+            let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
+            let of_set = words.next()?.parse() == Ok(set);
+            let slot = words.next()?.parse().ok()?;
+            of_set.then_some((slot, words.next().unwrap_or_default()))
+        })
+    }
+
+    pub(super) fn registered_in(&self, set: u64) -> impl Iterator<Item = u64> {
+        self.registrations(set).map(|(slot, _)| slot)
+    }
+
+    /// Does `set` tell of levels alone, and of no other set?
+    pub(super) fn is_level(&self, set: u64) -> bool {
+        let is_set = |slot| self.before().any(|step| step.ends_with(&format!("epoll {slot}")));
+        let told_once = |asked: &str| asked.split('|').any(|event| matches!(event, "ET" | "ONESHOT" | "EXCLUSIVE"));
+        self.registrations(set).all(|(slot, asked)| !told_once(asked) && !is_set(slot))
+    }
+}
+
+/// The slot that step `of` is about, where it is a `call`.
+pub(super) fn slot_of(step: &str, call: &str) -> Option<u64> {
+    step.split(' ').skip_while(|word| *word != call).nth(1)?.parse().ok()
+}
+
+/// Does `step` wait on `set`?
+pub(super) fn waits_on(step: &str, set: u64) -> bool {
+    let at = step.split(' ').skip_while(|word| !word.ends_with("wait")).nth(1);
+    at.is_some_and(|at| at.parse() == Ok(set))
+}
+
+/// Does `step` give a registration in `set` this data?
+pub(super) fn gives(step: &str, set: u64, data: &str) -> bool {
+    let mut words = step.split(' ').skip_while(|word| !matches!(*word, "add" | "mod")).skip(1);
+    words.next().is_some_and(|word| word.parse() == Ok(set)) && words.nth(2) == Some(data)
+}
