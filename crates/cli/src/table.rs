@@ -118,13 +118,8 @@ pub fn objects(objects: &[ginnel::ObjectInfo], width: usize) -> String {
         let owner = object.owner.as_ref().map_or("(kept)".to_owned(), |owner| owner.pid.to_string());
         let user = |user: &ginnel::User| format!("{} ({})", user.pid, user.program);
         let users: Vec<String> = object.users.iter().map(user).collect();
-        let cells = [
-            text(&object.name),
-            text(object.kind.name()),
-            number(short(object.size)),
-            text(&owner),
-            text(&users.join(", ")),
-        ];
+        let cells =
+            [text(&object.name), text(object.kind.name()), number(short(object.size)), text(&owner), text(&users.join(", "))];
         table.row(cells, if object.removed { "removed; freed when nobody uses it" } else { "" });
     }
     table.lines(width)
