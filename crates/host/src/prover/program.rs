@@ -1,7 +1,7 @@
 //! The iterator's program: for each file of a process that is a TCP socket it writes [`Counts`] into
 //! what the reader of the iterator gets.
 //!
-//! It is 30 instructions, put together here because two of the kernel's structures differ from
+//! It is 27 instructions, put together here because two of the kernel's structures differ from
 //! release to release: where their members lie is looked up in the kernel's own type information.
 //! The kernel's verifier looks at each access again, by the same information.
 

@@ -13,7 +13,7 @@ use crate::settle::tuple_of;
 use ginnel_region::sys::{self, Fd};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use syscalls::Sysno;
@@ -73,12 +73,6 @@ impl Question {
 
 /// Bytes of an answer: the secret, little-endian, 0 for none.
 pub const ANSWER: usize = 8;
-
-/// The prover's socket for programs in the segment that `ginneld` serves at `host`, RUN_DIR/NAME/host.sock.
-#[must_use]
-pub fn socket_for(host: &Path) -> Option<PathBuf> {
-    Some(host.parent()?.parent()?.join(SOCKET))
-}
 
 /// Asks the prover of the segment that is joined at `host` for the secret of the socket `fd`.
 /// Allocates nothing.
@@ -219,7 +213,6 @@ mod tests {
     #[test]
     fn the_socket_lies_above_the_segments() {
         let host = Path::new("/run/ginnel/t/host.sock");
-        assert_eq!(socket_for(host), Some(PathBuf::from("/run/ginnel/prove.sock")));
         let address = address(host).expect("short enough");
         let path: Vec<u8> = address.sun_path.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
         assert_eq!(path, b"/run/ginnel/prove.sock");
