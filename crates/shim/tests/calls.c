@@ -497,7 +497,14 @@ static void processes(void) {
         fflush(stdout);
         _exit(12);
     }
-    ssize_t n = read(master, line, sizeof line - 1);
+    /* A terminal may hand over a line in pieces: first the words, then its end. */
+    ssize_t n = 0;
+    while (memchr(line, '\n', n) == NULL) {
+        ssize_t more = read(master, line + n, sizeof line - 1 - n);
+        if (more <= 0)
+            break;
+        n += more;
+    }
     printf("%.*s%d\n", (int)n, line, child_status(child));
     close(master);
     fflush(stdout);

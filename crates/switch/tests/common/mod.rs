@@ -77,7 +77,11 @@ impl Lab {
     }
 
     /// A guest at this port, with queues set up.
+    ///
+    /// It waits until nobody is there: a front end that was just dropped is gone only once no
+    /// process that another test starts at this moment has a copy of its socket.
     pub fn guest(&self, name: &str, options: Options) -> FrontEnd {
+        self.until(name, |port| port.state == "waiting");
         FrontEnd::connect(&self.socket(name), options).expect("a front end")
     }
 
