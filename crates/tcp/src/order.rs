@@ -8,15 +8,17 @@
 //! first byte that it has not taken.
 //!
 //! A stamp is one word, and lies in the line that the writer writes with each publication anyway: it
-//! costs nobody a line more. There are a few. The writer looks where the reader is only when all are
-//! used: to look each time would fetch the reader's line, which changes with each piece that is
-//! taken, for every piece that is sent. While the reader lags behind, what comes has no stamp; the
+//! costs nobody a line more. The writer never reads it there, since its reader has the line by then:
+//! what it stamped it knows from its own memory. There are a few stamps. The writer looks where the
+//! reader is only when all are used: to look each time would fetch the reader's line, which changes
+//! with each piece that is taken, for every piece that is sent. While the reader lags behind, what comes has no stamp; the
 //! first that it has not taken has its own.
 //!
 //! What a peer writes there, or that it writes nothing, changes the order of reports and nothing else.
 
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
+use crate::ledger::Send;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A cheap clock for short times: ticks of unknown length near a nanosecond.
@@ -41,6 +43,7 @@ const TIME: u32 = 36;
 const UNIT: u32 = 4;
 const _: () = assert!(PLACE + TIME == u64::BITS);
 
+#[inline]
 fn place(position: u64) -> u64 {
     position & ((1 << PLACE) - 1)
 }
@@ -51,6 +54,7 @@ fn stamp(position: u64, now: u64) -> u64 {
 
 /// When a stamp was made, as of `now`: right for some minutes. One that seems to be made later, as
 /// by a processor whose counter is ahead, was made now.
+#[inline]
 fn time_of(stamp: u64, now: u64) -> u64 {
     let age = (now >> UNIT).wrapping_sub(stamp) & ((1 << TIME) - 1);
     if age >> (TIME - 1) != 0 { now } else { now.wrapping_sub(age << UNIT) }
@@ -65,56 +69,69 @@ impl Endpoint<'_> {
     /// When the first byte that is unread was put into the ring, ticks, as of `now`. `None`: the writer
     /// has not said.
     #[must_use]
+    #[inline]
     pub fn ready_since(self, now: u64) -> Option<u64> {
         let head = place(self.slot().rx.head.load(Relaxed));
-        let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
-        stamps.into_iter().find(|&stamp| stamp != 0 && stamp >> TIME == head).map(|stamp| time_of(stamp, now))
+        for stamp in self.incoming().stamps() {
+            let stamp = stamp.load(Relaxed);
+            if stamp != 0 && stamp >> TIME == head {
+                return Some(time_of(stamp, now));
+            }
+        }
+        None
     }
 
     /// When the first byte that is unread was put into the ring, also where others that came with it were
     /// read by now. `None`: as above.
     #[must_use]
+    #[inline]
     pub fn filled_since(self, now: u64) -> Option<u64> {
         let head = self.slot().rx.head.load(Relaxed);
-        let stamps = self.incoming().stamps().map(|stamp| stamp.load(Relaxed));
-        let read = |stamp: &u64| place(head.wrapping_sub(stamp >> TIME));
-        let before = |stamp: &u64| *stamp != 0 && read(stamp) >> (PLACE - 1) == 0;
-        stamps.into_iter().filter(before).min_by_key(read).map(|stamp| time_of(stamp, now))
+        let (mut nearest, mut found) = (1 << (PLACE - 1), None);
+        for stamp in self.incoming().stamps() {
+            let stamp = stamp.load(Relaxed);
+            let read = place(head.wrapping_sub(stamp >> TIME));
+            if stamp != 0 && read < nearest {
+                (nearest, found) = (read, Some(stamp));
+            }
+        }
+        found.map(|stamp| time_of(stamp, now))
     }
 }
 
 /// The writer is about to publish bytes from `from` on: says when, if it is asked to. True: once they
 /// are published, [`renew`] is due.
 #[inline(always)]
-pub(crate) fn note(direction: Direction<'_>, from: u64) -> bool {
-    direction.ordered().load(Relaxed) != 0 && note_asked(direction, from)
+pub(crate) fn note(tx: &Send, direction: Direction<'_>, from: u64) -> bool {
+    direction.ordered().load(Relaxed) != 0 && note_asked(tx, direction, from)
 }
 
 #[inline]
-fn note_asked(direction: Direction<'_>, from: u64) -> bool {
-    let free = || direction.stamps().into_iter().filter(|stamp| stamp.load(Relaxed) == 0);
-    let mut some = free();
-    let one = some.next().or_else(|| {
+fn note_asked(tx: &Send, direction: Direction<'_>, from: u64) -> bool {
+    let free = || tx.stamps.iter().position(|stamp| stamp.load(Relaxed) == 0);
+    let one = free().or_else(|| {
         // The reader lagged behind when that was looked at last, and may have caught up.
-        renew(direction, from);
-        some = free();
-        some.next()
+        renew(tx, direction, from);
+        free()
     });
-    if let Some(one) = one {
-        // Seen by whoever sees the publication, which is a Release store.
-        one.store(stamp(from, ticks()), Relaxed);
+    let Some(one) = one else { return false };
+    let stamp = stamp(from, ticks());
+    // Seen by whoever sees the publication, which is a Release store.
+    for words in [direction.stamps().get(one).copied(), tx.stamps.get(one)] {
+        words.into_iter().for_each(|word| word.store(stamp, Relaxed));
     }
-    one.is_some() && some.next().is_none()
+    free().is_none()
 }
 
 /// Frees the stamps of what the reader has taken. `tail`: where the last publication ends.
 #[cold]
-pub(crate) fn renew(direction: Direction<'_>, tail: u64) {
+pub(crate) fn renew(tx: &Send, direction: Direction<'_>, tail: u64) {
     let unread = tail.wrapping_sub(direction.head().load(Relaxed));
-    for stamp in direction.stamps() {
-        let behind = place(tail.wrapping_sub(stamp.load(Relaxed) >> TIME));
+    for (own, shown) in tx.stamps.iter().zip(direction.stamps()) {
+        let behind = place(tail.wrapping_sub(own.load(Relaxed) >> TIME));
         if behind > unread {
-            stamp.store(0, Relaxed);
+            own.store(0, Relaxed);
+            shown.store(0, Relaxed);
         }
     }
 }
@@ -138,11 +155,11 @@ mod tests {
     }
 
     /// Publishes up to `tail`, as [`Endpoint::publish_tail`] does.
-    fn publish(direction: Direction<'_>, from: u64, tail: u64) {
-        let due = note(direction, from);
+    fn publish(tx: &Send, direction: Direction<'_>, from: u64, tail: u64) {
+        let due = note(tx, direction, from);
         direction.tail().store(tail, Relaxed);
         if due {
-            renew(direction, tail);
+            renew(tx, direction, tail);
         }
     }
 
@@ -154,7 +171,7 @@ mod tests {
         let attachment = attached(directory.path());
         let end = active_end(&attachment);
         let direction = end.incoming();
-        publish(direction, 0, 10);
+        publish(&end.slot().tx, direction, 0, 10);
         assert_eq!(end.ready_since(ticks()), None, "nobody asked");
         end.ask_for_order();
         let take = |to: u64| {
@@ -167,7 +184,7 @@ mod tests {
             let begun = ticks();
             let first = at;
             for piece in 0..lag {
-                publish(direction, at, at + 7 + piece);
+                publish(&end.slot().tx, direction, at, at + 7 + piece);
                 at += 7 + piece;
             }
             assert_eq!(end.slot().rx.head.load(Relaxed), first);

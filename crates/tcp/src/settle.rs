@@ -307,6 +307,7 @@ impl<'a> Endpoint<'a> {
         ] {
             word.store(0, Relaxed);
         }
+        tx.stamps.iter().for_each(|stamp| stamp.store(0, Relaxed));
         tx.ring_offset.store(out, Relaxed);
         tx.ring_size.store(out_size, Relaxed);
         slot.set(flag::BOTH_AGREED | flag::OF_PROOF, false);

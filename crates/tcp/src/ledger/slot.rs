@@ -1,5 +1,6 @@
 //! One socket's slot in the ledger.
 
+use crate::layout::STAMPS;
 use crate::proof::exchange::{Begun, SHARE};
 use ginnel_node::processes::{Lock, Processes};
 use ginnel_region::sys;
@@ -328,7 +329,10 @@ pub struct Send {
     pub unlimited: AtomicU64,
     /// The growth that is under way (see [`crate::growth`]), 0 none: whoever takes the lock over from one who died in it ends it.
     pub growing: AtomicU64,
-    _pad: AtomicU64,
+    /// What this writer's stamps say (see [`crate::order`]), 0: one that is free. To look there would
+    /// fetch the line back from the reader before it is written.
+    pub stamps: [AtomicU64; STAMPS],
+    _pad: [AtomicU64; 5],
 }
 
 /// The reader's private state, under its lock.
@@ -368,7 +372,7 @@ pub struct Receive {
     pub seen: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Send>() == 192 && size_of::<Receive>() == 128);
+const _: () = assert!(size_of::<Send>() == 256 && size_of::<Receive>() == 128);
 
 /// Everything that the processes sharing a socket have in common. What a call needs that goes to the kernel lies in the first cache line.
 #[repr(C, align(1024))]

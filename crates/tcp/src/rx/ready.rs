@@ -125,6 +125,13 @@ impl<'a> Endpoint<'a> {
         self.attachment.node.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
     }
 
+    /// The line in which the writer says what there is: for prefetching only.
+    #[must_use]
+    #[inline]
+    pub fn writers_line(self) -> *const u8 {
+        std::ptr::from_ref(self.incoming().tail()).cast()
+    }
+
     /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens
     /// of an empty ring. Afterwards a readable kernel socket means readable bytes, end-of-file or an error. True if there is something to receive.
     #[must_use]

@@ -127,10 +127,10 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
         let before = tx.tail.load(Relaxed);
         tx.tail.store(tail, Relaxed);
-        let renew = order::note(direction, before);
+        let renew = order::note(tx, direction, before);
         let want = park::publish(direction.tail(), tail, direction.want_data());
         if renew {
-            order::renew(direction, tail);
+            order::renew(tx, direction, tail);
         }
         if !matches!(want, Want::Nothing | Want::Closed | Want::Promised(_)) {
             self.grant(want);
