@@ -29,8 +29,11 @@ prefix=${prefix%/}
 
 share=$prefix/share
 zsh=${ZSH_COMPLETIONS:-$share/zsh/site-functions}
-# The one file that an administrator changes: kept if it was, and never overwritten.
-configuration=/etc/ginnel/ginneld.toml
+# What an administrator changes: kept if it was, and never overwritten.
+configurations=(ginneld.toml switch.toml)
+binaries=(ginnel ginnel-bench ginneld ginnel-prover ginnel-switch ginnel-cache)
+libraries=(ginnel-go-loader libginnel_shim.so libginnel-fi.so)
+units=(ginneld.service ginnel-prover.service ginnel-switch.service ginnel-cache@.service)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -38,9 +41,13 @@ trap 'rm -rf "$work"' EXIT
 # Each line: mode, the file, where to.
 programs() {
     local name
-    for name in ginnel ginnel-bench ginneld ginnel-prover; do echo "755 $from/$name $prefix/bin/$name"; done
-    echo "755 $from/ginnel-go-loader $prefix/lib/ginnel/ginnel-go-loader"
-    echo "644 $from/libginnel_shim.so $prefix/lib/ginnel/libginnel_shim.so"
+    for name in "${binaries[@]}"; do echo "755 $from/$name $prefix/bin/$name"; done
+    for name in "${libraries[@]}"; do
+        case $name in
+            *.so) echo "644 $from/$name $prefix/lib/ginnel/$name" ;;
+            *) echo "755 $from/$name $prefix/lib/ginnel/$name" ;;
+        esac
+    done
 }
 
 # What is made of the command's own definitions, and of the unit.
@@ -56,16 +63,16 @@ made() {
     echo "644 $work/zsh $zsh/_ginnel"
     echo "644 $work/fish $share/fish/vendor_completions.d/ginnel.fish"
     local unit
-    for unit in ginneld ginnel-prover; do
-        sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "packaging/$unit.service" >"$work/$unit"
-        echo "644 $work/$unit $prefix/lib/systemd/system/$unit.service"
+    for unit in "${units[@]}"; do
+        sed "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" "packaging/$unit" >"$work/$unit"
+        echo "644 $work/$unit $prefix/lib/systemd/system/$unit"
     done
     echo "644 packaging/ginnel.sysusers $prefix/lib/sysusers.d/ginnel.conf"
 }
 
 install_all() {
     local mode file to
-    for file in ginnel ginnel-bench ginneld ginnel-prover ginnel-go-loader libginnel_shim.so; do
+    for file in "${binaries[@]}" "${libraries[@]}"; do
         [[ -f $from/$file ]] || { echo "$from/$file is not there: build it (make build)" >&2; exit 1; }
     done
     { programs; made; } >"$work/list"
@@ -74,7 +81,9 @@ install_all() {
         install -D -m "$mode" "$file" "$root$to.new"
         mv -f "$root$to.new" "$root$to"
     done <"$work/list"
-    [[ -e $root$configuration ]] || install -D -m 644 packaging/ginneld.toml "$root$configuration"
+    for file in "${configurations[@]}"; do
+        [[ -e $root/etc/ginnel/$file ]] || install -D -m 644 "packaging/$file" "$root/etc/ginnel/$file"
+    done
     [[ -n $root ]] || after
 }
 
@@ -87,19 +96,24 @@ uninstall_all() {
     local to
     local -a gone
     # The list does not hang on what is built: manual pages are known by their names.
-    gone=("$prefix"/bin/{ginnel,ginnel-bench,ginneld,ginnel-prover} "$prefix"/lib/ginnel/{ginnel-go-loader,libginnel_shim.so}
-          "$share"/bash-completion/completions/ginnel "$zsh/_ginnel" "$share"/fish/vendor_completions.d/ginnel.fish
-          "$prefix"/lib/systemd/system/{ginneld,ginnel-prover}.service "$prefix"/lib/sysusers.d/ginnel.conf)
-    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover}.8; do gone+=("${to#"$root"}"); done
+    gone=("${binaries[@]/#/$prefix/bin/}" "${libraries[@]/#/$prefix/lib/ginnel/}"
+          "${units[@]/#/$prefix/lib/systemd/system/}" "$prefix"/lib/sysusers.d/ginnel.conf
+          "$share"/bash-completion/completions/ginnel "$zsh/_ginnel" "$share"/fish/vendor_completions.d/ginnel.fish)
+    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover,ginnel-switch}.8; do
+        gone+=("${to#"$root"}")
+    done
     for to in "${gone[@]}"; do rm -f "$root$to"; done
     # Directories that are Ginnel's alone; a staged tree loses what is empty in it.
     rmdir "$root$prefix/lib/ginnel" 2>/dev/null || true
-    if cmp -s packaging/ginneld.toml "$root$configuration"; then
-        rm -f "$root$configuration"
-        rmdir "$root/etc/ginnel" 2>/dev/null || true
-    elif [[ -e $root$configuration ]]; then
-        echo "$root$configuration was changed, and is kept"
-    fi
+    local file
+    for file in "${configurations[@]}"; do
+        if cmp -s "packaging/$file" "$root/etc/ginnel/$file"; then
+            rm -f "$root/etc/ginnel/$file"
+        elif [[ -e $root/etc/ginnel/$file ]]; then
+            echo "$root/etc/ginnel/$file was changed, and is kept"
+        fi
+    done
+    rmdir "$root/etc/ginnel" 2>/dev/null || true
 }
 
 "${what}_all"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes Debian packages of the portable build (glibc 2.28 and later), and a plain apt repository of
-# them, in target/packages: ginnel, ginneld and ginnel-dkms (packaging/debian). docs/install.md says
+# them, in target/packages, as packaging/debian/control lists them. docs/install.md says
 # how they are used.
 #
 #   scripts/packages.sh
@@ -41,7 +41,10 @@ cp -r packaging/debian "$tree/debian"
 cp -r driver docs README.md CHANGELOG.md "$tree"
 cp packaging/ginneld.service "$tree/debian/ginneld.service"
 cp packaging/ginnel-prover.service "$tree/debian/ginneld.ginnel-prover.service"
+cp packaging/ginnel-switch.service "$tree/debian/ginnel-switch.service"
+cp packaging/ginnel-cache@.service "$tree/debian/ginnel-cache@.service"
 cp packaging/ginnel.sysusers "$tree/debian/ginneld.sysusers"
+cp packaging/ginnel.sysusers "$tree/debian/ginnel-switch.sysusers"
 cp driver/dkms.conf "$tree/debian/ginnel-dkms.dkms"
 sed "s/@VERSION@/$version/" packaging/debian/ginnel-dkms.install.in >"$tree/debian/ginnel-dkms.install"
 rm "$tree/debian/ginnel-dkms.install.in"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds ginnel, ginnel-bench, ginneld, ginnel-prover and the library for hosts and containers
-# with an older C library (glibc) than this machine's, into target/portable. That library is the one to mount into containers (docs/containers.md).
+# Builds the programs, the library and libfabric's provider for hosts and containers with an older C
+# library (glibc) than this machine's, into target/portable. That library is the one to mount into
+# containers (docs/containers.md).
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
 #
@@ -26,11 +27,12 @@ build() {
     PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/bin/python CARGO_TARGET_DIR=$target \
         "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" "$@"
 }
-build -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host
+build -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host -p ginnel-switch -p ginnel-cache
+build -p ginnel-fabric-provider
 build -p ginnel-bench --bin ginnel-bench
 
 mkdir -p "$target/portable"
-for file in ginnel ginnel-bench ginneld ginnel-prover libginnel_shim.so ginnel-go-loader; do
+for file in ginnel ginnel-bench ginneld ginnel-prover ginnel-switch ginnel-cache ginnel-go-loader libginnel_shim.so libginnel-fi.so; do
     built=$target/$machine-unknown-linux-gnu/release/$file
     needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
     if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then

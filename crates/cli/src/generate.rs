@@ -20,8 +20,15 @@ pub fn generate(args: &Generate) -> Result<()> {
         (What::Man, Some(directory)) => {
             clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())?;
             // The daemons have no such command of their own: what only packagers ask for is in one place.
-            for daemon in [ginnel_host::args::Cli::command(), ginnel_host::args::Prover::command()] {
-                let page = clap_mangen::Man::new(daemon).section("8");
+            let daemons = [
+                (ginnel_host::args::Cli::command(), "8"),
+                (ginnel_host::args::Prover::command(), "8"),
+                (ginnel_switch::args::Cli::command(), "8"),
+                // As memcached's.
+                (ginnel_cache::server::args::Args::command(), "1"),
+            ];
+            for (daemon, section) in daemons {
+                let page = clap_mangen::Man::new(daemon).section(section);
                 page.generate_to(directory).map(drop).with_context(|| directory.display().to_string())?;
             }
         }

@@ -23,6 +23,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod args;
 pub mod attach;
 pub mod bucket;
 pub mod config;

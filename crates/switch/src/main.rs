@@ -1,86 +1,16 @@
-//! `ginnel-switch`: the command line.
+//! `ginnel-switch`: what it does by its command line ([`ginnel_switch::args`]).
 #![forbid(unsafe_code)]
 
 mod show;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
-use ginnel_switch::config::{Config, PortConfig, RUN_DIR};
+use clap::Parser;
+use ginnel_switch::args::{Ask, Cli, Command};
+use ginnel_switch::config::Config;
 use ginnel_switch::{control, log, metrics, server::Server, trace};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Switches Ethernet between virtual machines, in shared memory.
-///
-/// Each port is a vhost-user socket; `ginnel vm args --net SOCKET` prints QEMU's options. Runs in
-/// the foreground and logs to standard error. SIGTERM ends it.
-#[derive(Debug, Parser)]
-#[command(name = "ginnel-switch", version, max_term_width = 100, after_long_help = EXIT)]
-#[command(args_conflicts_with_subcommands = true)]
-struct Cli {
-    /// Configuration
-    #[arg(long, value_name = "FILE", conflicts_with = "port")]
-    config: Option<PathBuf>,
-    /// A port: its name, its socket, and the key of its segment [default: 0]; may be given several
-    /// times
-    #[arg(long, value_name = "NAME:SOCKET[:KEY]", value_parser = PortConfig::parse)]
-    port: Vec<PortConfig>,
-    /// Directory of the control socket, where ports are given on the command line
-    #[arg(long, value_name = "DIRECTORY", default_value = RUN_DIR, conflicts_with = "config")]
-    run_dir: PathBuf,
-    /// Never sleep: for a processor that does nothing else
-    #[arg(long)]
-    busy: bool,
-    /// Only say whether the configuration is good
-    #[arg(long)]
-    check: bool,
-    #[command(subcommand)]
-    command: Option<Command>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Say what a running switch does, and what is wrong
-    Status(Ask),
-    /// List its ports with their counters
-    Ports(Ask),
-    /// List the addresses that it knows
-    Fdb(Ask),
-    /// Show frames and bytes of each port, every second
-    Top(Ask),
-    /// Write a port's frames as pcapng: ginnel-switch trace vm1 | tcpdump -r -
-    Trace {
-        /// The port
-        port: String,
-        /// End after so many frames
-        #[arg(long, short, value_name = "N")]
-        count: Option<u64>,
-        #[command(flatten)]
-        ask: Ask,
-    },
-}
-
-#[derive(Debug, Args)]
-struct Ask {
-    /// The switch's control socket
-    #[arg(long, value_name = "PATH", default_value_os_t = default_control())]
-    control: PathBuf,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-}
-
-fn default_control() -> PathBuf {
-    PathBuf::from(RUN_DIR).join("control.sock")
-}
-
-const EXIT: &str = "\
-Exit status:
-  0  ended by SIGTERM or SIGINT, or answered
-  1  failed; standard error says why
-  2  the command line or the configuration is wrong";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
