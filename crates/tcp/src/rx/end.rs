@@ -84,8 +84,10 @@ impl<'a> Endpoint<'a> {
         let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
         let due = |received: u64| again <= 1 << 30 && received.wrapping_sub(record.tcp) < again;
         // A process without the shim, which was handed the socket, may have received them: the kernel counts what that one takes.
-        let by_kernel = || kernel::facts(self.fd(), self.slot().has(flag::CONNECTED)).map_or(true, |facts| due(facts.received));
-        due(self.slot().rx.received.load(Relaxed)) && (!self.slot().has(flag::COUNTED) || by_kernel())
+        let here = self.slot().rx.received.load(Relaxed);
+        let by_kernel = || kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
+        let also = |received: u64| due(received.max(here));
+        due(here) && (!self.slot().has(flag::COUNTED) || by_kernel().map_or(true, |facts| also(facts.received)))
     }
 
     /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP would say: end-of-file if it had read

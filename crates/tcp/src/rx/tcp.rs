@@ -48,6 +48,12 @@ impl<'a> Endpoint<'a> {
         }
         let n = there.min(limit).min(sink.room() as u64) as usize;
         if n == 0 {
+            let over = !matches!(looked, Ok(1) | Err(libc::EAGAIN));
+            // SAFETY: the caller's promise.
+            if over && self.resent_bytes_are_due() && unsafe { self.take_left(sink)? } {
+                looked.err().into_iter().for_each(|errno| self.keep_error(errno));
+                return Ok(Step::Again);
+            }
             return Ok(match looked {
                 Ok(1) => Step::Again,
                 Ok(_) => Step::Done(self.ended_on_tcp()),
