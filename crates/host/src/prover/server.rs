@@ -7,7 +7,7 @@
 //! closes nothing that somebody else may have sent ([`super::turn_away`]).
 
 use super::numbers::Reader;
-use super::turn_away::turn_away;
+use super::turn_away::TurnAway;
 use crate::log;
 use anyhow::{Context, Result};
 use ginnel_tcp::proof::helper::{ANSWER, Question};
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// At most one line of a kind is logged in that time: whoever fills the log with them has no right to.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 /// Stack of a thread, bytes.
-pub(super) const STACK: usize = 64 << 10;
+const STACK: usize = 64 << 10;
 
 /// Listens at `path`, in place of what an earlier instance left there. Anybody may connect.
 ///
@@ -98,7 +98,7 @@ impl Drop for Place {
 /// # Errors
 /// What makes it impossible to go on.
 pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
-    let (reader, asking) = (Arc::new(reader), Arc::new(Asking::default()));
+    let (reader, asking, turn_away) = (Arc::new(reader), Arc::new(Asking::default()), TurnAway::start()?);
     let (mut turned_away, mut scarce) = (Lines::default(), Lines::default());
     loop {
         let client = match accept_with(listener, SocketFlags::CLOEXEC) {
@@ -126,13 +126,7 @@ pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
                 client
             }
         };
-        let mut rest = turn_away(not_answered);
-        // A close here could wait for ever: better for a thread.
-        while let Err((error, client)) = rest {
-            scarce.one(|| log!(Warning, "no_thread", why = error));
-            thread::sleep(PAUSE);
-            rest = turn_away(client);
-        }
+        turn_away.hang_up(not_answered);
     }
 }
 

@@ -3,68 +3,146 @@
 //! Whoever connects can send descriptors at once. The kernel closes them where their message is thrown
 //! away: in the thread that closes the connection. A TCP socket that lingers makes its last close wait
 //! for as long as its owner likes (SO_LINGER, socket(7)), but not in a thread that is about to end
-//! (`inet_release`, `net/ipv4/af_inet.c`). So a connection that nobody answers goes to a thread that
-//! has nothing else open, and ends with it.
+//! (`inet_release`, `net/ipv4/af_inet.c`). So each connection that nobody answers ends with a thread.
+//!
+//! Such a thread needs a table of descriptors of its own. A copy of the process's would hold other
+//! askers' sockets for a moment, under numbers that are others' by then, and
+//! [`super::numbers::Reader`] looks into the tables of all threads. So one thread has had its own table
+//! from before the first asker on, with nothing of an asker's in it but the connection that it is to
+//! end, and those that end with it copy that one.
 
 #![allow(unsafe_code)]
 
+use crate::log;
+use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
-/// Closes `client`, whatever lies unread in it. Returns before that has happened.
-///
-/// # Errors
-/// There is no thread to be had, or no table of descriptors: nothing was closed.
-pub fn turn_away(client: OwnedFd) -> Result<(), (io::Error, OwnedFd)> {
-    let (turns, fd) = (Arc::new(Barrier::new(2)), client.as_raw_fd());
-    let failure = Arc::new(Mutex::new(None));
-    let ends = {
-        let (turns, failure) = (turns.clone(), failure.clone());
-        move || {
-            // From here on this thread has descriptors of its own, and of these just that one.
+/// How long to wait where threads or descriptors are scarce.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Stack of a thread, bytes.
+const STACK: usize = 64 << 10;
+
+/// The way to the thread that hangs up.
+#[derive(Debug)]
+pub struct TurnAway(OwnedFd);
+
+impl TurnAway {
+    /// Starts the thread. To be called before there is any descriptor of somebody else's.
+    ///
+    /// # Errors
+    /// There is no thread or socket to be had.
+    pub fn start() -> Result<Self> {
+        let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (done, apart) = mpsc::channel();
+        let fd = its.as_raw_fd();
+        let run = move || {
             let alone = keep_alone(fd);
-            *failure.lock().unwrap_or_else(PoisonError::into_inner) = alone.err();
-            turns.wait();
-            // Now the caller closes the other descriptor of it, which is not the last.
-            turns.wait();
+            let go_on = alone.is_ok();
+            let _ = done.send(alone);
+            if go_on {
+                // SAFETY: the number is open in this thread's own table, and nobody else's there.
+                end_each(&unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        };
+        thread::Builder::new().stack_size(STACK).spawn(run).context("a thread that hangs up")?;
+        match apart.recv() {
+            Ok(Ok(())) => Ok(Self(own)),
+            other => bail!("a table of descriptors of its own, for the thread that hangs up: {other:?}"),
         }
-    };
-    if let Err(error) = thread::Builder::new().stack_size(super::server::STACK).spawn(ends) {
-        return Err((error, client));
     }
-    turns.wait();
-    let failed = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let result = match failed {
-        Some(error) => Err((error.into(), client)),
-        None => {
-            drop(client);
-            Ok(())
+
+    /// Closes `client`, whatever lies unread in it, without waiting for that.
+    pub fn hang_up(&self, client: OwnedFd) {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let beside = [client.as_fd()];
+            control.push(SendAncillaryMessage::ScmRights(&beside));
+            match sendmsg(&self.0, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL) {
+                Ok(_) => break,
+                // Too many are on their way, or memory is scarce. A close here could wait for ever.
+                Err(_) => thread::sleep(PAUSE),
+            }
         }
-    };
-    turns.wait();
-    result
+        // It is on its way, so this is not its last descriptor; once it is gone, the other may be.
+        drop(client);
+        let _ = send(&self.0, &[0], SendFlags::NOSIGNAL);
+    }
 }
 
-/// Gives this thread a table of descriptors of its own, with none but `fd`. What it drops, the other
-/// threads have too.
-fn keep_alone(fd: i32) -> Result<(), Errno> {
+/// Gives this thread a table of descriptors of its own, with none but `fd` and the standard ones.
+fn keep_alone(fd: RawFd) -> Result<(), Errno> {
     let close = |first: u32, last: u32, flags: u32| {
-        // SAFETY: no memory is passed. The descriptors that it closes are this thread's copies, of
-        // which nobody knows.
+        // SAFETY: no memory is passed. What it closes are this thread's copies, which nobody knows.
         match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
             0 => Ok(()),
-            _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::NOSYS)),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOSYS)),
         }
     };
     let fd = fd.unsigned_abs();
     close(fd + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE)?;
-    match fd {
-        0 => Ok(()),
-        _ => close(0, fd - 1, 0),
+    if fd > 3 { close(3, fd - 1, 0) } else { Ok(()) }
+}
+
+/// Ends each connection that comes, until nobody sends any more.
+fn end_each(from: &OwnedFd) {
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        match recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) if received.bytes == 0 => return,
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
+            Ok(_) => {}
+        }
+        let came = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        // The sender's own descriptor is closed.
+        while recv(from, &mut [0u8], RecvFlags::empty()) == Err(Errno::INTR) {}
+        if let Some(client) = came {
+            end_with_a_thread(client);
+        }
     }
+}
+
+/// Has a thread end that has a copy of this one's table, and with it the last descriptor of `client`.
+fn end_with_a_thread(client: OwnedFd) {
+    let turns = Arc::new(Barrier::new(2));
+    loop {
+        let its = turns.clone();
+        let run = move || {
+            // SAFETY: no memory is passed, and this thread uses no descriptor.
+            let copied = unsafe { libc::unshare(libc::CLONE_FILES) } == 0;
+            its.wait();
+            // Now the other descriptor is closed, which was not the last.
+            its.wait();
+            if !copied {
+                log!(Error, "no_table", why = "unshare");
+            }
+        };
+        match thread::Builder::new().stack_size(STACK).spawn(run) {
+            Ok(_) => break,
+            Err(error) => {
+                log!(Warning, "no_thread", why = error);
+                thread::sleep(100 * PAUSE);
+            }
+        }
+    }
+    turns.wait();
+    drop(client);
+    turns.wait();
 }
 
 #[cfg(test)]
@@ -75,12 +153,15 @@ mod tests {
 
     #[test]
     fn the_other_side_hears_of_it_and_other_descriptors_stay() {
-        let (mut own, client) = UnixStream::pair().expect("a pair");
+        let turn_away = TurnAway::start().expect("a thread");
         let (mut other, stays) = UnixStream::pair().expect("a pair");
-        turn_away(client.into()).expect("a thread");
-        assert_eq!(own.read(&mut [0; 1]).expect("the end"), 0);
+        for _ in 0..300 {
+            let (mut own, client) = UnixStream::pair().expect("a pair");
+            turn_away.hang_up(client.into());
+            assert_eq!(own.read(&mut [0; 1]).expect("the end"), 0);
+        }
         other.set_nonblocking(true).expect("set");
-        assert_eq!(other.read(&mut [0; 1]).expect_err("open").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(other.read(&mut [0; 1]).expect_err("open").kind(), std::io::ErrorKind::WouldBlock);
         drop(stays);
     }
 }
