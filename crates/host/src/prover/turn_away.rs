@@ -29,6 +29,8 @@ use std::time::Duration;
 
 /// How long to wait where threads or descriptors are scarce.
 const PAUSE: Duration = Duration::from_millis(10);
+/// So many connections one thread ends, about: a user may send more than there could be threads.
+const AT_ONCE: usize = 64;
 /// Stack of a thread, bytes.
 const STACK: usize = 64 << 10;
 
@@ -94,31 +96,40 @@ fn keep_alone(fd: RawFd) -> Result<(), Errno> {
     if fd > 3 { close(3, fd - 1, 0) } else { Ok(()) }
 }
 
-/// Ends each connection that comes, until nobody sends any more.
+/// Ends all connections that come, until nobody sends any more: those that wait together by one thread.
 fn end_each(from: &OwnedFd) {
+    let mut clients = Vec::new();
     loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        match recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) if received.bytes == 0 => return,
-            Err(Errno::INTR) => continue,
-            Err(_) => return,
-            Ok(_) => {}
-        }
-        let came = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
-        });
-        // The sender's own descriptor is closed.
-        while recv(from, &mut [0u8], RecvFlags::empty()) == Err(Errno::INTR) {}
-        if let Some(client) = came {
-            end_with_a_thread(client);
+        let wait = if clients.is_empty() { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        match next(from, wait) {
+            Ok(Some(client)) if clients.len() < AT_ONCE => clients.push(client),
+            Ok(Some(client)) => {
+                clients.push(client);
+                end_with_a_thread(std::mem::take(&mut clients));
+            }
+            Err(Errno::AGAIN) => end_with_a_thread(std::mem::take(&mut clients)),
+            Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => return end_with_a_thread(clients),
         }
     }
 }
 
-/// Has a thread end that has a copy of this one's table, and with it the last descriptor of `client`.
-fn end_with_a_thread(client: OwnedFd) {
+/// The next one, whose sender has closed its own descriptor; `None`: nobody sends any more.
+fn next(from: &OwnedFd, wait: RecvFlags) -> Result<Option<OwnedFd>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(from, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC | wait)?;
+    let came = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    // The sender's own descriptor is closed when this has come.
+    while came.is_some() && recv(from, &mut [0u8], RecvFlags::empty()) == Err(Errno::INTR) {}
+    Ok(came)
+}
+
+/// Has a thread end that has a copy of this one's table, and with it the last descriptors of `clients`.
+fn end_with_a_thread(clients: Vec<OwnedFd>) {
     let turns = Arc::new(Barrier::new(2));
     loop {
         let its = turns.clone();
@@ -126,7 +137,7 @@ fn end_with_a_thread(client: OwnedFd) {
             // SAFETY: no memory is passed, and this thread uses no descriptor.
             let copied = unsafe { libc::unshare(libc::CLONE_FILES) } == 0;
             its.wait();
-            // Now the other descriptor is closed, which was not the last.
+            // Now the other descriptors are closed, which were not the last.
             its.wait();
             if !copied {
                 log!(Error, "no_table", why = "unshare");
@@ -141,7 +152,7 @@ fn end_with_a_thread(client: OwnedFd) {
         }
     }
     turns.wait();
-    drop(client);
+    drop(clients);
     turns.wait();
 }
 
