@@ -7,7 +7,7 @@ use ginnel_tests::daemon::{Daemon, Prover};
 use ginnel_tests::{is_root, skip};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, recv, sendmsg, socket_with,
+    connect, ipproto, recv, sendmsg, socket_with,
 };
 use rustix::process::{Pid, Signal, Uid, kill_process};
 use std::fs;
@@ -129,7 +129,11 @@ fn what_is_no_question_gets_no_secret() {
     let (udp, unix) = (UdpSocket::bind("127.0.0.1:0").expect("a port"), UnixStream::pair().expect("a pair"));
     let file = std::fs::File::open("/dev/null").expect("it is there");
     let ended = pair().0;
-    let others = [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd()];
+    // Of TCP by its protocol, to whoever may make one in a network namespace of his own.
+    let raw = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::TCP)).expect("root may");
+    connect(&raw, &server.local_addr().expect("bound")).expect("it has no connections");
+    udp.connect(server.local_addr().expect("bound")).expect("nor has this");
+    let others = [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd(), raw.as_fd()];
     for (at, other) in others.into_iter().enumerate() {
         let secret = answer(&ask(&prover, &QUESTION.bytes(), Some(other)));
         assert!(matches!(secret, Some(0)) || at == 4, "number {at}: {secret:?}");
