@@ -11,6 +11,7 @@
 //! | [`program`] | the BPF program that shows these counts |
 //! | [`bpf`] | the calls of bpf(2) that it takes |
 //! | [`server`] | who asks, and that nobody keeps another waiting |
+//! | [`turn_away`] | hanging up without waiting for what lies unread |
 //! | [`rights`] | giving up what it started with |
 //!
 //! It is a process of its own: the daemon, which speaks with machines, needs no capability.
@@ -20,3 +21,4 @@ pub mod numbers;
 pub mod program;
 pub mod rights;
 pub mod server;
+pub mod turn_away;

@@ -7,12 +7,15 @@ use ginnel_tests::daemon::{Daemon, Prover};
 use ginnel_tests::{is_root, skip};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, recv, sendmsg, socket_with,
+    connect, ipproto, recv, sendmsg, socket_with,
 };
+use rustix::process::{Pid, Signal, Uid, kill_process};
+use std::fs;
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -126,7 +129,11 @@ fn what_is_no_question_gets_no_secret() {
     let (udp, unix) = (UdpSocket::bind("127.0.0.1:0").expect("a port"), UnixStream::pair().expect("a pair"));
     let file = std::fs::File::open("/dev/null").expect("it is there");
     let ended = pair().0;
-    let others = [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd()];
+    // Of TCP by its protocol, to whoever may make one in a network namespace of his own.
+    let raw = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::TCP)).expect("root may");
+    connect(&raw, &server.local_addr().expect("bound")).expect("it has no connections");
+    udp.connect(server.local_addr().expect("bound")).expect("nor has this");
+    let others = [listener.as_fd(), udp.as_fd(), unix.0.as_fd(), file.as_fd(), ended.as_fd(), raw.as_fd()];
     for (at, other) in others.into_iter().enumerate() {
         let secret = answer(&ask(&prover, &QUESTION.bytes(), Some(other)));
         assert!(matches!(secret, Some(0)) || at == 4, "number {at}: {secret:?}");
@@ -160,10 +167,7 @@ fn nobody_waits_for_a_socket_that_lingers() {
         .collect();
     let mut full = Vec::new();
     for _ in 0..4 {
-        let (client, server) = pair();
-        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(30))).expect("set");
-        client.set_nonblocking(true).expect("set");
-        while (&client).write(&[0; 65536]).is_ok() {}
+        let (client, server) = lingering();
         full.push((ask(&prover, &QUESTION.bytes(), Some(client.as_fd())), server));
         // The prover has the last descriptor of it.
         drop(std::thread::spawn(move || drop(client)));
@@ -172,6 +176,57 @@ fn nobody_waits_for_a_socket_that_lingers() {
     let begun = Instant::now();
     assert_ne!(answer(&ask(&prover, &QUESTION.bytes(), Some(client.as_fd()))), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(20), "it waited for the sockets that linger");
+}
+
+/// A connection that is full in one direction, whose last close waits for half a minute; and its other
+/// end.
+fn lingering() -> (TcpStream, TcpStream) {
+    let (client, server) = pair();
+    rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(30))).expect("set");
+    client.set_nonblocking(true).expect("set");
+    while (&client).write(&[0; 65536]).is_ok() {}
+    (client, server)
+}
+
+/// A user who has all his places, and whose further askers have sent what makes a last close wait
+/// before they were turned away: other users are answered, and he again once a place is free.
+#[test]
+fn who_is_turned_away_keeps_nobody_waiting() {
+    const NOBODY: u32 = 65534;
+    if !possible("who_is_turned_away_keeps_nobody_waiting") {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let prover = daemon.prover();
+    for directory in prover.socket.ancestors().skip(1).take(2) {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    // It stands still until it has the last descriptors.
+    let pid = Pid::from_raw(prover.pid().cast_signed()).expect("a process");
+    kill_process(pid, Signal::STOP).expect("it is ours");
+    let ask_and_leave = |_| {
+        let (client, server) = lingering();
+        (ask(&prover, &QUESTION.bytes(), Some(client.as_fd())), server)
+    };
+    let _kept: Vec<_> = (0..48).map(ask_and_leave).collect();
+    kill_process(pid, Signal::CONT).expect("it is ours");
+    let until = Instant::now() + Duration::from_secs(10);
+    while !prover.log().contains("event=too_many_questions") {
+        assert!(Instant::now() < until, "nobody was turned away: {}", prover.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (client, _server) = pair();
+    let begun = Instant::now();
+    let secret = std::thread::scope(|scope| {
+        let ask_as_nobody = || {
+            rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(NOBODY), Uid::ROOT).expect("this thread's alone");
+            answer(&ask(&prover, &QUESTION.bytes(), Some(client.as_fd())))
+        };
+        scope.spawn(ask_as_nobody).join().expect("it asked")
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5), "another user waited {:?}", begun.elapsed());
+    assert_ne!(secret.expect("an answer"), 0);
+    assert!(prover.log().matches("event=too_many_questions").count() < 8, "a line a second: {}", prover.log());
 }
 
 /// Nothing is left to whoever takes the process over.

@@ -14,12 +14,14 @@
 
 // Of the ledger of sockets, and of the process table, whose entries lie behind a header of the same size.
 enum { HEADER = 8192, PROCESS = 128, PROCESSES = 4096, SLOTS = 73728, SLOT = 1024, COUNT = 32768, SEEN = 4096 };
+// Locks in the header of the process table.
+enum { MEMBERS_LOCK = 1296, DOUBTS_LOCK = 1560 };
 // In a slot: the writer's and the reader's halves, and in them the lock and the rings' places.
 enum { TX = 256, RX = 448, TX_WORDS = 24, RX_WORDS = 16 };
 
 static volatile uint8_t *base, *table;
 static uint64_t size, seed, did[4];
-static uint32_t used[SEEN], count;
+static uint32_t used[SEEN], count, living[PROCESSES], processes;
 
 static uint64_t roll(uint64_t n) {
     seed ^= seed >> 12, seed ^= seed << 25, seed ^= seed >> 27;
@@ -40,6 +42,11 @@ static void look(void) {
     count = 0;
     for (uint32_t i = 0; i < COUNT && count < SEEN; i++) {
         if (*word(SLOTS + (uint64_t)i * SLOT)) used[count++] = i;
+    }
+    processes = 0;
+    for (uint32_t i = 0; i < PROCESSES; i++) {
+        // Its first word has the process's number.
+        if (*of_process(HEADER + (uint64_t)i * PROCESS)) living[processes++] = i;
     }
 }
 
@@ -83,11 +90,20 @@ static void spoil(void) {
         *word(slot + at) = at == TX || at == RX ? name_nobody() : value(*word(slot + at));
     } else {
         did[3]++;
-        // Of a header its second half: in the first are the words by which the file is known, and locks.
-        uint64_t in_header = HEADER / 2 + 8 * roll(HEADER / 2 / 8);
-        volatile uint64_t *what = word(in_header);
-        if (roll(2)) what = of_process(HEADER + roll(PROCESSES) * PROCESS + 8 * roll(PROCESS / 8));
-        else if (roll(2)) what = of_process(in_header);
+        // Of the ledger's header its second half: in the first are the words by which the file is known, and locks.
+        volatile uint64_t *what = word(HEADER / 2 + 8 * roll(HEADER / 2 / 8));
+        if (roll(4)) {
+            uint64_t entry = processes && roll(2) ? living[roll(processes)] : roll(PROCESSES);
+            what = of_process(HEADER + entry * PROCESS + 8 * roll(PROCESS / 8));
+        } else if (roll(2)) {
+            // What lies in front is what the file is known by.
+            uint64_t at = 16 + 8 * roll(HEADER / 8 - 2);
+            what = of_process(at);
+            if (at == MEMBERS_LOCK || at == DOUBTS_LOCK) {
+                *what = name_nobody();
+                return;
+            }
+        }
         *what = value(*what);
     }
 }

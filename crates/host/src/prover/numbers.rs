@@ -64,7 +64,9 @@ impl Reader {
         let (all, []) = all.as_chunks::<{ Counts::SIZE }>() else {
             return Err(io::Error::other(format!("the iterator wrote {} bytes", all.len())));
         };
-        Ok(all.iter().map(Counts::of_bytes).find(|counts| i64::from(counts.fd) == i64::from(socket.as_raw_fd())))
+        // Two sockets under one number would be those of two threads' tables: then nobody is told.
+        let mut found = all.iter().map(Counts::of_bytes).filter(|counts| i64::from(counts.fd) == i64::from(socket.as_raw_fd()));
+        Ok(found.next().filter(|_| found.next().is_none()))
     }
 
     /// Reads both ends of a connection over loopback, and looks whether they mirror each other.

@@ -1,7 +1,7 @@
 //! The iterator's program: for each file of a process that is a TCP socket it writes [`Counts`] into
 //! what the reader of the iterator gets.
 //!
-//! It is 27 instructions, put together here because two of the kernel's structures differ from
+//! It is 29 instructions, put together here because three of the kernel's structures differ from
 //! release to release: where their members lie is looked up in the kernel's own type information.
 //! The kernel's verifier looks at each access again, by the same information.
 
@@ -57,6 +57,8 @@ pub struct Program {
 struct Places {
     /// In `struct socket`, which is what a file has.
     sk: i16,
+    /// In `struct sock`.
+    sk_type: i16,
     snd_una: i16,
     rcv_nxt: i16,
     bytes_acked: i16,
@@ -80,6 +82,7 @@ pub fn make(btf: &Path) -> Result<Program> {
     };
     let places = Places {
         sk: place("socket", "sk")?,
+        sk_type: place("sock", "sk_type")?,
         snd_una: place("tcp_sock", "snd_una")?,
         rcv_nxt: place("tcp_sock", "rcv_nxt")?,
         bytes_acked: place("tcp_sock", "bytes_acked")?,
@@ -109,6 +112,7 @@ const TO_TCP_SOCK: i32 = 137;
 const SOCK_FROM_FILE: i32 = 162;
 
 // Opcodes, as RFC 9669 has them.
+const LOAD_HALF: u8 = 0x69;
 const LOAD_WORD: u8 = 0x61;
 const LOAD_LONG: u8 = 0x79;
 const STORE_WORD: u8 = 0x63;
@@ -117,6 +121,7 @@ const MOVE: u8 = 0xbf;
 const MOVE_CONSTANT: u8 = 0xb7;
 const ADD_CONSTANT: u8 = 0x07;
 const JUMP_IF_EQUAL: u8 = 0x15;
+const JUMP_IF_NOT_EQUAL: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
@@ -144,10 +149,14 @@ fn instructions(places: &Places) -> Vec<Instruction> {
         // At the end of the walk there is no file.
         end_if_null(1),
         one(CALL, 0, 0, 0, SOCK_FROM_FILE),
-        // It is no socket; it has none of the network's; it is no TCP socket.
+        // It is no socket; it has none of the network's; it is no stream; it is no TCP socket. The
+        // kernel's function only asks for the protocol's number, which a raw socket may have too:
+        // what it calls a TCP socket's counts then is other memory.
         end_if_null(0),
         one(LOAD_LONG, 1, 0, places.sk, 0),
         end_if_null(1),
+        one(LOAD_HALF, 2, 1, places.sk_type, 0),
+        one(JUMP_IF_NOT_EQUAL, 2, 0, TO_THE_END, libc::SOCK_STREAM),
         one(CALL, 0, 0, 0, TO_TCP_SOCK),
         end_if_null(0),
     ];
@@ -187,10 +196,10 @@ mod tests {
     /// All jumps lead to the instruction that sets what is returned.
     #[test]
     fn jumps_lead_to_the_end() {
-        let program = instructions(&Places { sk: 24, snd_una: 8, rcv_nxt: 16, bytes_acked: 24, bytes_received: 32 });
-        let jumps = program.iter().enumerate().filter(|(_, one)| one.opcode == JUMP_IF_EQUAL);
+        let program = instructions(&Places { sk: 24, sk_type: 80, snd_una: 8, rcv_nxt: 16, bytes_acked: 24, bytes_received: 32 });
+        let jumps = program.iter().enumerate().filter(|(_, one)| matches!(one.opcode, JUMP_IF_EQUAL | JUMP_IF_NOT_EQUAL));
         let targets: Vec<usize> = jumps.map(|(at, one)| at + 1 + one.offset as usize).collect();
-        assert_eq!(targets, [program.len() - 2; 4]);
+        assert_eq!(targets, [program.len() - 2; 5]);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! Each connection is one question and has a thread of its own, since a descriptor that somebody
 //! sends can make its last close wait: a TCP socket that lingers, a file of a file system that stands
 //! still. So a user has only so many threads at once; who asks for more is turned away, and stays on
-//! TCP. Nothing is queued here but the kernel's own queue of connections.
+//! TCP. Nothing is queued here but the kernel's own queue of connections. The thread that accepts
+//! closes nothing that somebody else may have sent ([`super::turn_away`]).
 
 use super::numbers::Reader;
+use super::turn_away::TurnAway;
 use crate::log;
 use anyhow::{Context, Result};
 use ginnel_tcp::proof::helper::{ANSWER, Question};
@@ -17,13 +19,13 @@ use rustix::net::{
     accept_with, bind, listen, recvmsg, send, socket_with,
 };
 use std::collections::HashMap;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one who has connected may take to ask, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,6 +34,10 @@ const OF_ONE_USER: usize = 16;
 const OF_ALL: usize = 256;
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 128;
+/// How long to wait where descriptors, memory or threads are scarce.
+const PAUSE: Duration = Duration::from_millis(10);
+/// At most one line of a kind is logged in that time: whoever fills the log with them has no right to.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
 /// Stack of a thread, bytes.
 const STACK: usize = 64 << 10;
 
@@ -92,33 +98,65 @@ impl Drop for Place {
 /// # Errors
 /// What makes it impossible to go on.
 pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
-    let (reader, asking) = (Arc::new(reader), Arc::new(Asking::default()));
+    let (reader, asking, turn_away) = (Arc::new(reader), Arc::new(Asking::default()), TurnAway::start()?);
+    let (mut turned_away, mut scarce) = (Lines::default(), Lines::default());
     loop {
         let client = match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(client) => client,
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
             // Descriptors or memory are scarce: whoever waits is answered when there are some again.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                thread::sleep(Duration::from_millis(10));
+                thread::sleep(PAUSE);
                 continue;
             }
             Err(error) => return Err(error).context("accept"),
         };
-        let Ok(user) = socket_peercred(&client).map(|credentials| credentials.uid.as_raw()) else { continue };
-        let Some(place) = asking.enter(user) else {
-            log!(Warning, "too_many_questions", uid = user);
-            continue;
+        let user = socket_peercred(&client).map(|credentials| credentials.uid.as_raw());
+        let place = user.ok().and_then(|user| asking.enter(user));
+        let not_answered = match place {
+            Some(place) => match answer_beside(client, place, reader.clone()) {
+                Ok(()) => continue,
+                Err((error, client)) => {
+                    scarce.one(|| log!(Warning, "no_thread", why = error));
+                    client
+                }
+            },
+            None => {
+                turned_away.one(|| log!(Warning, "too_many_questions", uid = user.unwrap_or(u32::MAX)));
+                client
+            }
         };
-        let reader = reader.clone();
-        let answered = thread::Builder::new().stack_size(STACK).spawn(move || {
-            // Dropped last: what the question brought is closed before its place is another's.
-            let _place = place;
-            answer(&client, &reader);
-        });
-        if let Err(error) = answered {
-            log!(Warning, "no_thread", why = error);
+        turn_away.hang_up(not_answered);
+    }
+}
+
+/// When a line of a kind was logged last.
+#[derive(Default)]
+struct Lines(Option<Instant>);
+
+impl Lines {
+    fn one(&mut self, log: impl FnOnce()) {
+        if self.0.is_none_or(|last| last.elapsed() >= BETWEEN_LINES) {
+            self.0 = Some(Instant::now());
+            log();
         }
     }
+}
+
+/// Answers in a thread of its own; gives `client` back where there is none.
+fn answer_beside(client: OwnedFd, place: Place, reader: Arc<Reader>) -> Result<(), (io::Error, OwnedFd)> {
+    let asks = Arc::new(Mutex::new(Some(client)));
+    let taken = asks.clone();
+    let take = |asks: &Mutex<Option<OwnedFd>>| asks.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let answers = thread::Builder::new().stack_size(STACK).spawn(move || {
+        // Dropped last: what the question brought is closed before its place is another's.
+        let _place = place;
+        if let Some(client) = take(&taken) {
+            answer(&client, &reader);
+        }
+    });
+    let Err(error) = answers else { return Ok(()) };
+    take(&asks).map_or(Ok(()), |client| Err((error, client)))
 }
 
 /// Reads one question and answers it. Whatever is wrong with it: there is no secret.

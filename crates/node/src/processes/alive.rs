@@ -21,7 +21,8 @@ impl Processes {
         if pid == 0 {
             return false;
         }
-        let namespace = entry.namespace.load(Ordering::Relaxed);
+        // Acquire pairs with the Release of whoever enters: the time of its start is its own then.
+        let namespace = entry.namespace.load(Ordering::Acquire);
         let ours = namespace == pid_namespace() && namespace != UNKNOWN;
         if ours && entry.is_listed(pid) {
             let of_program = entry.has(ProcessFlags::OfProgram) && entry.has(ProcessFlags::Locked);
@@ -90,7 +91,7 @@ impl Processes {
 
 /// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
-const UNKNOWN: u64 = 1;
+pub(super) const UNKNOWN: u64 = 1;
 
 fn pid_namespace() -> u64 {
     let known = NAMESPACE.load(Ordering::Relaxed);

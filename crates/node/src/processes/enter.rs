@@ -1,6 +1,6 @@
 //! How a process enters the table, shows there that it lives, and gives entries back.
 
-use super::alive::{comm, look_up_namespace, stat_of};
+use super::alive::{UNKNOWN, comm, look_up_namespace, stat_of};
 use super::entry::Lasts;
 use super::{Holdings, Library, PROCESSES, Process, ProcessFlags, Processes};
 use ginnel_region::{PAGE, sys};
@@ -77,8 +77,9 @@ impl Processes {
         let taken = before.is_none().then(|| order().find(|&index| self.take_over(index, pid, library, holdings)));
         let index = before.or(taken.flatten())?;
         let entry = self.process(index);
-        entry.namespace.store(namespace, Ordering::Relaxed);
+        // The namespace last: until it is there, nobody asks when the process started.
         entry.started.store(started, Ordering::Relaxed);
+        entry.namespace.store(namespace, Ordering::Release);
         entry.library.store(library.number, Ordering::Relaxed);
         let same_program = before.is_some() && entry.program.swap(program(), Ordering::Relaxed) == program();
         let had_lock = self.holds_lock(index);
@@ -121,7 +122,9 @@ impl Processes {
         if self.lock_entry(index) == Shown::ByAnother {
             return false;
         }
-        // Until all of the entry is written, what it says of its lock is not to be taken for the new process's.
+        // Until all of the entry is written, what it says of the one before, of its lock and of when
+        // and where it began, is not to be taken for the new process's, which would count as ended.
+        entry.namespace.store(UNKNOWN, Ordering::Relaxed);
         entry.flags.store(0, Ordering::SeqCst);
         let taken = entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !taken {
@@ -171,4 +174,39 @@ fn program() -> u32 {
 /// What [`Processes::locked`] is where this process holds the lock of that entry.
 fn mark(index: u32) -> u64 {
     u64::from(sys::pid()) << 32 | (u64::from(index) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBRARY: Library = Library::of_process("test");
+
+    /// A process that is half way into the entry of one that has ended is not taken for that one by
+    /// whoever looks for the dead just then.
+    #[test]
+    fn who_takes_an_entry_over_lives_from_the_first_moment() {
+        let place = tempfile::tempdir().expect("a directory");
+        let processes = Processes::open_or_create(place.path()).expect("a table");
+        let index = processes.enter(LIBRARY, &()).expect("room");
+        processes.unlock_entry();
+        let entry = processes.process(index);
+        for freed in [false, true] {
+            // A number that no process has, and another time of its start.
+            entry.namespace.store(look_up_namespace(), Ordering::Relaxed);
+            entry.pid.store(u32::MAX / 2, Ordering::Relaxed);
+            entry.started.store(1, Ordering::Relaxed);
+            entry.flags.store(ProcessFlags::Locked as u32, Ordering::Relaxed);
+            assert!(!processes.alive(index), "it has ended");
+            if freed {
+                processes.free_ended(LIBRARY, &());
+            }
+            assert!(processes.take_over(index, sys::pid(), LIBRARY, &()));
+            let another = Processes::open_or_create(place.path()).expect("a table");
+            assert!(another.alive(index));
+            another.free_ended(LIBRARY, &());
+            assert_eq!(entry.pid.load(Ordering::Relaxed), sys::pid());
+            processes.unlock_entry();
+        }
+    }
 }
