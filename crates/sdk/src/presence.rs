@@ -234,9 +234,10 @@ impl Presence {
             })
             .collect();
         segment.release_groups(&abandoned);
-        if !dead.is_empty() {
-            self.neighbour.reclaim();
-        }
+        // Also where no party is dead: a process that is being ended gives up its party's lock and
+        // its place among the neighbours one after the other, and others look in between; and one
+        // may have ended before it was a party.
+        self.neighbour.reclaim();
     }
 
     /// Frees the objects whose names were taken away, and which nobody uses.

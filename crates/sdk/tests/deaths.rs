@@ -60,8 +60,8 @@ fn number(message: &[u8]) -> u64 {
 
 /// A sender sends 0, 1, 2 … until it is killed: what arrives is 0, 1, 2 … without a gap, and then
 /// the receiver is told of the death. The next sender takes the lane, with every buffer free.
-/// `pages`: what all of them held is free at the end.
-fn senders(rounds: u64, pages: bool) {
+/// What all of them held is free at the end.
+fn senders(rounds: u64) {
     let segment = segment();
     queue().create(&segment, "q").expect("free");
     let receiver = Receiver::open(&segment, "q").expect("there");
@@ -101,12 +101,10 @@ fn senders(rounds: u64, pages: bool) {
         }
     }
     assert!(delivered >= rounds / 2, "they were killed too soon to prove anything: {delivered}");
-    if pages {
-        until("pages of the dead are free", || {
-            segment.objects().expect("swept");
-            free_pages(&segment) >= free
-        });
-    }
+    until("pages of the dead are free", || {
+        segment.objects().expect("swept");
+        free_pages(&segment) >= free
+    });
 }
 
 fn send_for_ever(segment: &Segment) {
@@ -122,35 +120,22 @@ fn send_for_ever(segment: &Segment) {
     }
 }
 
-fn part_of_sender(part: Part, rounds: u64, pages: bool) {
+fn part_of_sender(part: Part, rounds: u64) {
     match part {
-        Part::Test => senders(rounds, pages),
+        Part::Test => senders(rounds),
         Part::Role(..) => send_for_ever(&segment()),
     }
 }
 
 #[test]
 fn senders_killed_at_any_moment() {
-    play("deaths::senders_killed_at_any_moment", |part| part_of_sender(part, ROUNDS, false));
+    play("deaths::senders_killed_at_any_moment", |part| part_of_sender(part, ROUNDS));
 }
 
 #[test]
 #[ignore = "test-all: as above, thousands of times"]
 fn senders_killed_thousands_of_times() {
-    play("deaths::senders_killed_thousands_of_times", |part| part_of_sender(part, MANY, false));
-}
-
-/// What is not repaired yet.
-mod by_hand {
-    use super::{ROUNDS, part_of_sender, play};
-
-    /// One sender in some tens leaves a page behind that nobody frees.
-    #[test]
-    #[ignore = "by hand: a page is lost now and then"]
-    fn pages_of_killed_senders_come_back() {
-        let name = "deaths::by_hand::pages_of_killed_senders_come_back";
-        play(name, |part| part_of_sender(part, ROUNDS, true));
-    }
+    play("deaths::senders_killed_thousands_of_times", |part| part_of_sender(part, MANY));
 }
 
 /// A receiver notes each number that it took, holding some messages, until it is killed. The next
