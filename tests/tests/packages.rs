@@ -145,7 +145,7 @@ fn lives_in(suite: &str) {
     crate::service::assert_carried(&host.said("cat /tmp/report"), 90);
 
     // As far as this kernel lets it, which is not what is looked at here.
-    host.sh("systemctl start ginnel-prover");
+    let _ = host.sh("systemctl start ginnel-prover");
     switch_and_cache(&host);
     upgraded(&host);
     assert_eq!(host.said("systemctl is-active ginnel-switch ginnel-cache@redis").trim(), "active\nactive");
