@@ -155,6 +155,11 @@ pub const CLOSE_WAIT: u8 = 8;
 const LAST_ACK: u8 = 9;
 const CLOSING: u8 = 11;
 
+/// Has the other end's stream ended, by FIN or a reset, in this state?
+fn has_fin_in(state: u8) -> bool {
+    matches!(state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING)
+}
+
 /// The head of `struct tcp_info` (linux/tcp.h); the kernel fills as much as is asked for.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -186,6 +191,14 @@ pub fn state(fd: c_int) -> Result<u8> {
     let mut state = 0u8;
     getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state)?;
     Ok(state)
+}
+
+/// Has everything that will ever come from the other end been received? So it is not where only this
+/// end shut its receiving down, nor after an error that passes.
+#[must_use]
+pub fn nothing_follows(fd: c_int) -> bool {
+    // In this order: what the state says is final.
+    state(fd).is_ok_and(has_fin_in) && readable(fd) == 0
 }
 
 /// What TCP has heard of the path to the other end.
@@ -275,7 +288,7 @@ pub fn totals(fd: c_int) -> Option<(u64, u64, u64)> {
 pub fn facts(fd: c_int, connected: bool) -> Result<Facts> {
     let (info, queued, out) = steady(fd)?;
     let fin_out = matches!(info.state, FIN_WAIT1 | FIN_WAIT2 | TIME_WAIT | CLOSE | LAST_ACK | CLOSING);
-    let fin_in = matches!(info.state, TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING);
+    let fin_in = has_fin_in(info.state);
     let arrived = info.bytes_received.saturating_sub(u64::from(fin_in));
     Ok(Facts {
         sent: (info.bytes_acked + out).saturating_sub(u64::from(connected) + u64::from(fin_out)),

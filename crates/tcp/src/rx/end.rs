@@ -5,7 +5,7 @@ use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{NO_EOF, Record};
 use crate::ledger::{Slot, Stage, flag};
-use ginnel_region::sys;
+use ginnel_region::{Corrupt, sys};
 use libc::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -71,23 +71,34 @@ impl<'a> Endpoint<'a> {
 
     /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send again?
     pub(super) fn resent_bytes_are_due(self) -> bool {
+        !matches!(self.next_resent(), Ok(None))
+    }
+
+    /// On TCP: the next of them, if there are any: its TCP offset, and its place in the ring. An error:
+    /// what the writer says of its switch is no good.
+    pub(super) fn next_resent(self) -> Result<Option<(u64, u64)>, Corrupt> {
         let phase = self.slot().rx.phase.load(Relaxed);
         if self.slot().stage() != Stage::Active || phase == 0 {
-            return false;
+            return Ok(None);
         }
         let direction = self.incoming();
         if direction.epoch().load(Acquire) != phase {
             // Upgraded since: everything had come before.
-            return false;
+            return Ok(None);
         }
-        let Ok(record) = direction.switch(phase).checked(|record| record.epoch == phase) else { return true };
+        let record = direction.switch(phase).checked(|record| record.epoch == phase)?;
         let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
-        let due = |received: u64| again <= 1 << 30 && received.wrapping_sub(record.tcp) < again;
-        // A process without the shim, which was handed the socket, may have received them: the kernel counts what that one takes.
+        let due = |received: u64| {
+            let came = received.wrapping_sub(record.tcp);
+            (again <= 1 << 30 && came < again).then(|| (received, record.ring.wrapping_add(came)))
+        };
         let here = self.slot().rx.received.load(Relaxed);
-        let by_kernel = || kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
-        let also = |received: u64| due(received.max(here));
-        due(here) && (!self.slot().has(flag::COUNTED) || by_kernel().map_or(true, |facts| also(facts.received)))
+        if due(here).is_none() || !self.slot().has(flag::COUNTED) {
+            return Ok(due(here));
+        }
+        // A process without the shim, which was handed the socket, may have received them: the kernel counts what that one takes.
+        let facts = kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
+        Ok(due(facts.map_or(here, |facts| facts.received.max(here))))
     }
 
     /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP would say: end-of-file if it had read

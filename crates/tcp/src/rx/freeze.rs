@@ -2,6 +2,7 @@
 
 use super::Sink;
 use crate::endpoint::Endpoint;
+use crate::kernel;
 use crate::ledger::{Slot, Stage, flag};
 use ginnel_node::waiter;
 use ginnel_region::{Corrupt, Untrusted};
@@ -64,22 +65,24 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// TCP has ended, by FIN or by an error, before all was sent again that a freeze left in the ring:
-    /// the writer died, or reset the connection, by which its kernel forgot what was under way. Had TCP
-    /// carried those bytes they would have come before, so they are taken where they lie. False: there
-    /// are none. Only where [`Self::resent_bytes_are_due`].
+    /// The first byte that a freeze left in the ring and that will not be sent again, since TCP has ended:
+    /// its TCP offset, and its place in the ring.
+    #[cold]
+    pub(super) fn left_at_the_end(self) -> Result<Option<(u64, u64)>, Corrupt> {
+        Ok(self.next_resent()?.filter(|_| kernel::nothing_follows(self.fd())))
+    }
+
+    /// TCP has ended before all was sent again that a freeze left in the ring: the writer died, or reset
+    /// the connection, by which its kernel forgot what was under way. Had TCP carried those bytes they
+    /// would have come before. So they are taken where they lie, and counted as if they had come. `next`:
+    /// as [`Self::next_resent`] says. False: the sink is full.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.
     #[cold]
-    pub(super) unsafe fn take_left(self, sink: &mut Sink<'_>) -> Result<bool, Corrupt> {
+    pub(super) unsafe fn take_left(self, sink: &mut Sink<'_>, next: (u64, u64)) -> Result<bool, Corrupt> {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
-        let (phase, received) = (rx.phase.load(Relaxed), rx.received.load(Relaxed));
-        let Ok(record) = direction.switch(phase).checked(|record| record.epoch == phase) else {
-            return Ok(false);
-        };
-        // So many of them came over TCP.
-        let from = record.ring.wrapping_add(received.wrapping_sub(record.tcp));
+        let (received, from) = next;
         // They lie in this ring and the next, if there is one.
         let size = rx.ring_size.load(Relaxed);
         let grown = direction.grown().load(Acquire);
@@ -98,9 +101,6 @@ impl<'a> Endpoint<'a> {
         let available = span::available(tail, from, reach)?.min(this_ring);
         let Some((at, len)) = sink.next() else { return Ok(false) };
         let n = (len as u64).min(available);
-        if n == 0 {
-            return Ok(false);
-        }
         if !sink.discard {
             let start = rx.ring_start.load(Relaxed);
             let span = self.ring(start, rx.ring_offset.load(Relaxed), size)?;
@@ -109,8 +109,7 @@ impl<'a> Endpoint<'a> {
         }
         sink.moved(n as usize);
         rx.head.store(from.wrapping_add(n), Relaxed);
-        // As if they had come over TCP: the next that is due lies behind them.
-        Slot::count(&rx.received, n);
+        rx.received.store(received.wrapping_add(n), Relaxed);
         Slot::count(&self.slot().in_ring, n);
         Ok(true)
     }
@@ -150,45 +149,127 @@ impl<'a> Endpoint<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Attachment;
     use crate::attach::tests::attached;
     use crate::layout::Record;
     use crate::rx::Take;
     use crate::settle::tests::active_end;
     use libc::iovec;
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
 
-    /// The connection ends behind a freeze whose bytes were sent again in part, or not at all.
+    const TEXT: [u8; 40] = {
+        let mut text = [0; 40];
+        let mut i = 0;
+        while i < text.len() {
+            text[i] = i as u8;
+            i += 1;
+        }
+        text
+    };
+
+    /// An end on TCP behind a freeze: of 40 bytes in its ring 8 were read there, and `again` were sent
+    /// again and received.
+    fn frozen<'a>(attachment: &'a Attachment, socket: &TcpStream, again: u64) -> Endpoint<'a> {
+        let end = active_end(attachment);
+        let end = Endpoint::new(attachment, attachment.ledger.index(end.slot()), socket.as_raw_fd());
+        let (rx, direction) = (&end.slot().rx, end.incoming());
+        let (start, offset) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed));
+        let span = end.ring(start, offset, rx.ring_size.load(Relaxed)).expect("its ring");
+        // SAFETY: readable bytes, and a ring has a page at least.
+        unsafe { span.copy_in(0, TEXT.as_ptr(), TEXT.len()) };
+        direction.tail().store(40, Relaxed);
+        // One token came before.
+        direction.set_switch(Record { epoch: 2, tcp: 1, ring: 8 });
+        direction.epoch().store(2, Relaxed);
+        rx.phase.store(2, Relaxed);
+        rx.head.store(8, Relaxed);
+        rx.received.store(1 + again, Relaxed);
+        end
+    }
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let other = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        (listener.accept().expect("it came").0, other)
+    }
+
+    /// At most 20 bytes, and how the call ended where there are none.
+    fn take(end: Endpoint<'_>, peek: bool) -> Result<Vec<u8>, Take> {
+        let mut room = [0u8; 20];
+        let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
+        // SAFETY: the pieces are this function's.
+        match unsafe { end.take(&mut Sink::new(&into, false), peek) } {
+            Take::Bytes(n) => Ok(room[..n].to_vec()),
+            other => Err(other),
+        }
+    }
+
+    fn wait_for_the_end(end: Endpoint<'_>) {
+        while !kernel::nothing_follows(end.fd()) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The connection ends behind a freeze whose bytes were sent again in part, or not at all. However
+    /// often they are looked at before.
     #[test]
     fn what_was_not_sent_again_is_taken_from_the_ring() {
-        for again in [0, 1, 10, 31, 32] {
+        for (again, resets, looks) in (0..4).flat_map(|n| [0, 1, 10, 31, 32].map(|again| (again, n & 1 == 0, n & 2 == 0))) {
             let directory = tempfile::tempdir().expect("a directory");
             let attachment = attached(directory.path());
-            let end = active_end(&attachment);
-            let (rx, direction) = (&end.slot().rx, end.incoming());
-            let (start, offset) = (rx.ring_start.load(Relaxed), rx.ring_offset.load(Relaxed));
-            let span = end.ring(start, offset, rx.ring_size.load(Relaxed)).expect("its ring");
-            let text: Vec<u8> = (0..40).collect();
-            // SAFETY: 40 readable bytes, and a ring has a page at least.
-            unsafe { span.copy_in(0, text.as_ptr(), text.len()) };
-            // 8 were read, 32 are frozen; one token came before.
-            direction.tail().store(40, Relaxed);
-            direction.set_switch(Record { epoch: 2, tcp: 1, ring: 8 });
-            direction.epoch().store(2, Relaxed);
-            rx.phase.store(2, Relaxed);
-            rx.head.store(8, Relaxed);
-            rx.received.store(1 + again, Relaxed);
-            let mut room = [0u8; 20];
+            let (socket, other) = pair();
+            let end = frozen(&attachment, &socket, again);
+            if resets {
+                let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+                kernel::setsockopt(other.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger).expect("set");
+            }
+            drop(other);
+            wait_for_the_end(end);
+            let left = &TEXT[8 + again as usize..];
             let mut got = Vec::new();
             let last = loop {
-                let into = [iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
-                // No socket is behind its number, which is an error like any other.
-                // SAFETY: the pieces are this function's.
-                match unsafe { end.take(&mut Sink::new(&into, false), false) } {
-                    Take::Bytes(n) => got.extend_from_slice(&room[..n]),
-                    other => break other,
+                if looks {
+                    let rest = &left[got.len()..];
+                    assert_eq!(end.pending_bytes(), rest.len() as u64);
+                    assert_eq!(take(end, true).unwrap_or_default(), rest[..rest.len().min(20)]);
+                    if rest.is_empty() {
+                        break None;
+                    }
+                }
+                match take(end, false) {
+                    Ok(bytes) => got.extend(bytes),
+                    Err(other) => break Some(other),
                 }
             };
-            assert_eq!(got, text[8 + again as usize..]);
-            assert!(matches!(last, Take::Error(_)), "{last:?}");
+            assert_eq!(got, left, "{again} {resets} {looks}");
+            assert!(matches!(last, None | Some(Take::End | Take::Error(libc::ECONNRESET))), "{last:?}");
         }
+    }
+
+    /// As long as they can still come they are not taken in the ring: they would be told twice. So it is
+    /// where only this end receives no more.
+    #[test]
+    fn what_may_still_come_is_left_in_the_ring() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let (socket, mut other) = pair();
+        let end = frozen(&attachment, &socket, 0);
+        socket.shutdown(Shutdown::Read).expect("open");
+        for peek in [true, false] {
+            assert!(take(end, peek).is_err());
+        }
+        assert_eq!(end.pending_bytes(), 0);
+        other.write_all(&TEXT[8..]).expect("sent");
+        while kernel::readable(end.fd()) < 32 {
+            std::thread::yield_now();
+        }
+        let mut got = take(end, false).expect("20");
+        got.extend(take(end, false).expect("12"));
+        assert_eq!(got, TEXT[8..]);
+        drop(other);
+        wait_for_the_end(end);
+        assert!(take(end, false).is_err(), "they came once");
     }
 }

@@ -59,6 +59,10 @@ impl<'a> Endpoint<'a> {
                 // SAFETY: the caller's promise.
                 unsafe { self.peek_ring(sink, direction, ring)? };
             }
+            if let Some((_, left)) = self.left_at_the_end()? {
+                // SAFETY: the caller's promise.
+                unsafe { self.peek_ring(sink, direction, left)? };
+            }
             return Ok(match answer {
                 Step::Done(take) if sink.filled() == 0 => take,
                 _ => first,
@@ -221,7 +225,11 @@ impl<'a> Endpoint<'a> {
                     record.tcp - received + behind
                 }
                 Some(Err(_)) => 0,
-                None => there,
+                None => match self.left_at_the_end() {
+                    Ok(Some((_, left))) => in_ring(left),
+                    Ok(None) => there,
+                    Err(Corrupt) => 0,
+                },
             }
         }
     }

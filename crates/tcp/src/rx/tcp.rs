@@ -48,11 +48,15 @@ impl<'a> Endpoint<'a> {
         }
         let n = there.min(limit).min(sink.room() as u64) as usize;
         if n == 0 {
-            let over = !matches!(looked, Ok(1) | Err(libc::EAGAIN));
-            // SAFETY: the caller's promise.
-            if over && self.resent_bytes_are_due() && unsafe { self.take_left(sink)? } {
+            if !matches!(looked, Ok(1) | Err(libc::EAGAIN))
+                && let Some(next) = self.left_at_the_end()?
+            {
+                // The kernel tells it once, and it comes behind them.
                 looked.err().into_iter().for_each(|errno| self.keep_error(errno));
-                return Ok(Step::Again);
+                // SAFETY: the caller's promise.
+                let taken = unsafe { self.take_left(sink, next)? };
+                // Who only looks, looks there.
+                return Ok(if taken { Step::Again } else { Step::Done(Take::Nothing) });
             }
             return Ok(match looked {
                 Ok(1) => Step::Again,
