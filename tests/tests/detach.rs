@@ -143,6 +143,30 @@ fn who_does_not_answer_is_named_and_loses_nothing() {
     stream.end();
 }
 
+/// A new channel's positions begin anew: that as many bytes were told of in the old one says nothing.
+#[test]
+fn what_was_told_in_one_channel_is_news_in_the_next() {
+    let _permit = permit::cpu(1);
+    let stand = Stand::shimmed("detach-edges", &[]);
+    let mut program = stand.start(&mut stand.command(build::program("edges_in_a_new_channel")));
+    program.wait_for("connected");
+    for round in 1..=3 {
+        let both = |status: &str| status.matches("\"stage\": \"active\"").count() == 2;
+        stand.wait_until(PATIENCE, "both ends have a channel", || both(&stand.status()));
+        program.signal(libc::SIGUSR1);
+        program.wait_for(&format!("told {round}"));
+        let status = stand.status();
+        assert!(status.contains(&format!("\"in_ring\": {}", 100 * round)), "{status}");
+        for request in ["detach", "attach"] {
+            let done = ginnel(&stand, &[request]);
+            assert!(done.status.success(), "{}", said(&done));
+        }
+    }
+    program.signal(libc::SIGUSR1);
+    let done = program.finish();
+    assert!(done.success() && done.stdout.contains("each was told"), "{done}");
+}
+
 /// The random switching test, with its two ends detached and attached again and again.
 fn under_detaches(name: &str, role: &str, settings: &[(&str, &str)]) {
     let _permit = permit::cpu(2);

@@ -317,6 +317,7 @@ impl<'a> Endpoint<'a> {
         }
         rx.ring_offset.store(into, Relaxed);
         rx.ring_size.store(into_size, Relaxed);
+        slot.channels.fetch_add(1, Relaxed);
         Ok(())
     }
 

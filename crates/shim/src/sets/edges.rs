@@ -28,12 +28,19 @@ pub(super) fn own_ends(endpoint: Endpoint<'_>) -> u32 {
     mark(slot.has(flag::TX_SHUT), TX_SHUT) | mark(slot.has(flag::RX_SHUT), RX_SHUT)
 }
 
-/// What has a ring direction's readiness come to: changes with every byte. (The end is the kernel's
-/// to tell: it is said in the ring a moment before it has come.)
+/// Of a [`key`]: what counts bytes. Above them stand 11 bits of the channel's number.
+pub(super) const BYTES: u64 = u64::MAX >> 12;
+
+/// What has a ring direction's readiness come to: changes with every byte, and with the channel, in
+/// whose rings positions begin anew. A switch to TCP and back does not change it: that brings no byte.
+/// (The end is the kernel's to tell: it is said in the ring a moment before it has come.)
 pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
-    let direction = endpoint.incoming();
-    // A switch may bring back bytes that were told of and could not be read for a while.
-    direction.tail().load(Ordering::Acquire) ^ direction.epoch().load(Ordering::Acquire) << 52
+    endpoint.incoming().tail().load(Ordering::Acquire) & BYTES | channel(endpoint)
+}
+
+/// The channel's part of a [`key`].
+fn channel(endpoint: Endpoint<'_>) -> u64 {
+    u64::from(endpoint.slot().channels.load(Ordering::Relaxed) & 0x7ff) << 52
 }
 
 /// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
@@ -78,7 +85,7 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
         return events;
     }
     let told = entry.told();
-    let again = events & IN == 0 || told != u64::MAX && endpoint.had_come(told);
+    let again = events & IN == 0 || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES);
     if !again || entry.room && entry.wants(libc::EPOLLOUT) {
         return events;
     }

@@ -9,12 +9,9 @@ use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Slot, TOLD};
 use libc::{c_int, epoll_event};
 
-/// Of a [key](super::edges::key): what counts bytes.
-const BYTES: u64 = u64::MAX >> 12;
-
-/// Does one who was `told` of a key know all that another stands for?
+/// Does one who was `told` of a [key](super::edges::key) know all that another stands for?
 pub(super) fn is_told(told: u64, key: u64) -> bool {
-    told != u64::MAX && (told ^ key) & BYTES == 0
+    told != u64::MAX && told == key
 }
 
 impl Registration {
@@ -74,7 +71,7 @@ impl Registration {
     pub(super) fn told(&self) -> u64 {
         let Some(slot) = self.common() else { return self.seen };
         let told = slot.told.load(Ordering::Acquire);
-        if told & TOLD == 0 { u64::MAX } else { told & BYTES }
+        if told & TOLD == 0 { u64::MAX } else { told & !TOLD }
     }
 
     /// Edge-triggered: was all told of that this key stands for? A switch alone brings no byte.
@@ -86,7 +83,7 @@ impl Registration {
     pub(super) fn tell(&mut self, key: u64) {
         self.seen = key;
         if let Some(slot) = self.common() {
-            slot.told.store(key & BYTES | TOLD, Ordering::Release);
+            slot.told.store(key | TOLD, Ordering::Release);
         }
     }
 

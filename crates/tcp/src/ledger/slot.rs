@@ -441,13 +441,15 @@ pub struct Slot {
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
     /// Edge-triggered, in a set that several processes have: up to which byte of the incoming ring one of
-    /// them was told (its lower 52 bits), and [`TOLD`]; 0: of none.
+    /// them was told (its lower 52 bits, then 11 of the channel's number), and [`TOLD`]; 0: of none.
     pub told: AtomicU64,
     /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were several.
     pub told_of: AtomicU64,
     /// Counts what programs did that is an edge of all that the connection has to report: see the shim's
     /// `sets::edge`.
     pub edges: AtomicU32,
+    /// Counts the channels that it has had: positions in the rings of one mean nothing in the next.
+    pub channels: AtomicU32,
     /// Counts the uses of this slot.
     pub generation: AtomicU64,
     reason: AtomicU32,
