@@ -35,7 +35,7 @@ fn a_c_program_reads_by_itself() {
     cc.args(flags).arg(here.join("include")).arg(here.join("tests/client.c"));
     cc.arg("-o").arg(&program).arg("-L").arg(folder).arg("-lginnel_cache_client");
     said(&mut cc);
-    let server = server::Server::start(&product("ginnel-cache"));
+    let server = server::Server::start(product("ginnel-cache"), &[]);
     let mut run = Command::new(&program);
     run.arg(&server.socket).env("LD_LIBRARY_PATH", folder).env("GINNEL_DIR", server.home.path());
     assert_eq!(said(&mut run), "direct 3 asked 2\n");
@@ -43,7 +43,7 @@ fn a_c_program_reads_by_itself() {
 
 #[test]
 fn a_python_program_reads_by_itself() {
-    let server = server::Server::start(&product("ginnel-cache"));
+    let server = server::Server::start(product("ginnel-cache"), &[]);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut run = Command::new("python3");
     run.arg(here.join("tests/client.py")).arg(&server.socket);

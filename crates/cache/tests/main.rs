@@ -10,6 +10,8 @@ mod neighbours;
 mod random;
 #[path = "support/script.rs"]
 mod script;
+#[path = "support/server.rs"]
+mod server;
 #[path = "support/servers.rs"]
 mod servers;
 mod serving;
