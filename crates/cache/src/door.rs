@@ -24,9 +24,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Neighbours at once. The next one asks over the protocol.
 const MOST: usize = 1024;
+/// For so long a client waits at a door.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of either side's greeting: [`MAGIC`], [`VERSION`], generation.
 const GREETING: usize = 24;
 
@@ -233,6 +236,22 @@ fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<Own
     Ok((got.bytes, fd))
 }
 
+/// Connects to a unix socket. Neither that, nor what is done with the connection, waits for longer
+/// than `timeout`: a server that stands still lets nobody in, and its queue gets full.
+pub(crate) fn connect(
+    path: &Path,
+    timeout: Duration,
+) -> io::Result<std::os::unix::net::UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout))?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket.into())
+}
+
 /// What a neighbour has of a server's memory.
 #[derive(Debug)]
 pub struct Entry {
@@ -256,11 +275,10 @@ pub fn enter(path: &Path) -> io::Result<Entry> {
     let name = path.file_name().ok_or_else(|| bad("no name of a socket"))?;
     let directory = directory();
     check_directory(&directory)?;
-    let stream = std::os::unix::net::UnixStream::connect(directory.join(name))?;
+    let stream = connect(&directory.join(name), PATIENCE)?;
     if !is_same_user(&stream) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's server"));
     }
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(2)))?;
     let mut bytes = [0; GREETING];
     let (count, fd) = receive(&stream, &mut bytes)?;
     let word = |at: usize| {

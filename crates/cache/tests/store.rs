@@ -1,7 +1,7 @@
 //! Random commands on a store, against a plain map.
 
 use crate::random::Random;
-use ginnel_cache::reader::{Look, Reader};
+use ginnel_cache::reader::{Look, Reader, seconds};
 use ginnel_cache::store::{Change, Delta, Limits, Mode, Put, Store, Stored};
 use std::collections::HashMap;
 
@@ -125,6 +125,7 @@ impl Both {
         let known = self.map.get(key);
         let found = self.store.find(key);
         assert_eq!(found.is_some(), known.is_some(), "{key:?}");
+        self.reader.was_answered(seconds());
         let look = self.reader.look(key);
         let (Some(known), Some(found)) = (known, found) else {
             assert_eq!(look, Look::Miss);

@@ -4,15 +4,16 @@
 //! value at most [`VALUE`], and only keys that were asked for are answered.
 
 use super::Owned;
+use crate::door;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Longest line, bytes.
 const LINE: u64 = 4096;
-/// Largest value, bytes (memcached's largest `-I`).
-const VALUE: usize = 1 << 30;
+/// Largest value, bytes.
+const VALUE: usize = crate::layout::MOST_ITEM;
 /// Most lines of `stats`.
 const STATS: usize = 1000;
 
@@ -44,6 +45,18 @@ impl Write for Stream {
     }
 }
 
+/// Connects to one of the addresses that a name has, within `timeout` for each.
+fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Wire {
@@ -69,12 +82,9 @@ fn number<N: std::str::FromStr>(word: Option<&[u8]>) -> io::Result<N> {
 impl Wire {
     pub fn connect(address: &str, timeout: Duration) -> io::Result<Self> {
         let stream = if address.contains('/') {
-            let stream = UnixStream::connect(address)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            Stream::Unix(stream)
+            Stream::Unix(door::connect(address.as_ref(), timeout)?)
         } else {
-            let stream = TcpStream::connect(address)?;
+            let stream = connect(address, timeout)?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
