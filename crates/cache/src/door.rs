@@ -5,6 +5,7 @@
 //! and keeps the connection for as long as it reads. Directory and socket are the user's alone, and
 //! either end asks the kernel who the other is: memory goes from a user to the same user.
 
+use crate::accept::{AT_ONCE, Waiting};
 use crate::hints::{RING_BYTES, Source};
 use crate::layout::{MAGIC, VERSION};
 use crate::memory::{self, Memory, View};
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Neighbours at once. The next one asks over the protocol.
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
 /// For so long a client waits at a door.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of either side's greeting: [`MAGIC`], [`VERSION`], generation.
@@ -139,12 +140,21 @@ impl Door {
     }
 
     /// Hands the memory to all who ask. Their tokens are numbers above `first`.
-    pub fn let_in(&mut self, registry: &Registry, first: usize) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.guests.len() < MOST && is_same_user(&stream) {
-                self.hand_over(stream, registry, first);
+    pub fn let_in(&mut self, registry: &Registry, first: usize) -> Waiting {
+        for _ in 0..AT_ONCE {
+            match self.listener.accept() {
+                Ok((stream, _)) if self.guests.len() < MOST && is_same_user(&stream) => {
+                    self.hand_over(stream, registry, first);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    if let Some(waiting) = Waiting::after(&error) {
+                        return waiting;
+                    }
+                }
             }
         }
+        Waiting::Perhaps
     }
 
     fn hand_over(&mut self, mut stream: UnixStream, registry: &Registry, first: usize) {
@@ -160,24 +170,28 @@ impl Door {
         }
     }
 
-    /// Hears a guest: it hands over its ring of hints, or leaves, or breaks the rules, which is
-    /// taken as leaving.
+    /// Hears all that a guest has to say, since the next of it is not told of apart: it hands over
+    /// its ring of hints, or leaves, or breaks the rules, which is taken as leaving.
     pub fn hear(&mut self, token: usize) -> Option<Source> {
-        let guest = self.guests.get_mut(&token)?;
-        let mut bytes = [0; GREETING];
-        let ring = match receive(&guest.stream, &mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            Ok((GREETING, Some(ring))) if bytes == self.greeting && !guest.has_ring => ring,
-            _ => {
-                guest.over.store(true, Ordering::Relaxed);
-                self.guests.remove(&token);
-                self.connections.neighbours.store(self.guests.len() as u64, Ordering::Relaxed);
-                return None;
-            }
-        };
-        guest.has_ring = true;
-        let view = memory::open(ring).ok().filter(|view| view.len() * 8 == RING_BYTES)?;
-        Some(Source::new(view, guest.over.clone()))
+        let mut source = None;
+        loop {
+            let guest = self.guests.get_mut(&token)?;
+            let mut bytes = [0; GREETING];
+            let ring = match receive(&guest.stream, &mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return source,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Ok((GREETING, Some(ring))) if bytes == self.greeting && !guest.has_ring => ring,
+                _ => {
+                    guest.over.store(true, Ordering::Relaxed);
+                    self.guests.remove(&token);
+                    self.connections.neighbours.store(self.guests.len() as u64, Ordering::Relaxed);
+                    return None;
+                }
+            };
+            guest.has_ring = true;
+            let view = memory::open(ring).ok().filter(|view| view.len() * 8 == RING_BYTES);
+            source = view.map(|view| Source::new(view, guest.over.clone()));
+        }
     }
 }
 

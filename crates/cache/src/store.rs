@@ -64,7 +64,6 @@ pub struct Store {
     flush_at: Option<u32>,
     /// Key and value of an item that is being made.
     scratch: Vec<u8>,
-    hints: Vec<crate::hints::Source>,
     /// What happened so far.
     pub counts: Counts,
 }
@@ -102,7 +101,6 @@ impl Store {
             now,
             flush_at: None,
             scratch: Vec::new(),
-            hints: Vec::new(),
             counts: Counts::default(),
         };
         store.write_header();
@@ -161,14 +159,8 @@ impl Store {
         (all, free, self.log.segment_words() * WORD)
     }
 
-    /// Reads hints of this client's reads from now on.
-    pub fn add_hints(&mut self, source: crate::hints::Source) {
-        self.hints.push(source);
-    }
-
     /// Sets the clock, `now` seconds of it, and does what is due by then.
     pub fn tick(&mut self, now: u32) {
-        self.drain_hints();
         if now == self.now {
             return;
         }
@@ -181,18 +173,9 @@ impl Store {
         self.drop_expired();
     }
 
-    /// Counts what clients read out of the memory by themselves.
-    pub(crate) fn drain_hints(&mut self) {
-        let mut sources = std::mem::take(&mut self.hints);
-        sources.retain_mut(|source| {
-            source.drain(|hash| self.was_read(hash));
-            !source.is_over()
-        });
-        self.hints = sources;
-    }
-
-    /// Counts a read of the item of a key with that hash, if there is one.
-    fn was_read(&mut self, hash: u64) {
+    /// Counts a client's read, out of the memory, of the item of a key with that hash, if there is
+    /// one.
+    pub fn was_read(&mut self, hash: u64) {
         self.counts.direct_hits += 1;
         let tag = self.geometry.home_of(hash).tag;
         let place = self.spots(hash).find_map(|spot| {

@@ -3,8 +3,14 @@
 
 use crate::servers::Server;
 use ginnel_cache::client::{Client, Counts};
+use ginnel_cache::hints::RING_BYTES;
+use ginnel_cache::memory;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -196,6 +202,44 @@ fn the_memory_of_a_server_that_lost_its_address_is_not_read() {
     let output = command.env("CACHE_OTHER", &other.socket).output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Hands over a ring of hints, as a client does.
+fn hand_over_ring(door: &UnixStream, greeting: &[u8]) {
+    let (_, ring) = memory::create("hints", RING_BYTES).expect("memory");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let ring = [ring.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&ring)));
+    let bytes = [IoSlice::new(greeting)];
+    rustix::net::sendmsg(door, &bytes, &mut control, SendFlags::NOSIGNAL).expect("sent");
+}
+
+/// Both are there by the time the server looks, which it is told once.
+#[test]
+fn who_hands_over_a_ring_and_leaves_at_once_has_left() {
+    let server = Server::ours(&[]);
+    let path = server.stat("memory").expect("it has a door");
+    let come = || {
+        let mut stream = UnixStream::connect(&path).expect("a door");
+        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+        let mut greeting = [0; 24];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        (stream, greeting)
+    };
+    let guests: Vec<_> = (0..32).map(|_| come()).collect();
+    assert_eq!(server.stat("neighbours").as_deref(), Some("32"));
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("ours");
+    for (stream, greeting) in guests {
+        hand_over_ring(&stream, &greeting);
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("ours");
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.stat("neighbours").as_deref() != Some("0") {
+        assert!(Instant::now() < until, "{:?} are still there", server.stat("neighbours"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Runs `connect` until it is refused or given up, or hangs.

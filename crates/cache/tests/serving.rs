@@ -1,8 +1,10 @@
 //! The server among clients that are slow, greedy, gone or hostile.
 
 use crate::servers::{Peer, Server};
+use rustix::process::{Resource, Rlimit};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// KiB that a process has of its own: not the cache's memory, which is shared.
@@ -141,6 +143,65 @@ fn there_are_as_many_connections_as_are_allowed() {
     while server.connect().ask(b"mn\r\n", b"\n") != b"MN\r\n" {
         assert!(Instant::now() < until, "a place that was left is not given again");
     }
+}
+
+/// Descriptors run out, and come again; nobody else comes, who would have the server look again.
+#[test]
+fn who_comes_while_there_are_no_descriptors_is_served_later() {
+    let server = Server::ours(&[]);
+    let door = server.stat("memory").expect("it has a door");
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).expect("a process");
+    let allow = |count| {
+        let limit = Rlimit { current: Some(count), maximum: Some(4096) };
+        rustix::process::prlimit(Some(pid), Resource::Nofile, limit).expect("ours");
+    };
+    allow(3);
+    let mut peer = server.connect();
+    let mut guest = Peer::connect(Path::new(&door));
+    peer.0.write_all(b"mn\r\n").expect("taken");
+    std::thread::sleep(Duration::from_millis(500));
+    allow(4096);
+    assert_eq!(peer.read_to(b"\n"), b"MN\r\n");
+    let mut greeting = [0; 24];
+    guest.0.read_exact(&mut greeting).expect("it is let in");
+}
+
+#[test]
+fn there_are_as_many_descriptors_as_connections_may_need() {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", crate::servers::OURS]);
+    let server = Server::launch(command, &["-c", "200"]);
+    let mut peers: Vec<Peer> = (0..150).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        assert_eq!(peer.ask(b"mn\r\n", b"\n"), b"MN\r\n");
+    }
+}
+
+/// Nobody can connect before the socket has the permissions that were asked for.
+#[test]
+fn a_unix_socket_has_its_permissions_before_anybody_can_connect() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "-e", "trace=bind,listen,chmod,fchmodat", "-o"]).arg(log.path());
+    if std::process::Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_err() {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    let server = Server::launch(with(command, crate::servers::OURS), &["-A", "-a", "700"]);
+    assert_eq!(server.connect().ask(b"shutdown\r\n", b"never"), b"<closed>");
+    let said = std::fs::read_to_string(log.path()).expect("text");
+    let lines: Vec<&str> = said.lines().filter(|line| line.ends_with("= 0")).collect();
+    let at = |what: &dyn Fn(&str) -> bool| lines.iter().position(|line| what(line));
+    let path = server.socket.to_str().expect("UTF-8");
+    let bound = at(&|line| line.contains("bind(") && line.contains(path)).expect("it binds");
+    let allowed = at(&|line| line.contains("chmod") && line.contains(path)).expect("and chmods");
+    let listens = lines.iter().skip(bound).position(|line| line.contains("listen("));
+    assert!(allowed < bound + listens.expect("it listens"), "{said}");
+}
+
+fn with(mut command: std::process::Command, argument: &str) -> std::process::Command {
+    command.arg(argument);
+    command
 }
 
 /// Root's server that becomes another user leaves its socket and its memory to that user.
