@@ -141,6 +141,11 @@ impl Pending {
             stale_too: self.stale_too,
             binary_key: self.binary_key,
         });
+        // As memcached: of a set, and of whatever ms does, no old value is left.
+        let replaces = self.mode == Mode::Set || matches!(self.answer, Answer::Meta(_));
+        if stored == Stored::NoRoom && replaces {
+            text::forget(context, &self.key);
+        }
         match self.answer {
             Answer::Text { quiet } => text::say(out, quiet, text::stored(stored)),
             Answer::Meta(ask) => ask.stored(stored, &self.key, out),

@@ -282,17 +282,21 @@ impl Store {
             self.point(old.spot, Self::slot(hash, place));
             self.log.forget(old.place, old.item.total_words());
             self.counts.unlinked(&old.item);
-        } else {
-            let spot = self.free_spot(hash);
+        } else if let Some(spot) = self.free_spot(hash) {
             self.point(spot, Self::slot(hash, place));
+        } else {
+            self.log.forget(place, words);
+            self.scratch = key;
+            return None;
         }
         self.scratch = key;
         self.counts.linked(&item);
         Some(())
     }
 
-    /// Returns an empty slot for a key with that hash, and makes one where all are taken.
-    fn free_spot(&mut self, hash: u64) -> Spot {
+    /// Returns an empty slot for a key with that hash, and makes one where all are taken, if that
+    /// is allowed.
+    fn free_spot(&mut self, hash: u64) -> Option<Spot> {
         let [first, second] = self.geometry.home_of(hash).buckets.map(|bucket| {
             let free = self.spots_in(bucket).filter(|&spot| self.slot_at(spot) == 0);
             (free.clone().count(), free.clone().next())
@@ -300,7 +304,11 @@ impl Store {
         // The first as long as it has room: a reader looks there first.
         let prefer_first = first.0 >= 2 || first.0 >= second.0;
         let spot = if prefer_first { first.1.or(second.1) } else { second.1.or(first.1) };
-        spot.unwrap_or_else(|| self.displace(hash))
+        match spot {
+            None if self.limits.keep_all => None,
+            None => Some(self.displace(hash)),
+            some => some,
+        }
     }
 
     /// Takes the oldest item of a key's two buckets out, which are full.
