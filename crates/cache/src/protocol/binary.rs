@@ -304,7 +304,8 @@ fn store(
         }
         return skip(parts.value);
     }
-    let compares = request.cas != 0 && !appends;
+    // With -C a number is not kept, and so is none.
+    let compares = request.cas != 0 && !appends && !context.store.limits().no_cas;
     Next::Value(Pending {
         key: parts.key.to_vec(),
         flags,
