@@ -39,8 +39,8 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
-    let made_of =
-        ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "crates/capi/include", "driver"].map(|path| source.join(path));
+    let made_of = ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "crates/capi/include", "driver"]
+        .map(|path| source.join(path));
     if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
         return Some(into);
     }
@@ -236,12 +236,17 @@ fn compiled_in(suite: &str) {
     for (source, name) in [("capi/tests/programs/objects.c", "objects"), ("cache-capi/tests/client.c", "client")] {
         std::fs::copy(crates.join(source), host.path(&format!("/tmp/{name}.c"))).expect("copied");
     }
-    host.must("cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb ginnel-cache_*.deb");
+    host.must(
+        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb ginnel-cache_*.deb",
+    );
     host.must("cd /tmp && cc -std=c11 -D_GNU_SOURCE -Wall -Werror objects.c $(pkg-config --cflags --libs ginnel) -o objects");
     host.must("cd /tmp && cc -std=c11 -Wall -Werror client.c $(pkg-config --cflags --libs ginnel-cache) -o client");
     // What was compiled needs the libraries alone, by the names that stay from version to version.
     host.must("dpkg --remove libginnel-dev");
-    assert!(host.said("ldd /tmp/objects").contains("libginnel.so.0 => /lib/") && host.said("ldd /tmp/client").contains("libginnel_cache_client.so.0 => /lib/"));
+    assert!(
+        host.said("ldd /tmp/objects").contains("libginnel.so.0 => /lib/")
+            && host.said("ldd /tmp/client").contains("libginnel_cache_client.so.0 => /lib/")
+    );
     host.must("/tmp/objects");
     host.must("systemd-run --quiet ginnel-cache -u root -s /tmp/cache.sock && for _ in $(seq 100); do test -S /tmp/cache.sock && break; sleep 0.05; done");
     assert_eq!(host.said("/tmp/client /tmp/cache.sock").trim(), "direct 3 asked 2");
@@ -302,7 +307,16 @@ fn the_driver_is_built_for_debian_13() {
 fn the_directory_is_an_apt_repository() {
     let Some([one, _]) = both() else { return };
     let list = std::fs::read_to_string(one.join("Packages")).expect("an index");
-    for name in ["ginnel", "ginneld", "ginnel-dkms", "ginnel-switch", "ginnel-cache", "libginnel0", "libginnel-dev", "libginnel-cache-client0"] {
+    for name in [
+        "ginnel",
+        "ginneld",
+        "ginnel-dkms",
+        "ginnel-switch",
+        "ginnel-cache",
+        "libginnel0",
+        "libginnel-dev",
+        "libginnel-cache-client0",
+    ] {
         assert!(list.contains(&format!("Package: {name}\n")), "{list}");
     }
     let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else { return };
