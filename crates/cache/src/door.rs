@@ -209,7 +209,7 @@ fn remove_dead(directory: &Path) {
         let is_door =
             name.to_str().is_some_and(|name| name.starts_with("cache-") && name.ends_with(".sock"));
         let refused = || {
-            let tried = std::os::unix::net::UnixStream::connect(entry.path());
+            let tried = connect(&entry.path(), Duration::from_millis(100));
             tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if is_door && refused() {

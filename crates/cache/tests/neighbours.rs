@@ -90,6 +90,13 @@ mod by_hand {
         let values: Vec<Option<&[u8]>> =
             found.iter().map(|item| item.as_ref().map(|item| &item.value[..])).collect();
         assert_eq!(values, [Some(&b"in time"[..]), None, Some(&[0][..]), Some(&b"in time"[..])]);
+        // More than a server takes in a line.
+        let many: Vec<String> = (0..6000).map(|at| format!("{at:0200}")).collect();
+        client.set(many[5999].as_bytes(), b"last", 0, 1000).expect("stored");
+        let keys: Vec<&[u8]> = many.iter().map(|key| key.as_bytes()).collect();
+        let found = client.mget(&keys).expect("asked");
+        assert!(found[..5999].iter().all(Option::is_none));
+        assert_eq!(found[5999].as_ref().expect("there").value, b"last");
         assert!(client.delete(b"key-8").expect("asked"));
         assert!(client.get(b"key-8").expect("asked").is_none());
         for key in [&b""[..], b"with blank", b"line\n", &[b'k'; 251]] {

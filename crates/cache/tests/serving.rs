@@ -1,6 +1,8 @@
 //! The server among clients that are slow, greedy, gone or hostile.
 
 use crate::servers::{Peer, Server};
+use ginnel_cache::protocol::{Connections, Context, Session, Settings, Verdict};
+use ginnel_cache::store::{Limits, Store};
 use rustix::process::{Resource, Rlimit};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -108,6 +110,71 @@ fn pieces_and_ends_are_understood() {
             .count(),
         1
     );
+}
+
+/// What a command says, to a session by itself.
+fn receive(session: &mut Session, store: &mut Store, bytes: &[u8]) {
+    let (settings, connections) = (Settings::default(), Connections::default());
+    let mut context = Context { store, settings: &settings, connections: &connections };
+    assert_eq!(session.receive(bytes, &mut context), Verdict::Open);
+}
+
+fn small_store() -> Store {
+    let limits = Limits { memory: 1 << 20, max_item: 64 << 10, ..Limits::default() };
+    Store::private(&limits).expect("memory")
+}
+
+/// All clients wait for what one command takes: nothing of a line is looked through again, and a
+/// get of very many keys lets others come between.
+#[test]
+fn a_long_line_in_single_bytes_is_looked_through_once() {
+    let (mut session, mut store, begun) = (Session::default(), small_store(), Instant::now());
+    let line = format!("get{}\r\n", " k".repeat(500_000));
+    for byte in line.bytes() {
+        receive(&mut session, &mut store, &[byte]);
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes hours");
+    }
+    while session.has_more() {
+        receive(&mut session, &mut store, &[]);
+    }
+    assert_eq!(session.output, b"END\r\n");
+}
+
+#[test]
+fn a_get_of_very_many_keys_lets_others_come_between() {
+    let (mut session, mut store) = (Session::default(), small_store());
+    let line = format!("get{}\r\nmn\r\n", " k".repeat(100_000));
+    let mut last = 0;
+    receive(&mut session, &mut store, line.as_bytes());
+    loop {
+        let at_once = store.counts.gets - last;
+        assert!(at_once <= 5000, "{at_once} keys at once");
+        last = store.counts.gets;
+        if !session.has_more() {
+            break;
+        }
+        receive(&mut session, &mut store, &[]);
+    }
+    assert_eq!((last, &session.output[..]), (100_000, &b"END\r\nMN\r\n"[..]));
+    // Over a socket, with the end of what the client has to say behind it.
+    let server = Server::ours(&[]);
+    let mut peer = server.connect();
+    peer.0.write_all(line.as_bytes()).expect("taken");
+    peer.0.shutdown(Shutdown::Write).expect("half");
+    assert_eq!(peer.read_to(b"never"), b"END\r\nMN\r\n<closed>");
+}
+
+/// Another server's door is full, and it stands still.
+#[test]
+fn a_server_starts_beside_one_that_stands_still() {
+    let mut server = Server::ours(&[]);
+    let path = server.home.path().join("cache-0000000000000001.sock");
+    let door = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&door, 0).expect("a shorter queue");
+    let _waits = std::os::unix::net::UnixStream::connect(&path).expect("queued");
+    server.restart();
+    assert_eq!(server.connect().ask(b"mn\r\n", b"\n"), b"MN\r\n");
+    assert!(path.exists(), "it lives");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Longest line, bytes.
 const LINE: u64 = 4096;
+/// Bytes of keys in a question, at most: a server bounds lines.
+const QUESTION: usize = 32 << 10;
 /// Largest value, bytes.
 const VALUE: usize = crate::layout::MOST_ITEM;
 /// Most lines of `stats`.
@@ -120,7 +122,24 @@ impl Wire {
     }
 
     /// Asks for items. Each answer stands at the place of its key.
-    pub fn gets(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
+    pub fn gets(&mut self, mut keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
+        let mut found = Vec::with_capacity(keys.len());
+        while !keys.is_empty() {
+            let mut bytes = 0;
+            let fits = |key: &&&[u8]| {
+                bytes += key.len() + 1;
+                bytes <= QUESTION
+            };
+            // One key at least, whatever its length.
+            let count = keys.iter().take_while(fits).count().max(1);
+            let (now, later) = keys.split_at(count);
+            found.append(&mut self.gets_at_once(now)?);
+            keys = later;
+        }
+        Ok(found)
+    }
+
+    fn gets_at_once(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
         let mut found: Vec<Option<Owned>> = vec![None; keys.len()];
         let mut line = b"gets".to_vec();
         for key in keys {
