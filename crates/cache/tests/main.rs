@@ -6,6 +6,7 @@ mod commands;
 mod differential;
 mod hostile;
 mod neighbours;
+mod no_room;
 #[path = "support/random.rs"]
 mod random;
 #[path = "support/script.rs"]
