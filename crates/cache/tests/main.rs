@@ -1,6 +1,8 @@
 //! All tests of this crate that are not beside its code, in one executable.
 #![cfg(not(loom))]
 
+#[path = "support/answers.rs"]
+mod answers;
 #[path = "support/commands.rs"]
 mod commands;
 mod differential;
