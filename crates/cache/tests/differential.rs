@@ -310,10 +310,15 @@ fn kept_scripts_are_answered_alike() {
     let mut count = 0;
     for entry in std::fs::read_dir("tests/kept").expect("scripts") {
         let path = entry.expect("a script").path();
-        let script = of_file(&std::fs::read_to_string(&path).expect("text"));
+        let text = std::fs::read_to_string(&path).expect("text");
+        let script = of_file(&text);
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let protocol = if name.starts_with("binary") { BINARY } else { TEXT };
-        let mut both = Both::new(Setting::of(protocol));
+        let mut setting = Setting::of(protocol);
+        if text.lines().any(|line| line == "# with -C") {
+            setting.args = &["-C"];
+        }
+        let mut both = Both::new(setting);
         if let Some((at, [theirs, ours])) = both.run(&script) {
             panic!("{name}, batch {at}:\n{}\n{}", shown(&theirs), shown(&ours));
         }
