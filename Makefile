@@ -108,7 +108,7 @@ docs:
 
 # Builds nothing: installing is root's, and building is not.
 install uninstall:
-	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FROM="$(FROM)" scripts/install.sh $@
+	PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" FROM="$(FROM)" scripts/install.sh $@
 
 packages: deps-packages
 	CARGO="$(CARGO)" scripts/packages.sh

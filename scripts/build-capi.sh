@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Links libginnel.so from the static library that cargo builds, with its map of symbol versions, and
-# writes header and pkg-config file beside it: scripts/build-capi.sh TO [PROFILE] [PREFIX].
+# Builds libginnel.so (scripts/link-capi.sh), and puts header and pkg-config file beside it:
+# scripts/build-capi.sh TO [PROFILE] [PREFIX]. What `make install` installs has them, too.
 #   TO       a folder that is to have include/, lib/ and lib/pkgconfig/
 #   PROFILE  cargo's: release by default
 #   PREFIX   what the pkg-config file names: TO by default
@@ -17,10 +17,7 @@ soname=libginnel.so.0
 mkdir -p "$to/include" "$to/lib/pkgconfig"
 install -m 644 crates/capi/include/ginnel.h "$to/include/ginnel.h"
 install -m 644 "$target/$profile/libginnel_c.a" "$to/lib/libginnel.a"
-"${CC:-cc}" -shared -o "$to/lib/libginnel.so.$version" -Wl,-soname,$soname \
-    -Wl,--version-script=crates/capi/ginnel.map -Wl,--gc-sections -Wl,-z,relro,-z,now \
-    -Wl,--whole-archive "$target/$profile/libginnel_c.a" -Wl,--no-whole-archive \
-    -lgcc_s -lpthread -ldl -lm -lc
+scripts/link-capi.sh "$target/$profile/libginnel_c.a" "$(realpath "$to")/lib/libginnel.so.$version"
 ln -sf "libginnel.so.$version" "$to/lib/$soname"
 ln -sf "$soname" "$to/lib/libginnel.so"
-sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" crates/capi/ginnel.pc.in >"$to/lib/pkgconfig/ginnel.pc"
+sed "s|@PREFIX@|$prefix|; s|@LIBDIR@|$prefix/lib|; s|@VERSION@|$version|" crates/capi/ginnel.pc.in >"$to/lib/pkgconfig/ginnel.pc"

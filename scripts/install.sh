@@ -5,10 +5,12 @@
 #   scripts/install.sh install|uninstall
 #
 # PREFIX   where to (/usr/local)
+# LIBDIR   where to put libraries that programs link with (PREFIX/lib)
 # DESTDIR  a directory that stands for the root directory, for whoever makes a package (none)
 # FROM     the directory of the built files (target/release)
 #
-# Nothing is started, no user is made: `make install` says what is left to do.
+# packaging/files lists what is built. Nothing is started, no user is made: `make install` says what
+# is left to do.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +19,7 @@ prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}
 from=${FROM:-${CARGO_TARGET_DIR:-target}/release}
 [[ $what == install || $what == uninstall ]] || { echo "usage: $0 install|uninstall" >&2; exit 2; }
-for name in PREFIX DESTDIR; do
+for name in PREFIX DESTDIR LIBDIR; do
     case ${!name:-/} in
         /*) ;;
         *) echo "$name=${!name}: must be an absolute path" >&2; exit 2 ;;
@@ -27,32 +29,56 @@ done
 [[ $prefix != *[[:space:]:]* ]] || { echo "PREFIX=$prefix: has a space or a colon" >&2; exit 2; }
 prefix=${prefix%/}
 
+libdir=${LIBDIR:-$prefix/lib}
 share=$prefix/share
 zsh=${ZSH_COMPLETIONS:-$share/zsh/site-functions}
 # What an administrator changes: kept if it was, and never overwritten.
 configurations=(ginneld.toml switch.toml)
-binaries=(ginnel ginnel-bench ginneld ginnel-prover ginnel-switch ginnel-cache)
-libraries=(ginnel-go-loader libginnel_shim.so libginnel-fi.so)
 units=(ginneld.service ginnel-prover.service ginnel-switch.service ginnel-cache@.service)
 
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Each line: mode, the file, where to.
-programs() {
-    local name
-    for name in "${binaries[@]}"; do echo "755 $from/$name $prefix/bin/$name"; done
-    for name in "${libraries[@]}"; do
-        case $name in
-            *.so) echo "644 $from/$name $prefix/lib/ginnel/$name" ;;
-            *) echo "755 $from/$name $prefix/lib/ginnel/$name" ;;
+# Each line: mode, the file, where to. A link has "link" for the mode, and its target for the file.
+built() {
+    local crate name folder mode file to
+    while read -r crate name folder mode; do
+        [[ $crate != \#* && -n $crate ]] || continue
+        to=$prefix/$folder
+        [[ $folder != LIB* ]] || to=$libdir${folder#LIB}
+        case $crate:$name in
+            -:*.in) echo "$mode $work/$name $to/$(basename "$name" .in)" ;;
+            -:*) echo "$mode $name $to/${name##*/}" ;;
+            *)
+                file=$(made_of "$name")
+                if [[ $folder == LIB ]]; then
+                    echo "$mode $file $to/$name.$version"
+                    echo "link $name.$version $to/$name.0"
+                    echo "link $name.0 $to/$name"
+                else
+                    echo "$mode $file $to/$name"
+                fi ;;
         esac
-    done
+    done <packaging/files
 }
 
-# What is made of the command's own definitions, and of the unit.
+# The file of that name; libginnel.so is linked where there is only what cargo makes of it.
+made_of() {
+    if [[ $1 == libginnel.so && ! -e $from/$1 ]]; then
+        echo "$work/$1"
+    else
+        echo "$from/$1"
+    fi
+}
+
+# What is made of the command's own definitions, of the unit, and of what says where the rest lies.
 made() {
-    local page
+    local page template
+    for template in $(awk '$1 == "-" && $2 ~ /\.in$/ { print $2 }' packaging/files); do
+        mkdir -p "$work/$(dirname "$template")"
+        sed "s|@PREFIX@|$prefix|; s|@LIBDIR@|$libdir|; s|@VERSION@|$version|" "$template" >"$work/$template"
+    done
     mkdir -p "$work/man"
     "$from/ginnel" generate man --into "$work/man"
     for page in "$work"/man/*; do echo "644 $page $share/man/man${page##*.}/${page##*/}"; done
@@ -72,14 +98,21 @@ made() {
 
 install_all() {
     local mode file to
-    for file in "${binaries[@]}" "${libraries[@]}"; do
-        [[ -f $from/$file ]] || { echo "$from/$file is not there: build it (make build)" >&2; exit 1; }
-    done
-    { programs; made; } >"$work/list"
+    if [[ ! -e $from/libginnel.so && -e $from/libginnel_c.a ]]; then
+        scripts/link-capi.sh "$(realpath "$from")/libginnel_c.a" "$work/libginnel.so"
+    fi
+    { made; built; } >"$work/list"
+    while read -r mode file to; do
+        [[ $mode == link || -f $file ]] || { echo "$file is not there: build it (make build)" >&2; exit 1; }
+    done <"$work/list"
     while read -r mode file to; do
         # Under another name first: programs that run go on with the file that they have.
-        install -D -m "$mode" "$file" "$root$to.new"
-        mv -f "$root$to.new" "$root$to"
+        if [[ $mode == link ]]; then
+            ln -sfn "$file" "$root$to.new"
+        else
+            install -D -m "$mode" "$file" "$root$to.new"
+        fi
+        mv -fT "$root$to.new" "$root$to"
     done <"$work/list"
     for file in "${configurations[@]}"; do
         [[ -e $root/etc/ginnel/$file ]] || install -D -m 644 "packaging/$file" "$root/etc/ginnel/$file"
@@ -88,16 +121,16 @@ install_all() {
 }
 
 after() {
-    echo "Installed below $prefix. For ginneld, on a host with virtual machines:"
+    echo "Installed below $prefix. For programs that link with libginnel.so:  ldconfig. For ginneld, on a host with virtual machines:"
     echo "    systemd-sysusers && systemctl daemon-reload && systemctl enable --now ginneld"
 }
 
 uninstall_all() {
-    local to
+    local mode file to
     local -a gone
     # The list does not hang on what is built: manual pages are known by their names.
-    gone=("${binaries[@]/#/$prefix/bin/}" "${libraries[@]/#/$prefix/lib/ginnel/}"
-          "${units[@]/#/$prefix/lib/systemd/system/}" "$prefix"/lib/sysusers.d/ginnel.conf
+    mapfile -t gone < <(built | while read -r mode file to; do echo "$to"; done)
+    gone+=("${units[@]/#/$prefix/lib/systemd/system/}" "$prefix"/lib/sysusers.d/ginnel.conf
           "$share"/bash-completion/completions/ginnel "$zsh/_ginnel" "$share"/fish/vendor_completions.d/ginnel.fish)
     for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover,ginnel-switch}.8; do
         gone+=("${to#"$root"}")

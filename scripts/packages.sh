@@ -35,8 +35,8 @@ work=$into/work
 tree=$work/ginnel-$version
 rm -rf "$work"
 mkdir -p "$tree"
-PREFIX=/usr DESTDIR=$tree/stage FROM=$BUILT ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions \
-    scripts/install.sh install
+PREFIX=/usr LIBDIR=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) DESTDIR=$tree/stage FROM=$BUILT \
+    ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions scripts/install.sh install
 cp -r packaging/debian "$tree/debian"
 cp -r driver docs README.md CHANGELOG.md "$tree"
 cp packaging/ginneld.service "$tree/debian/ginneld.service"
@@ -65,6 +65,12 @@ if ! (cd "$tree" && dpkg-buildpackage -b -us -uc -d) >"$work/log" 2>&1; then
     echo "dpkg-buildpackage failed; all that it said is in $work/log" >&2
     exit 1
 fi
+# What was staged is in one of the packages. (Debhelper looks at what it staged itself.)
+(cd "$tree/stage" && find . \! -type d | grep -v sysusers | sed 's|\.gz$||' | sort) >"$work/staged"
+for package in "$work"/*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -t; done |
+    sed 's|\.gz$||; s|^\./lib/systemd/|./usr/lib/systemd/|' | sort -u >"$work/packed"
+left=$(comm -23 "$work/staged" "$work/packed")
+[[ -z $left ]] || { echo "in no package:" $left >&2; exit 1; }
 if command -v lintian >/dev/null; then
     # Nothing is uploaded to Debian, so no bug there asks for it.
     lintian --fail-on error,warning --allow-root --suppress-tags initial-upload-closes-no-bugs "$work"/*.changes

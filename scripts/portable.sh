@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs, the library and libfabric's provider for hosts and containers with an older C
-# library (glibc) than this machine's, into target/portable. That library is the one to mount into
-# containers (docs/containers.md).
+# Builds what packaging/files lists for hosts and containers with an older C library (glibc) than
+# this machine's, into target/portable. The library there is the one to mount into containers
+# (docs/containers.md).
 #
 #   scripts/portable.sh [GLIBC]      (no argument: 2.28, of 2018)
 #
@@ -27,13 +27,19 @@ build() {
     PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/bin/python CARGO_TARGET_DIR=$target \
         "$cargo" zigbuild --release --target "$machine-unknown-linux-gnu.$glibc" "$@"
 }
-build -p ginnel-shim -p ginnel-preload -p ginnel-cli -p ginnel-host -p ginnel-switch -p ginnel-cache
-build -p ginnel-fabric-provider
+# What is built of the list of all that is installed.
+mapfile -t files < <(awk '$1 ~ /^ginnel-/ { print $2 }' packaging/files)
+# Of ginnel-bench one program alone.
+mapfile -t crates < <(awk '$1 ~ /^ginnel-/ && $1 != "ginnel-bench" { print $1 }' packaging/files | sort -u)
+build "${crates[@]/#/-p}"
 build -p ginnel-bench --bin ginnel-bench
+release=$target/$machine-unknown-linux-gnu/release
+CC="$tools/bin/python -m ziglang cc -target $machine-linux-gnu.$glibc" \
+    scripts/link-capi.sh "$release/libginnel_c.a" "$release/libginnel.so"
 
 mkdir -p "$target/portable"
-for file in ginnel ginnel-bench ginneld ginnel-prover ginnel-switch ginnel-cache ginnel-go-loader libginnel_shim.so libginnel-fi.so; do
-    built=$target/$machine-unknown-linux-gnu/release/$file
+for file in "${files[@]}"; do
+    built=$release/$file
     needs=$(objdump -T "$built" | grep -o 'GLIBC_2[.0-9]*' | sort -Vu | tail -n 1)
     if [[ $(printf '%s\n' "GLIBC_$glibc" "$needs" | sort -V | tail -n 1) != "GLIBC_$glibc" ]]; then
         echo "$file needs $needs, a later one than $glibc" >&2

@@ -59,11 +59,19 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
         "share/zsh/site-functions/_ginnel",
         "share/fish/vendor_completions.d/ginnel.fish",
         "lib/sysusers.d/ginnel.conf",
+        "lib/libginnel.so",
+        "lib/libginnel.so.0",
+        "lib/libginnel_cache_client.so.0",
+        "include/ginnel.h",
+        "include/ginnel-cache.h",
     ] {
         assert!(place.join(file).is_file(), "{file} is missing");
     }
     let unit = std::fs::read_to_string(place.join("lib/systemd/system/ginneld.service")).expect("there");
     assert!(unit.contains("ExecStart=/opt/ginnel/bin/ginneld\n"), "{unit}");
+
+    let flags = std::fs::read_to_string(place.join("lib/pkgconfig/ginnel.pc")).expect("there");
+    assert!(flags.contains("prefix=/opt/ginnel\nlibdir=/opt/ginnel/lib\n"), "{flags}");
 
     // The command finds its library without being told.
     let own = root.join("own");

@@ -18,9 +18,9 @@ pub fn portable() -> Option<PathBuf> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let source = build::tests_dir().parent().expect("it lies in the source tree");
     let portable = build::release_dir().with_file_name("portable");
-    let programs = ["ginnel", "ginneld", "ginnel-prover", "ginnel-bench", "ginnel-switch", "ginnel-cache"];
-    let libraries = ["libginnel_shim.so", "libginnel-fi.so", "ginnel-go-loader"];
-    if !programs.iter().chain(&libraries).all(|name| portable.join(name).exists()) {
+    let list = std::fs::read_to_string(source.join("packaging/files")).expect("the list of what is installed");
+    let built = list.lines().filter(|line| line.starts_with("ginnel-")).filter_map(|line| line.split_whitespace().nth(1));
+    if !built.map(|name| portable.join(name)).all(|file| file.exists()) {
         let built = Command::new("timeout").args(["3000", "scripts/portable.sh"]).current_dir(source).output().expect("it starts");
         if !built.status.success() {
             skip("the portable build", &String::from_utf8_lossy(&built.stderr));
@@ -39,8 +39,8 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
-    let made_of =
-        ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "driver"].map(|path| source.join(path));
+    let made_of = ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "crates/capi/include", "driver"]
+        .map(|path| source.join(path));
     if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
         return Some(into);
     }
@@ -223,6 +223,52 @@ fn the_packages_live_and_go_in_debian_13() {
     lives_in("trixie");
 }
 
+/// Programs in C, compiled with what the headers' package has, and run with what the libraries' have.
+fn compiled_in(suite: &str) {
+    let _permit = permit::cpu(1);
+    let Some([one, _]) = both() else { return };
+    let what = format!("programs in C in {suite}");
+    let packages = ["systemd", "systemd-sysv", "dbus", "gcc", "libc6-dev", "pkgconf"];
+    let Some(root) = debian::root(&format!("{suite}-cc"), suite, &packages, &what) else { return };
+    let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
+    let before = host.said(FILES);
+    let crates = build::tests_dir().parent().expect("it lies in the source tree").join("crates");
+    for (source, name) in [("capi/tests/programs/objects.c", "objects"), ("cache-capi/tests/client.c", "client")] {
+        std::fs::copy(crates.join(source), host.path(&format!("/tmp/{name}.c"))).expect("copied");
+    }
+    host.must(
+        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb ginnel-cache_*.deb",
+    );
+    host.must("cd /tmp && cc -std=c11 -D_GNU_SOURCE -Wall -Werror objects.c $(pkg-config --cflags --libs ginnel) -o objects");
+    host.must("cd /tmp && cc -std=c11 -Wall -Werror client.c $(pkg-config --cflags --libs ginnel-cache) -o client");
+    // What was compiled needs the libraries alone, by the names that stay from version to version.
+    host.must("dpkg --remove libginnel-dev");
+    assert!(
+        host.said("ldd /tmp/objects").contains("libginnel.so.0 => /lib/")
+            && host.said("ldd /tmp/client").contains("libginnel_cache_client.so.0 => /lib/")
+    );
+    host.must("/tmp/objects");
+    host.must("systemd-run --quiet ginnel-cache -u root -s /tmp/cache.sock && for _ in $(seq 100); do test -S /tmp/cache.sock && break; sleep 0.05; done");
+    assert_eq!(host.said("/tmp/client /tmp/cache.sock").trim(), "direct 3 asked 2");
+    host.must("systemctl list-units --plain --no-legend 'run-*.service' | cut -d ' ' -f 1 | xargs systemctl stop; rm -rf /dev/shm/ginnel-*");
+    host.must("dpkg --purge libginnel-dev libginnel0 libginnel-cache-client0 ginnel-cache");
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let (before, after) = (lines(&before), lines(&host.said(FILES)));
+    assert_eq!(after.difference(&before).collect::<Vec<_>>(), [""; 0], "left behind");
+}
+
+#[test]
+#[ignore = "test-all: makes packages, and a root of Debian 12 with a compiler"]
+fn programs_in_c_are_compiled_and_run_in_debian_12() {
+    compiled_in("bookworm");
+}
+
+#[test]
+#[ignore = "test-all: makes packages, and a root of Debian 13 with a compiler"]
+fn programs_in_c_are_compiled_and_run_in_debian_13() {
+    compiled_in("trixie");
+}
+
 /// The driver's package, beside the headers of a release's kernel: DKMS builds it as it is installed,
 /// and takes it away with it.
 fn driver_in(suite: &str) {
@@ -261,7 +307,16 @@ fn the_driver_is_built_for_debian_13() {
 fn the_directory_is_an_apt_repository() {
     let Some([one, _]) = both() else { return };
     let list = std::fs::read_to_string(one.join("Packages")).expect("an index");
-    for name in ["ginnel", "ginneld", "ginnel-dkms", "ginnel-switch", "ginnel-cache"] {
+    for name in [
+        "ginnel",
+        "ginneld",
+        "ginnel-dkms",
+        "ginnel-switch",
+        "ginnel-cache",
+        "libginnel0",
+        "libginnel-dev",
+        "libginnel-cache-client0",
+    ] {
         assert!(list.contains(&format!("Package: {name}\n")), "{list}");
     }
     let Some(root) = debian::root("bookworm", "bookworm", &BASE, "an apt repository") else { return };

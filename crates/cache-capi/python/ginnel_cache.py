@@ -5,7 +5,7 @@
     cache.set("greeting", b"hello")
     cache.get("greeting")            # b'hello', or None
 
-One file, over libginnel_cache_client.so, by ctypes. A client is for one thread at a time. The
+One file, over libginnel_cache_client.so.0, by ctypes. A client is for one thread at a time. The
 server may be any memcached: then every call asks it. Keys are str (as UTF-8) or bytes, values bytes.
 """
 
@@ -41,7 +41,7 @@ class Item:
 
 
 def _load():
-    library = ctypes.CDLL(os.environ.get("GINNEL_CACHE_LIBRARY", "libginnel_cache_client.so"))
+    library = ctypes.CDLL(os.environ.get("GINNEL_CACHE_LIBRARY", "libginnel_cache_client.so.0"))
     handle, key, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     flags, time, number = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64
     one, counter = ctypes.POINTER(_Item), ctypes.POINTER(ctypes.c_uint64)

@@ -35,15 +35,19 @@ fn a_c_program_reads_by_itself() {
     cc.args(flags).arg(here.join("include")).arg(here.join("tests/client.c"));
     cc.arg("-o").arg(&program).arg("-L").arg(folder).arg("-lginnel_cache_client");
     said(&mut cc);
-    let server = server::Server::start(&product("ginnel-cache"));
+    // As it is installed: programs ask for it by the name that stays from version to version.
+    let soname = build.path().join("libginnel_cache_client.so.0");
+    std::os::unix::fs::symlink(&library, soname).expect("ours");
+    let server = server::Server::start(product("ginnel-cache"), &[]);
     let mut run = Command::new(&program);
-    run.arg(&server.socket).env("LD_LIBRARY_PATH", folder).env("GINNEL_DIR", server.home.path());
+    run.arg(&server.socket).env("LD_LIBRARY_PATH", build.path());
+    run.env("GINNEL_DIR", server.home.path());
     assert_eq!(said(&mut run), "direct 3 asked 2\n");
 }
 
 #[test]
 fn a_python_program_reads_by_itself() {
-    let server = server::Server::start(&product("ginnel-cache"));
+    let server = server::Server::start(product("ginnel-cache"), &[]);
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut run = Command::new("python3");
     run.arg(here.join("tests/client.py")).arg(&server.socket);

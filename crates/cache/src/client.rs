@@ -16,7 +16,7 @@ mod wire;
 use crate::door::{self, Entry};
 use crate::hints::Sink;
 use crate::layout::MAX_KEY;
-use crate::reader::{Look, Reader};
+use crate::reader::{self, Look, Reader};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::Wire;
@@ -97,7 +97,8 @@ impl Client {
     /// Connects to the server at `address`: `HOST:PORT`, or the path of a unix socket.
     ///
     /// # Errors
-    /// Those of connecting. That the memory is not to be had is none: see [`why`](Self::why).
+    /// Those of connecting, and of a server that does not answer. That the memory is not to be had
+    /// is none: see [`why`](Self::why).
     pub fn connect(address: &str) -> io::Result<Self> {
         let mut client = Self {
             address: address.to_owned(),
@@ -248,10 +249,13 @@ impl Client {
     }
 
     fn once<R>(&mut self, ask: impl FnOnce(&mut Wire) -> io::Result<R>) -> io::Result<R> {
+        let asked = reader::seconds();
         let result = ask(self.wire()?);
-        if result.is_err() {
+        match (&result, &mut self.neighbour) {
+            (Ok(_), Some(one)) => one.reader.was_answered(asked),
+            (Ok(_), None) => {}
             // What else may come over it belongs to a question that was given up.
-            self.wire = None;
+            (Err(_), _) => self.wire = None,
         }
         result
     }
@@ -265,32 +269,57 @@ impl Client {
         }
         if self.wire.as_ref().is_some_and(Wire::is_inherited) {
             self.wire = None;
+            // Its ring of hints is the parent's to write.
+            self.neighbour = None;
         }
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => {
-                self.tried = None;
-                Wire::connect(&self.address, self.timeout)?
-            }
+        let (mut wire, is_new) = match self.wire.take() {
+            Some(wire) => (wire, false),
+            None => (Wire::connect(&self.address, self.timeout)?, true),
         };
-        if self.neighbour.is_none() && self.tried.is_none_or(|at| at.elapsed() > AGAIN) {
+        let again = || self.tried.is_none_or(|at| at.elapsed() > AGAIN);
+        if is_new || self.neighbour.is_none() && again() {
             self.tried = Some(Instant::now());
-            match become_neighbour(&mut wire) {
-                Ok(neighbour) => self.neighbour = Some(neighbour),
-                Err(error) => self.why = error.to_string(),
-            }
+            self.meet(&mut wire)?;
         }
         Ok(self.wire.insert(wire))
     }
+
+    /// Asks the server behind `wire` for its memory, unless that is read already. The memory of any
+    /// other is given up: what this one acknowledges is not in it.
+    ///
+    /// # Errors
+    /// Those of asking: nothing can be asked over `wire` any more.
+    fn meet(&mut self, wire: &mut Wire) -> io::Result<()> {
+        let asked = reader::seconds();
+        let stats = match wire.stats() {
+            // It understood, and knows no statistics.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Vec::new(),
+            other => other?,
+        };
+        let stat =
+            |name: &str| stats.iter().find(|(known, _)| known == name).map(|(_, value)| &value[..]);
+        let generation = stat("generation").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        let read = self.neighbour.as_ref().map(|one| one.reader.generation());
+        if read.is_none() || read != generation {
+            self.neighbour = match become_neighbour(stat("memory"), generation) {
+                Ok(neighbour) => Some(neighbour),
+                Err(error) => {
+                    self.why = error.to_string();
+                    None
+                }
+            };
+        }
+        if let Some(one) = &mut self.neighbour {
+            one.reader.was_answered(asked);
+        }
+        Ok(())
+    }
 }
 
-/// Asks the server where its memory is, and for it.
-fn become_neighbour(wire: &mut Wire) -> io::Result<Neighbour> {
-    let stats = wire.stats()?;
-    let stat = |name: &str| stats.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+/// Asks at the door that a server names for the memory of its start `generation`.
+fn become_neighbour(path: Option<&str>, generation: Option<u64>) -> io::Result<Neighbour> {
     let unoffered = || invalid("the server offers its memory to nobody (a memcached?)");
-    let path = stat("memory").ok_or_else(unoffered)?;
-    let generation = stat("generation").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let path = path.ok_or_else(unoffered)?;
     let Entry { view, ring, generation: entered, stream } = door::enter(path.as_ref())?;
     let reader = Reader::new(view).map_err(invalid)?;
     if generation != Some(entered) || reader.generation() != entered {

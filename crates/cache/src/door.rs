@@ -5,6 +5,7 @@
 //! and keeps the connection for as long as it reads. Directory and socket are the user's alone, and
 //! either end asks the kernel who the other is: memory goes from a user to the same user.
 
+use crate::accept::{AT_ONCE, Waiting};
 use crate::hints::{RING_BYTES, Source};
 use crate::layout::{MAGIC, VERSION};
 use crate::memory::{self, Memory, View};
@@ -24,9 +25,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Neighbours at once. The next one asks over the protocol.
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
+/// For so long a client waits at a door.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of either side's greeting: [`MAGIC`], [`VERSION`], generation.
 const GREETING: usize = 24;
 
@@ -136,12 +140,21 @@ impl Door {
     }
 
     /// Hands the memory to all who ask. Their tokens are numbers above `first`.
-    pub fn let_in(&mut self, registry: &Registry, first: usize) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.guests.len() < MOST && is_same_user(&stream) {
-                self.hand_over(stream, registry, first);
+    pub fn let_in(&mut self, registry: &Registry, first: usize) -> Waiting {
+        for _ in 0..AT_ONCE {
+            match self.listener.accept() {
+                Ok((stream, _)) if self.guests.len() < MOST && is_same_user(&stream) => {
+                    self.hand_over(stream, registry, first);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    if let Some(waiting) = Waiting::after(&error) {
+                        return waiting;
+                    }
+                }
             }
         }
+        Waiting::Perhaps
     }
 
     fn hand_over(&mut self, mut stream: UnixStream, registry: &Registry, first: usize) {
@@ -157,24 +170,28 @@ impl Door {
         }
     }
 
-    /// Hears a guest: it hands over its ring of hints, or leaves, or breaks the rules, which is
-    /// taken as leaving.
+    /// Hears all that a guest has to say, since the next of it is not told of apart: it hands over
+    /// its ring of hints, or leaves, or breaks the rules, which is taken as leaving.
     pub fn hear(&mut self, token: usize) -> Option<Source> {
-        let guest = self.guests.get_mut(&token)?;
-        let mut bytes = [0; GREETING];
-        let ring = match receive(&guest.stream, &mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            Ok((GREETING, Some(ring))) if bytes == self.greeting && !guest.has_ring => ring,
-            _ => {
-                guest.over.store(true, Ordering::Relaxed);
-                self.guests.remove(&token);
-                self.connections.neighbours.store(self.guests.len() as u64, Ordering::Relaxed);
-                return None;
-            }
-        };
-        guest.has_ring = true;
-        let view = memory::open(ring).ok().filter(|view| view.len() * 8 == RING_BYTES)?;
-        Some(Source::new(view, guest.over.clone()))
+        let mut source = None;
+        loop {
+            let guest = self.guests.get_mut(&token)?;
+            let mut bytes = [0; GREETING];
+            let ring = match receive(&guest.stream, &mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return source,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Ok((GREETING, Some(ring))) if bytes == self.greeting && !guest.has_ring => ring,
+                _ => {
+                    guest.over.store(true, Ordering::Relaxed);
+                    self.guests.remove(&token);
+                    self.connections.neighbours.store(self.guests.len() as u64, Ordering::Relaxed);
+                    return None;
+                }
+            };
+            guest.has_ring = true;
+            let view = memory::open(ring).ok().filter(|view| view.len() * 8 == RING_BYTES);
+            source = view.map(|view| Source::new(view, guest.over.clone()));
+        }
     }
 }
 
@@ -192,7 +209,7 @@ fn remove_dead(directory: &Path) {
         let is_door =
             name.to_str().is_some_and(|name| name.starts_with("cache-") && name.ends_with(".sock"));
         let refused = || {
-            let tried = std::os::unix::net::UnixStream::connect(entry.path());
+            let tried = connect(&entry.path(), Duration::from_millis(100));
             tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         };
         if is_door && refused() {
@@ -233,6 +250,22 @@ fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<Own
     Ok((got.bytes, fd))
 }
 
+/// Connects to a unix socket. Neither that, nor what is done with the connection, waits for longer
+/// than `timeout`: a server that stands still lets nobody in, and its queue gets full.
+pub(crate) fn connect(
+    path: &Path,
+    timeout: Duration,
+) -> io::Result<std::os::unix::net::UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(timeout))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout))?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket.into())
+}
+
 /// What a neighbour has of a server's memory.
 #[derive(Debug)]
 pub struct Entry {
@@ -256,11 +289,10 @@ pub fn enter(path: &Path) -> io::Result<Entry> {
     let name = path.file_name().ok_or_else(|| bad("no name of a socket"))?;
     let directory = directory();
     check_directory(&directory)?;
-    let stream = std::os::unix::net::UnixStream::connect(directory.join(name))?;
+    let stream = connect(&directory.join(name), PATIENCE)?;
     if !is_same_user(&stream) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's server"));
     }
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(2)))?;
     let mut bytes = [0; GREETING];
     let (count, fd) = receive(&stream, &mut bytes)?;
     let word = |at: usize| {

@@ -3,8 +3,8 @@
 //!
 //! The ring loses what comes faster than the server looks: it is a sample, and only decides what is
 //! evicted. A client that lies makes the server think well of items, and can do nothing else: an
-//! entry is the hash of a key, which the server looks up in its own index, and a look takes at
-//! most [`ENTRIES`] of them.
+//! entry is the hash of a key, which the server looks up in its own index, and a look at all rings
+//! takes at most [`LOOK`] of them. So a thousand rings that are always full cost no more than two.
 
 use crate::memory::{Memory, View};
 use crate::sync::Ordering;
@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicBool;
 
 /// Hashes that a ring holds, a power of two.
 pub const ENTRIES: usize = 16 << 10;
+/// Hashes that one look takes out of all rings together, at most.
+pub const LOOK: usize = 32 << 10;
 /// Where the first lies, words; the count of all so far is word 0.
 const FIRST: usize = 512;
 /// Bytes of a ring.
@@ -68,16 +70,44 @@ impl Source {
         self.over.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Hands on each hash that came since the last look and was not written over.
+    /// Returns whether hashes came since the last look.
+    fn has_news(&self) -> bool {
+        self.view.load(0, Ordering::Relaxed) != Some(self.seen)
+    }
+
+    /// Adds each hash to `into` that came since the last look and was not written over, but only
+    /// the `most` newest.
     #[expect(clippy::cast_possible_truncation, reason = "places in the ring are meant")]
-    pub fn drain(&mut self, mut each: impl FnMut(u64)) {
+    pub fn drain(&mut self, most: usize, into: &mut Vec<u64>) {
         let Some(count) = self.view.load(0, Ordering::Acquire) else { return };
-        let new = count.wrapping_sub(self.seen).min(ENTRIES as u64);
+        let new = count.wrapping_sub(self.seen).min(most.min(ENTRIES) as u64);
         for at in 0..new {
             let place = count.wrapping_sub(new - at) as usize & (ENTRIES - 1);
-            each(self.view.load(FIRST + place, Ordering::Relaxed).unwrap_or(0));
+            into.push(self.view.load(FIRST + place, Ordering::Relaxed).unwrap_or(0));
         }
         self.seen = count;
+    }
+}
+
+/// The rings of all clients.
+#[derive(Debug, Default)]
+pub struct Sources(Vec<Source>);
+
+impl Sources {
+    /// Looks at this client's ring, too, from now on.
+    pub fn add(&mut self, source: Source) {
+        self.0.push(source);
+    }
+
+    /// Adds what came since the last look to `into`: at most [`LOOK`] hashes, in equal shares.
+    pub fn drain(&mut self, into: &mut Vec<u64>) {
+        let most = LOOK / self.0.iter().filter(|source| source.has_news()).count().max(1);
+        // A ring that has news by now, and had none when they were counted, may have to wait.
+        let full = into.len() + LOOK;
+        self.0.retain_mut(|source| {
+            source.drain(most.min(full - into.len()), into);
+            !source.is_over()
+        });
     }
 }
 
@@ -93,8 +123,37 @@ mod tests {
 
     fn drained(source: &mut Source) -> Vec<u64> {
         let mut seen = Vec::new();
-        source.drain(|hash| seen.push(hash));
+        source.drain(ENTRIES, &mut seen);
         seen
+    }
+
+    /// What rings cost has a bound, however many there are, and each has its share.
+    #[test]
+    fn full_rings_are_sampled_in_equal_shares() {
+        let mut sources = Sources::default();
+        let sinks: Vec<Sink> = (0..100)
+            .map(|_| {
+                let (sink, source) = ring();
+                sources.add(source);
+                sink
+            })
+            .collect();
+        for _ in 0..3 {
+            for (client, sink) in sinks.iter().enumerate() {
+                let count = sink.memory.words()[0].load(Ordering::Relaxed);
+                let entries = &sink.memory.words()[FIRST..FIRST + ENTRIES];
+                entries.iter().for_each(|entry| entry.store(client as u64, Ordering::Relaxed));
+                sink.memory.words()[0].store(count + ENTRIES as u64, Ordering::Relaxed);
+            }
+            let mut seen = Vec::new();
+            sources.drain(&mut seen);
+            assert!(seen.len() <= LOOK, "{}", seen.len());
+            let of = |client| seen.iter().filter(|&&hash| hash == client).count();
+            assert!((0..100).all(|client| of(client) == LOOK / 100));
+        }
+        let mut seen = Vec::new();
+        sources.drain(&mut seen);
+        assert!(seen.is_empty());
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ginnel$$");
 pub const VERSION: u64 = 1;
 /// Longest key, bytes (memcached's).
 pub const MAX_KEY: usize = 250;
+/// Largest `-I`, bytes (memcached's).
+pub const MOST_ITEM: usize = 1 << 30;
 /// Words of an item before its key.
 pub const ITEM_WORDS: usize = 4;
 /// Words of a bucket.
@@ -230,7 +232,8 @@ impl Geometry {
             && read.buckets.is_power_of_two()
             && index.is_some_and(|end| end <= read.log)
             && read.log <= read.words
-            && (ITEM_WORDS..=read.words - read.log).contains(&read.max_item);
+            && (ITEM_WORDS..=read.words - read.log).contains(&read.max_item)
+            && read.max_item <= item_words(MAX_KEY, MOST_ITEM);
         if fits { Ok(read) } else { Err("its header contradicts itself") }
     }
 

@@ -19,6 +19,8 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
+mod accept;
+#[cfg(not(loom))]
 pub mod client;
 #[cfg(not(loom))]
 pub mod door;

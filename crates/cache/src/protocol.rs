@@ -141,6 +141,11 @@ impl Pending {
             stale_too: self.stale_too,
             binary_key: self.binary_key,
         });
+        // As memcached: of a set, and of whatever ms does, no old value is left.
+        let replaces = self.mode == Mode::Set || matches!(self.answer, Answer::Meta(_));
+        if stored == Stored::NoRoom && replaces {
+            text::forget(context, &self.key);
+        }
         match self.answer {
             Answer::Text { quiet } => text::say(out, quiet, text::stored(stored)),
             Answer::Meta(ask) => ask.stored(stored, &self.key, out),
@@ -166,6 +171,10 @@ pub struct Session {
     input: Vec<u8>,
     /// How much of `input` is done with.
     done: usize,
+    /// How much of the line behind that was looked through, and has no end.
+    searched: usize,
+    /// A long command gave others a turn, and can go on.
+    paused: bool,
     /// Answers that were not written yet.
     pub output: Vec<u8>,
     binary: Option<bool>,
@@ -195,9 +204,19 @@ impl Session {
         self.output.len() >= OUTPUT
     }
 
-    /// Executes what is whole, as far as the client reads the answers.
+    /// Returns whether more can be done without further input, now or once the client has read.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.is_full() || self.paused
+    }
+
+    /// Executes what is whole, as far as the client reads the answers, and up to the next moment at
+    /// which a command gives others a turn.
     pub fn run(&mut self, context: &mut Context<'_>) -> Verdict {
-        while !self.is_full() && self.step(context) {}
+        self.paused = false;
+        while !self.paused && !self.is_full() && self.step(context) {
+            self.paused = matches!(self.state, State::Get(_));
+        }
         self.input.drain(..self.done);
         self.done = 0;
         if self.input.is_empty() {
@@ -289,9 +308,12 @@ impl Session {
             self.done += len;
             return Some(next);
         }
-        let Some(end) = input.iter().position(|&byte| byte == b'\n') else {
+        let searched = std::mem::take(&mut self.searched);
+        let Some(end) = input[searched..].iter().position(|&byte| byte == b'\n') else {
+            self.searched = input.len();
             return is_too_long(input).then_some(Next::Close);
         };
+        let end = searched + end;
         let line = &input[..end];
         let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
         let next = text::command(line, context, &mut self.output);

@@ -3,7 +3,8 @@
 //! The memory's writer is not trusted. Every place and length is loaded once, checked against what
 //! was mapped, and the loaded value is used; bytes are copied to private memory before anything is
 //! concluded from them. All loops have an end of their own, so that a writer who changes versions
-//! for ever costs a reader [`TRIES`] tries and a question over the protocol.
+//! for ever costs a reader [`TRIES`] tries, or [`MOST_COPIED`] words and one item, and a question
+//! over the protocol.
 
 use crate::layout::{self, BUCKET_WORDS, Geometry, ITEM_WORDS, Item, Slot, header};
 use crate::memory::{View, WORD};
@@ -12,6 +13,8 @@ use crate::sync::{Ordering, fence};
 
 /// How often a bucket is tried before the server is asked.
 pub const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
+/// How many words of items one look copies before it copies no further item: 8 MiB.
+pub const MOST_COPIED: usize = 1 << 20;
 
 /// What a look into the memory said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,8 @@ pub struct Reader {
     copy: Vec<u8>,
     /// Where the value of the last hit lies in `copy`.
     value: std::ops::Range<usize>,
+    /// Words that this look has copied so far.
+    copied: usize,
     pulse: Pulse,
 }
 
@@ -55,7 +60,8 @@ impl Reader {
     /// What is wrong with the memory, in words.
     pub fn new(view: View) -> Result<Self, &'static str> {
         let geometry = Geometry::read(&view)?;
-        Ok(Self { view, geometry, copy: Vec::new(), value: 0..0, pulse: Pulse::default() })
+        let pulse = Pulse::default();
+        Ok(Self { view, geometry, copy: Vec::new(), value: 0..0, copied: 0, pulse })
     }
 
     /// Returns the number of the server's start whose memory this is.
@@ -69,6 +75,11 @@ impl Reader {
     #[inline]
     pub fn is_over(&self) -> bool {
         self.view.load(header::LIFE, Ordering::Acquire).is_none_or(|word| word & OWNER_DIED != 0)
+    }
+
+    /// The server answered a question that was asked at `asked`, in [`seconds`]: it ran since then.
+    pub fn was_answered(&mut self, asked: u64) {
+        self.pulse.alive = self.pulse.alive.max(Some(asked));
     }
 
     /// Returns the value of the last hit.
@@ -94,6 +105,7 @@ impl Reader {
     /// As [`look`](Self::look), for a caller that has the key's [`hash`](Self::hash) already.
     pub fn look_hashed(&mut self, key: &[u8], hash: u64) -> Look {
         let home = self.geometry.home_of(hash);
+        self.copied = 0;
         let mut found = Look::Miss;
         for bucket in home.buckets {
             found = self.look_in(bucket, home.tag, key);
@@ -141,10 +153,14 @@ impl Reader {
             if slot.tag != tag {
                 continue;
             }
+            if self.copied > MOST_COPIED {
+                return Some(Look::Unknown);
+            }
             let place = (slot.place, key.len());
             let Some(item) = copy_item(&self.view, &self.geometry, place, &mut self.copy) else {
                 continue;
             };
+            self.copied += item.total_words();
             if !seq::unchanged(version, seen) {
                 return None;
             }
@@ -199,37 +215,91 @@ fn pause() {
 }
 
 /// Whether the server's clock goes: a stopped server expires nothing.
+///
+/// That the clock has moved since the reader looked last only tells that the server ran after that
+/// look, which may be long ago. The server does not write into the memory when it was that it set
+/// the clock: containers can have clocks of their own (time_namespaces(7)).
 #[derive(Debug, Default)]
 struct Pulse {
     clock: u64,
-    seen_at: Option<u64>,
+    /// When the clock was looked at last, [`seconds`].
+    looked: Option<u64>,
+    /// The server is known to have run at this second, or after it.
+    alive: Option<u64>,
 }
 
 impl Pulse {
-    /// For so long the clock may stand before it counts as stopped, seconds.
+    /// For so long the server is believed to run, seconds.
     const PATIENCE: u64 = 3;
 
-    /// Returns whether the server's clock, which says `clock`, has moved lately.
+    /// Returns whether the server, whose clock says `clock`, has run lately.
     fn beats(&mut self, clock: u64) -> bool {
-        let now = coarse_seconds();
-        match self.seen_at {
-            Some(at) if self.clock == clock => now.saturating_sub(at) <= Self::PATIENCE,
-            _ => {
-                *self = Self { clock, seen_at: Some(now) };
-                true
-            }
+        let now = seconds();
+        if self.clock != clock {
+            self.clock = clock;
+            self.alive = self.alive.max(self.looked);
         }
+        self.looked = Some(now);
+        self.alive.is_some_and(|at| now.saturating_sub(at) <= Self::PATIENCE)
     }
 }
 
+/// Returns seconds of the clock by which a reader judges whether the server runs.
 #[cfg(not(loom))]
-fn coarse_seconds() -> u64 {
+#[must_use]
+pub fn seconds() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
     u64::try_from(clock_gettime(ClockId::MonotonicCoarse).tv_sec).unwrap_or(0)
 }
+/// As the other, in a model without time.
 #[cfg(loom)]
-fn coarse_seconds() -> u64 {
+#[must_use]
+pub fn seconds() -> u64 {
     0
 }
 
 const _: () = assert!(layout::MAX_KEY <= u8::MAX as usize, "an item's key length is a byte");
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::HEADER_WORDS;
+    use crate::store::{Limits, Put, Store};
+
+    /// A writer points every slot of a key's two buckets to one large item of another key.
+    #[test]
+    fn a_look_copies_a_bounded_number_of_items() {
+        let limits = Limits { memory: 16 << 20, max_item: 1 << 20, ..Limits::default() };
+        let mut store = Store::private(&limits).expect("memory");
+        let _ = store.put(&Put::set(b"other", &[1; 1_000_000]));
+        let slots = (HEADER_WORDS..store.view().len())
+            .filter(|at| !(at - HEADER_WORDS).is_multiple_of(BUCKET_WORDS));
+        let place = slots
+            .map(|at| store.view().load(at, Ordering::Relaxed).unwrap_or(0))
+            .find_map(Slot::from_word)
+            .expect("its slot")
+            .place;
+        let mut reader = Reader::new(store.view()).expect("an honest header");
+        assert_eq!(reader.look(b"money"), Look::Miss);
+        let home = reader.geometry.home(b"money");
+        for bucket in home.buckets {
+            (1..BUCKET_WORDS)
+                .for_each(|at| store.forge(bucket + at, Slot { tag: home.tag, place }.to_word()));
+        }
+        assert_eq!(reader.look(b"money"), Look::Unknown);
+        let item = layout::item_words(5, 1_000_000);
+        assert!(reader.copied <= MOST_COPIED + item, "{} words of {item}", reader.copied);
+    }
+
+    #[test]
+    fn a_clock_that_moved_says_nothing_of_when() {
+        let mut pulse = Pulse::default();
+        assert!(!pulse.beats(70), "nothing is known yet");
+        pulse.alive = Some(seconds());
+        assert!(pulse.beats(70));
+        let long_ago = seconds().saturating_sub(100);
+        let mut pulse = Pulse { clock: 70, looked: Some(long_ago), alive: Some(long_ago) };
+        assert!(!pulse.beats(75), "it ran at some moment of the hundred seconds");
+        assert!(pulse.beats(76), "it ran since the last look");
+    }
+}

@@ -2,31 +2,32 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | this one | starting, accepting, ticking, ending |
+//! | this one | starting and ending |
 //! | [`args`] | the command line |
+//! | [`front`] | the thread that lets clients in, and keeps the clock |
 //! | [`worker`] | a thread that serves connections |
 //! | [`listen`] | sockets to listen on |
 //!
 //! One thread accepts and keeps the clock; `-t` others serve connections, each its own. All share
-//! the store behind one lock, which is held for what one read(2) brought, never across a system
-//! call.
+//! the store behind one lock, which is held for what one read(2) brought, or for some of what
+//! neighbours read, never across a system call.
 
 pub mod args;
+mod front;
 mod listen;
 mod worker;
 
-use crate::door::Door;
+use crate::door::{self, Door};
 use crate::memory::{self, Memory};
 use crate::protocol::{Connections, Settings};
 use crate::store::{CLOCK_START, Limits, Store};
 use crate::{life, server::args::Args};
-use listen::Listener;
-use mio::{Events, Interest, Poll, Token};
-use std::io;
+use front::Front;
+use mio::Interest;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use worker::Worker;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// What the threads share.
 #[derive(Debug)]
@@ -66,6 +67,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     if args.daemon {
         nix::unistd::daemon(false, false).map_err(|error| format!("-d: {error}"))?;
     }
+    allow_descriptors(args)?;
     become_user(args)?;
     let listeners = early.map_or_else(|| listen::all(args), Ok)?;
     write_pidfile(args)?;
@@ -88,10 +90,12 @@ pub fn run(args: &Args) -> Result<(), String> {
     let settings = settings(args, &limits, door.as_ref())?;
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let store = Mutex::new(store);
-    let shared = Shared { store, settings, connections, idle_timeout, begun, stop };
-    let result = serve(Arc::new(shared), listeners, door, args, &ended);
+    let shared = Arc::new(Shared { store, settings, connections, idle_timeout, begun, stop });
+    let result = Front::new(shared, listeners, door, args.threads)
+        .and_then(|mut front| front.run(&ended))
+        .map_err(|error| error.to_string());
     finish(args, &closing);
-    result.map_err(|error| error.to_string())
+    result
 }
 
 fn finish(args: &Args, memory: &Memory) {
@@ -122,6 +126,27 @@ fn random() -> Result<u64, String> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| format!("random numbers: {error}"))?;
     Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+/// Has the kernel allow as many descriptors as connections and neighbours need. Fewer are enough to
+/// begin with, as long as they are not fewer than the connections that were asked for.
+fn allow_descriptors(args: &Args) -> Result<(), String> {
+    /// Beside connections and neighbours: what is listened on, and what threads wait by.
+    const OTHERS: u64 = 64;
+    let wanted = args.conn_limit + door::MOST as u64 + OTHERS + 3 * u64::from(args.threads);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|soft| soft >= wanted) {
+        return Ok(());
+    }
+    // Root may have more than the hard limit.
+    let more = maximum.map(|hard| hard.max(wanted));
+    let may = maximum.map_or(wanted, |hard| hard.min(wanted));
+    let raise =
+        |current, maximum| setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum });
+    if raise(wanted, more).is_ok() || raise(may, maximum).is_ok() && may >= args.conn_limit {
+        return Ok(());
+    }
+    Err(format!("-c {}: only {may} descriptors are allowed (ulimit -n)", args.conn_limit))
 }
 
 /// Gives root's rights up, which root must ask for, as memcached wants it.
@@ -196,85 +221,6 @@ fn settings(args: &Args, limits: &Limits, door: Option<&Door>) -> Result<Setting
         shown,
         door: door.map(|door| text(door.path())),
     })
-}
-
-/// Token of the door; listeners have the numbers below it, whom it let in those above.
-const DOOR: usize = 1 << 16;
-
-fn serve(
-    shared: Arc<Shared>,
-    mut listeners: Vec<Listener>,
-    mut door: Option<Door>,
-    args: &Args,
-    ended: &AtomicBool,
-) -> io::Result<()> {
-    let workers: Vec<Worker> =
-        (0..args.threads).map(|_| Worker::start(shared.clone())).collect::<Result<_, _>>()?;
-    let mut poll = Poll::new()?;
-    for (at, listener) in listeners.iter_mut().enumerate() {
-        listener.register(poll.registry(), Token(at))?;
-    }
-    if let Some(door) = &mut door {
-        door.register(poll.registry(), Token(DOOR))?;
-    }
-    let (mut events, mut next) = (Events::with_capacity(64), 0);
-    while !ended.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
-        let neighbours = door.as_ref().is_some_and(|door| !door.is_empty());
-        match poll.poll(&mut events, Some(until_tick(&shared, neighbours))) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        for event in &events {
-            let Token(at) = event.token();
-            match (listeners.get_mut(at), &mut door) {
-                (Some(listener), _) => accept(listener, &shared, &workers, &mut next),
-                (None, Some(door)) if at == DOOR => door.let_in(poll.registry(), DOOR),
-                (None, Some(door)) => {
-                    if let Some(source) = door.hear(at) {
-                        shared.store().add_hints(source);
-                    }
-                }
-                (None, None) => {}
-            }
-        }
-        let now = shared.now();
-        shared.store().tick(now);
-    }
-    Ok(())
-}
-
-/// Returns how long to sleep: to the next second, or a tenth of one while neighbours give hints.
-fn until_tick(shared: &Shared, neighbours: bool) -> Duration {
-    const HINTS: Duration = Duration::from_millis(100);
-    let into = Duration::from_nanos(u64::from(shared.begun.elapsed().subsec_nanos()));
-    let rest = (Duration::from_secs(1) - into).max(Duration::from_millis(1));
-    if neighbours { rest.min(HINTS) } else { rest }
-}
-
-/// Accepts what is there, and gives each connection to the next thread.
-fn accept(listener: &mut Listener, shared: &Shared, workers: &[Worker], next: &mut usize) {
-    let connections = &shared.connections;
-    loop {
-        let stream = match listener.accept() {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-            Err(_) => {
-                // Out of descriptors, mostly: the listener stays readable, and is asked again.
-                std::thread::sleep(Duration::from_millis(10));
-                return;
-            }
-        };
-        if connections.open.load(Ordering::Relaxed) >= connections.most.load(Ordering::Relaxed) {
-            connections.refused.fetch_add(1, Ordering::Relaxed);
-            stream.refuse(b"ERROR Too many open connections\r\n");
-            continue;
-        }
-        connections.open.fetch_add(1, Ordering::Relaxed);
-        connections.total.fetch_add(1, Ordering::Relaxed);
-        workers[*next % workers.len()].serve(stream);
-        *next += 1;
-    }
 }
 
 /// What a stream is registered for.

@@ -64,7 +64,6 @@ pub struct Store {
     flush_at: Option<u32>,
     /// Key and value of an item that is being made.
     scratch: Vec<u8>,
-    hints: Vec<crate::hints::Source>,
     /// What happened so far.
     pub counts: Counts,
 }
@@ -102,7 +101,6 @@ impl Store {
             now,
             flush_at: None,
             scratch: Vec::new(),
-            hints: Vec::new(),
             counts: Counts::default(),
         };
         store.write_header();
@@ -161,14 +159,8 @@ impl Store {
         (all, free, self.log.segment_words() * WORD)
     }
 
-    /// Reads hints of this client's reads from now on.
-    pub fn add_hints(&mut self, source: crate::hints::Source) {
-        self.hints.push(source);
-    }
-
     /// Sets the clock, `now` seconds of it, and does what is due by then.
     pub fn tick(&mut self, now: u32) {
-        self.drain_hints();
         if now == self.now {
             return;
         }
@@ -181,18 +173,9 @@ impl Store {
         self.drop_expired();
     }
 
-    /// Counts what clients read out of the memory by themselves.
-    pub(crate) fn drain_hints(&mut self) {
-        let mut sources = std::mem::take(&mut self.hints);
-        sources.retain_mut(|source| {
-            source.drain(|hash| self.was_read(hash));
-            !source.is_over()
-        });
-        self.hints = sources;
-    }
-
-    /// Counts a read of the item of a key with that hash, if there is one.
-    fn was_read(&mut self, hash: u64) {
+    /// Counts a client's read, out of the memory, of the item of a key with that hash, if there is
+    /// one.
+    pub fn was_read(&mut self, hash: u64) {
         self.counts.direct_hits += 1;
         let tag = self.geometry.home_of(hash).tag;
         let place = self.spots(hash).find_map(|spot| {
@@ -299,17 +282,21 @@ impl Store {
             self.point(old.spot, Self::slot(hash, place));
             self.log.forget(old.place, old.item.total_words());
             self.counts.unlinked(&old.item);
-        } else {
-            let spot = self.free_spot(hash);
+        } else if let Some(spot) = self.free_spot(hash) {
             self.point(spot, Self::slot(hash, place));
+        } else {
+            self.log.forget(place, words);
+            self.scratch = key;
+            return None;
         }
         self.scratch = key;
         self.counts.linked(&item);
         Some(())
     }
 
-    /// Returns an empty slot for a key with that hash, and makes one where all are taken.
-    fn free_spot(&mut self, hash: u64) -> Spot {
+    /// Returns an empty slot for a key with that hash, and makes one where all are taken, if that
+    /// is allowed.
+    fn free_spot(&mut self, hash: u64) -> Option<Spot> {
         let [first, second] = self.geometry.home_of(hash).buckets.map(|bucket| {
             let free = self.spots_in(bucket).filter(|&spot| self.slot_at(spot) == 0);
             (free.clone().count(), free.clone().next())
@@ -317,7 +304,11 @@ impl Store {
         // The first as long as it has room: a reader looks there first.
         let prefer_first = first.0 >= 2 || first.0 >= second.0;
         let spot = if prefer_first { first.1.or(second.1) } else { second.1.or(first.1) };
-        spot.unwrap_or_else(|| self.displace(hash))
+        match spot {
+            None if self.limits.keep_all => None,
+            None => Some(self.displace(hash)),
+            some => some,
+        }
     }
 
     /// Takes the oldest item of a key's two buckets out, which are full.

@@ -1,6 +1,6 @@
 //! Random commands to Debian's memcached and to this server: every answer is the same.
 //!
-//! What may differ, and why, is said by [`Rule`]s and by what the generator leaves out:
+//! What may differ, and why, is said by support/answers.rs and by what the generator leaves out:
 //!
 //! | left out | because |
 //! |---|---|
@@ -12,8 +12,10 @@
 //! | a number that is changed in the batch that reads it | memcached then keeps no blanks behind it |
 //! | ma with T | memcached gives a number that became longer its old time |
 //! | numbers of 2^63 and more | memcached looks for a minus sign behind the value, in other memory |
+//! | `flush_all` with `-C` | memcached then also takes what is stored within the same second |
 //! | `stats`, `version` | they tell of different programs |
 
+use crate::answers::is_same;
 use crate::commands::{self, BINARY_CAS, CAS, packet};
 use crate::random::Random;
 use crate::script::{of_file, replace, to_file};
@@ -76,75 +78,6 @@ fn cas_of_text(said: &[u8]) -> Vec<u64> {
     told.collect()
 }
 
-/// How a word of an answer may differ.
-enum Rule {
-    /// Not at all.
-    Same,
-    /// By two seconds.
-    Time,
-    /// As it likes.
-    Free,
-}
-
-/// Which rule holds for a word of an answer's line.
-fn rule(line: &[u8], word: &[u8]) -> Rule {
-    let debugs = line.starts_with(b"ME ");
-    let answers = line.starts_with(b"HD") || line.starts_with(b"VA");
-    match word {
-        // The class and the size of an item are those of its allocator.
-        _ if debugs && (word.starts_with(b"cls=") || word.starts_with(b"size=")) => Rule::Free,
-        _ if debugs && (word.starts_with(b"exp=") || word.starts_with(b"la=")) => Rule::Time,
-        [b't' | b'l', digits @ ..] if answers && digits.iter().all(u8::is_ascii_digit) => {
-            Rule::Time
-        }
-        _ => Rule::Same,
-    }
-}
-
-fn seconds(word: &[u8]) -> Option<i64> {
-    let start = word.iter().position(|byte| byte.is_ascii_digit() || *byte == b'-')?;
-    std::str::from_utf8(&word[start..]).ok()?.parse().ok()
-}
-
-/// Are these the same answers, as far as the rules want it?
-fn is_same(left: &[u8], right: &[u8]) -> bool {
-    if left == right {
-        return true;
-    }
-    let lines =
-        |text: &[u8]| text.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
-    let (left, right) = (lines(&plain_keys(left)), lines(&plain_keys(right)));
-    left.len() == right.len()
-        && left.iter().zip(&right).all(|(left, right)| is_same_line(left, right))
-}
-
-/// Shows the generator's keys in base64 as they are.
-fn plain_keys(text: &[u8]) -> Vec<u8> {
-    let keys: [(&[u8], &[u8]); 2] = [(b"azE=", b"k1"), (b"AAEC/w==", b"\0\x01\x02\xff")];
-    keys.iter().fold(text.to_vec(), |text, (base64, plain)| {
-        let text = replace(&text, &[base64, &b" b"[..]].concat(), plain);
-        replace(&text, base64, plain)
-    })
-}
-
-fn is_same_line(left: &[u8], right: &[u8]) -> bool {
-    let words = |line: &[u8]| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        line.split(|&byte| byte == b' ').map(<[u8]>::to_vec).collect::<Vec<_>>()
-    };
-    let (one, other) = (words(left), words(right));
-    left == right
-        || one.len() == other.len()
-            && one.iter().zip(&other).all(|(one, other)| match rule(left, one) {
-                Rule::Same => one == other,
-                Rule::Time => match (seconds(one), seconds(other)) {
-                    (Some(one), Some(other)) => (one - other).abs() <= 2,
-                    _ => one == other,
-                },
-                Rule::Free => true,
-            })
-}
-
 /// What is done to the commands that this server is sent: a fault of its, as clients see it.
 type Fault = fn(Vec<u8>) -> Vec<u8>;
 
@@ -152,24 +85,47 @@ fn no_fault(command: Vec<u8>) -> Vec<u8> {
     command
 }
 
+/// What both servers are asked, and how.
+#[derive(Clone, Copy)]
+struct Setting {
+    protocol: Protocol,
+    /// Arguments of both.
+    args: &'static [&'static str],
+    /// Whether what is sent comes in pieces, cut anywhere.
+    in_pieces: bool,
+    fault: Fault,
+}
+
+impl Setting {
+    const fn of(protocol: Protocol) -> Self {
+        Self { protocol, args: &[], in_pieces: false, fault: no_fault }
+    }
+
+    /// Whether `flush_all` is left out: refused, or so that it also takes what is stored within its
+    /// second.
+    fn is_unflushed(&self) -> bool {
+        self.args.contains(&"-F") || self.args.contains(&"-C")
+    }
+}
+
 /// Both servers, and what they said.
 struct Both {
     theirs: Server,
     ours: Server,
     peers: [Peer; 2],
-    protocol: Protocol,
+    setting: Setting,
     cas: u64,
-    fault: Fault,
+    random: Random,
 }
 
 impl Both {
-    fn new(protocol: Protocol, fault: Fault) -> Self {
+    fn new(setting: Setting) -> Self {
         // Its maintainer holds items for a moment, and whether it does shows in blanks after numbers.
         let still = "no_lru_maintainer,no_lru_crawler";
-        let theirs = Server::memcached(&["-m", "64", "-o", still]);
-        let ours = Server::ours(&["-m", "64"]);
+        let theirs = Server::memcached(&[&["-m", "64", "-o", still], setting.args].concat());
+        let ours = Server::ours(&[&["-m", "64"], setting.args].concat());
         let peers = [theirs.connect(), ours.connect()];
-        Self { theirs, ours, peers, protocol, cas: 1, fault }
+        Self { theirs, ours, peers, setting, cas: 1, random: Random::new(1) }
     }
 
     fn reconnect(&mut self) {
@@ -178,6 +134,10 @@ impl Both {
 
     /// Begins with empty servers.
     fn clear(&mut self) {
+        if self.setting.is_unflushed() {
+            *self = Self::new(self.setting);
+            return;
+        }
         self.reconnect();
         for peer in &mut self.peers {
             assert_eq!(peer.ask(b"flush_all\r\n", b"\r\n"), b"OK\r\n");
@@ -188,12 +148,18 @@ impl Both {
 
     /// Sends a batch to both; what they said if that is not the same.
     fn compare(&mut self, batch: &[Vec<u8>]) -> Option<[Vec<u8>; 2]> {
-        let Protocol { question, answer, cas, fill, .. } = self.protocol;
+        let Protocol { question, answer, cas, fill, .. } = self.setting.protocol;
         let plain: Vec<Vec<u8>> = batch.iter().map(|command| fill(command, self.cas)).collect();
-        let faulty: Vec<Vec<u8>> = plain.iter().cloned().map(self.fault).collect();
+        let faulty: Vec<Vec<u8>> = plain.iter().cloned().map(self.setting.fault).collect();
+        for (peer, commands) in self.peers.iter_mut().zip([plain, faulty]) {
+            let whole = [commands.concat(), question()].concat();
+            if self.setting.in_pieces {
+                send_in_pieces(peer, &whole, &mut self.random);
+            } else {
+                let _ = peer.0.write_all(&whole);
+            }
+        }
         let [theirs, ours] = &mut self.peers;
-        let _ = theirs.0.write_all(&[plain.concat(), question()].concat());
-        let _ = ours.0.write_all(&[faulty.concat(), question()].concat());
         let said = [theirs.read_to(&answer()), ours.read_to(&answer())];
         self.cas = cas(&said[0]).last().copied().unwrap_or(self.cas);
         if said[0].ends_with(b"<closed>") {
@@ -209,14 +175,24 @@ impl Both {
     }
 }
 
+/// Sends pieces, each of which mostly comes by itself.
+fn send_in_pieces(peer: &mut Peer, mut whole: &[u8], random: &mut Random) {
+    while !whole.is_empty() {
+        let (piece, rest) = whole.split_at((1 + random.below(60)).min(whole.len()));
+        let _ = peer.0.write_all(piece);
+        std::thread::sleep(Duration::from_micros(60));
+        whole = rest;
+    }
+}
+
 /// Takes away what a difference does not need. Servers are new for each try: what an earlier one
 /// left may be what differs.
-fn minimise(protocol: Protocol, fault: Fault, mut script: Vec<Vec<Vec<u8>>>) -> Vec<Vec<Vec<u8>>> {
+fn minimise(setting: Setting, mut script: Vec<Vec<Vec<u8>>>) -> Vec<Vec<Vec<u8>>> {
     for batch in (0..script.len()).rev() {
         for at in (0..script[batch].len()).rev() {
             let mut less = script.clone();
             less[batch].remove(at);
-            if Both::new(protocol, fault).run(&less).is_some() {
+            if Both::new(setting).run(&less).is_some() {
                 script = less;
             }
         }
@@ -225,13 +201,16 @@ fn minimise(protocol: Protocol, fault: Fault, mut script: Vec<Vec<Vec<u8>>>) -> 
     script
 }
 
-fn script(protocol: Protocol, seed: u64) -> Vec<Vec<Vec<u8>>> {
+fn script(setting: Setting, seed: u64) -> Vec<Vec<Vec<u8>>> {
     let mut random = Random::new(seed);
     let mut script = Vec::new();
     for _ in 0..8 {
         let mut batch: Vec<Vec<u8>> = Vec::new();
         for _ in 0..1 + random.below(10) {
-            let command = (protocol.command)(&mut random);
+            let command = (setting.protocol.command)(&mut random);
+            if setting.args.contains(&"-C") && commands::flushes(&command) {
+                continue;
+            }
             if commands::changes_number(&command) {
                 script.push(std::mem::take(&mut batch));
             }
@@ -243,34 +222,33 @@ fn script(protocol: Protocol, seed: u64) -> Vec<Vec<Vec<u8>>> {
     script
 }
 
-fn shown(text: &[u8]) -> String {
-    let text = text.escape_ascii().to_string();
-    if text.len() > 600 { format!("{} …", &text[..600]) } else { text }
+pub fn shown(text: &[u8]) -> String {
+    short(&text.escape_ascii().to_string())
+}
+
+fn short(text: &str) -> String {
+    if text.len() > 600 { format!("{} …", &text[..600]) } else { text.to_owned() }
 }
 
 /// Runs seeds until the time is over; says the first that is answered differently.
-fn hunt(
-    protocol: Protocol,
-    seeds: std::ops::Range<u64>,
-    time: Duration,
-    fault: Fault,
-) -> Option<String> {
-    let mut both = Both::new(protocol, fault);
+fn hunt(setting: Setting, seeds: std::ops::Range<u64>, time: Duration) -> Option<String> {
+    let mut both = Both::new(setting);
     let until = Instant::now() + time;
     for seed in seeds {
         if Instant::now() > until {
             return None;
         }
-        let script = script(protocol, seed);
+        let script = script(setting, seed);
         if let Some(first) = both.run(&script) {
-            let small = minimise(protocol, fault, script.clone());
-            let (script, (at, [theirs, ours])) = match Both::new(protocol, fault).run(&small) {
+            let small = minimise(setting, script.clone());
+            let (script, (at, [theirs, ours])) = match Both::new(setting).run(&small) {
                 Some(found) => (small, found),
                 None => (script, first),
             };
             return Some(format!(
-                "seed {seed}, batch {at} of\n{}\nmemcached said\n{}\nginnel-cache said\n{}",
-                to_file(&script),
+                "{:?}, seed {seed}, batch {at} of\n{}\nmemcached said\n{}\nginnel-cache said\n{}",
+                setting.args,
+                to_file(&script).lines().map(short).collect::<Vec<_>>().join("\n"),
                 shown(&theirs),
                 shown(&ours)
             ));
@@ -279,19 +257,19 @@ fn hunt(
     None
 }
 
-fn none_differs(protocol: Protocol, seeds: std::ops::Range<u64>, time: Duration) {
-    let found = hunt(protocol, seeds, time, no_fault);
+fn none_differs(setting: Setting, seeds: std::ops::Range<u64>, time: Duration) {
+    let found = hunt(setting, seeds, time);
     assert!(found.is_none(), "{}", found.unwrap_or_default());
 }
 
 #[test]
 fn text_commands_are_answered_alike() {
-    none_differs(TEXT, 0..400, Duration::from_secs(20));
+    none_differs(Setting::of(TEXT), 0..400, Duration::from_secs(20));
 }
 
 #[test]
 fn binary_commands_are_answered_alike() {
-    none_differs(BINARY, 0..400, Duration::from_secs(20));
+    none_differs(Setting::of(BINARY), 0..400, Duration::from_secs(20));
 }
 
 #[test]
@@ -299,8 +277,31 @@ fn binary_commands_are_answered_alike() {
 fn commands_are_answered_alike_for_minutes() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time");
     let first = now.as_secs() / 86_400 * 1_000_000;
-    none_differs(TEXT, first..u64::MAX, Duration::from_secs(120));
-    none_differs(BINARY, first..u64::MAX, Duration::from_secs(60));
+    none_differs(Setting::of(TEXT), first..u64::MAX, Duration::from_secs(120));
+    none_differs(Setting::of(BINARY), first..u64::MAX, Duration::from_secs(60));
+    for setting in settings() {
+        none_differs(setting, first..u64::MAX, Duration::from_secs(20));
+    }
+}
+
+/// The options that change answers, for both protocols; and pieces.
+fn settings() -> Vec<Setting> {
+    let options: [&[&str]; 4] =
+        [&["-C"], &["-M"], &["-F"], &["-I", "2k", "-o", "slab_chunk_max=1024"]];
+    let mut settings = Vec::new();
+    for protocol in [TEXT, BINARY] {
+        let plain = Setting::of(protocol);
+        settings.push(Setting { in_pieces: true, ..plain });
+        settings.extend(options.map(|args| Setting { args, ..plain }));
+    }
+    settings
+}
+
+#[test]
+fn under_each_option_and_in_pieces_commands_are_answered_alike() {
+    for setting in settings() {
+        none_differs(setting, 1000..u64::MAX, Duration::from_secs(2));
+    }
 }
 
 /// What once was answered differently.
@@ -309,10 +310,15 @@ fn kept_scripts_are_answered_alike() {
     let mut count = 0;
     for entry in std::fs::read_dir("tests/kept").expect("scripts") {
         let path = entry.expect("a script").path();
-        let script = of_file(&std::fs::read_to_string(&path).expect("text"));
+        let text = std::fs::read_to_string(&path).expect("text");
+        let script = of_file(&text);
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let protocol = if name.starts_with("binary") { BINARY } else { TEXT };
-        let mut both = Both::new(protocol, no_fault);
+        let mut setting = Setting::of(protocol);
+        if text.lines().any(|line| line == "# with -C") {
+            setting.args = &["-C"];
+        }
+        let mut both = Both::new(setting);
         if let Some((at, [theirs, ours])) = both.run(&script) {
             panic!("{name}, batch {at}:\n{}\n{}", shown(&theirs), shown(&ours));
         }
@@ -339,14 +345,15 @@ fn faults_are_found() {
         }),
     ];
     for (name, fault) in faults {
-        let found = hunt(TEXT, 0..2000, Duration::from_secs(60), fault);
+        let setting = Setting { fault, ..Setting::of(TEXT) };
+        let found = hunt(setting, 0..2000, Duration::from_secs(60));
         assert!(found.is_some(), "{name}: no answer differed");
     }
 }
 
 #[test]
 fn large_values_are_answered_alike() {
-    let mut both = Both::new(TEXT, no_fault);
+    let mut both = Both::new(Setting::of(TEXT));
     both.clear();
     // Around the limit of an item, and far beyond; what follows is still understood.
     for len in [1 << 19, (1 << 20) - 61, (1 << 20) - 60, (1 << 20) - 59, 1 << 20, 3 << 20] {

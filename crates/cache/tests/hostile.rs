@@ -1,7 +1,7 @@
 //! A writer that means harm: whatever it writes, a reader ends, and reads nothing outside.
 
 use crate::random::Random;
-use ginnel_cache::layout::{BUCKET_WORDS, HEADER_WORDS, Item, Slot};
+use ginnel_cache::layout::{self, BUCKET_WORDS, HEADER_WORDS, Item, Slot, header};
 use ginnel_cache::reader::{Look, Reader};
 use ginnel_cache::store::{Limits, Put, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,4 +108,28 @@ fn a_bucket_that_is_never_at_rest_is_given_up() {
         });
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// An owner who announces items of any length would have a reader allocate as much.
+#[test]
+fn an_item_is_at_most_as_long_as_the_largest_that_can_be_asked_for() {
+    const WORDS: usize = 1 << 29;
+    let (memory, _) = ginnel_cache::memory::create("hostile", WORDS * 8).expect("memory");
+    let gigabyte = layout::item_words(layout::MAX_KEY, 1 << 30);
+    let accepts = |max_item: usize| {
+        for (at, word) in [
+            (header::MAGIC, layout::MAGIC),
+            (header::VERSION, layout::VERSION),
+            (header::WORDS, WORDS as u64),
+            (header::BUCKETS, 16),
+            (header::LOG, 512),
+            (header::MAX_ITEM, max_item as u64),
+        ] {
+            memory.words()[at].store(word, Ordering::Relaxed);
+        }
+        Reader::new(memory.view()).is_ok()
+    };
+    assert!(accepts(gigabyte));
+    assert!(!accepts(gigabyte + 1));
+    assert!(!accepts(1 << 28));
 }

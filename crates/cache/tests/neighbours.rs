@@ -3,7 +3,14 @@
 
 use crate::servers::Server;
 use ginnel_cache::client::{Client, Counts};
+use ginnel_cache::hints::RING_BYTES;
+use ginnel_cache::memory;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -46,6 +53,8 @@ mod by_hand {
             "survives" => survives(&socket),
             "expires" => expires(&socket),
             "stopped" => stopped(&socket),
+            "paused" => paused(&socket),
+            "moved" => moved(&socket),
             "stranger" => {
                 let mut client = Client::connect(&socket).expect("it listens");
                 println!("neighbour: {}, {}", client.is_neighbour(), client.why());
@@ -81,6 +90,13 @@ mod by_hand {
         let values: Vec<Option<&[u8]>> =
             found.iter().map(|item| item.as_ref().map(|item| &item.value[..])).collect();
         assert_eq!(values, [Some(&b"in time"[..]), None, Some(&[0][..]), Some(&b"in time"[..])]);
+        // More than a server takes in a line.
+        let many: Vec<String> = (0..6000).map(|at| format!("{at:0200}")).collect();
+        client.set(many[5999].as_bytes(), b"last", 0, 1000).expect("stored");
+        let keys: Vec<&[u8]> = many.iter().map(|key| key.as_bytes()).collect();
+        let found = client.mget(&keys).expect("asked");
+        assert!(found[..5999].iter().all(Option::is_none));
+        assert_eq!(found[5999].as_ref().expect("there").value, b"last");
         assert!(client.delete(b"key-8").expect("asked"));
         assert!(client.get(b"key-8").expect("asked").is_none());
         for key in [&b""[..], b"with blank", b"line\n", &[b'k'; 251]] {
@@ -136,17 +152,126 @@ mod by_hand {
         client.set(b"ever", b"value", 0, 0).expect("stored");
         client.set(b"short", b"value", 0, 3).expect("stored");
         assert!(client.get(b"short").expect("read").is_some());
-        let pid = std::env::var("CACHE_PID").expect("a number").parse().expect("a number");
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+        signal(rustix::process::Signal::STOP);
         std::thread::sleep(Duration::from_millis(5500));
         let ever = client.get(b"ever").map(|found| found.is_some());
         let short = client.get(b"short").map(|found| found.is_some());
-        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("goes on");
+        signal(rustix::process::Signal::CONT);
         assert!(matches!(ever, Ok(true)), "{ever:?}");
         assert!(short.is_err(), "{short:?}: the server could not say");
         assert!(client.get(b"short").expect("asked").is_none());
     }
+
+    fn signal(signal: rustix::process::Signal) {
+        let pid = std::env::var("CACHE_PID").expect("a number").parse().expect("a number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(pid, signal).expect("ours");
+    }
+
+    /// As `stopped`, but the reader looks for the first time since the clock moved: that it moved
+    /// says nothing of when.
+    fn paused(socket: &str) {
+        let mut client = neighbour(socket);
+        client.set(b"short", b"value", 0, 4).expect("stored");
+        assert!(client.get(b"short").expect("read").is_some());
+        std::thread::sleep(Duration::from_millis(2100));
+        signal(rustix::process::Signal::STOP);
+        std::thread::sleep(Duration::from_millis(4500));
+        let short = client.get(b"short").map(|found| found.is_some());
+        signal(rustix::process::Signal::CONT);
+        assert!(short.is_err(), "{short:?}: the server could not say");
+    }
+
+    /// Another server takes over the address, while the one whose memory is read goes on.
+    fn moved(socket: &str) {
+        let mut client = neighbour(socket);
+        client.set(b"key", b"old", 0, 0).expect("stored");
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"old");
+        let other = std::env::var("CACHE_OTHER").expect("a path");
+        std::fs::rename(other, socket).expect("ours");
+        // The connection is made anew, as after any error.
+        client.set_timeout(Duration::from_secs(2));
+        assert!(client.set(b"key", b"new", 0, 0).expect("acknowledged"));
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"new");
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"new");
+    }
+}
+
+#[test]
+fn a_reader_that_paused_lets_nothing_live_longer() {
+    in_process(&Server::ours(&[]), "paused");
+}
+
+#[test]
+fn the_memory_of_a_server_that_lost_its_address_is_not_read() {
+    let (server, other) = (Server::ours(&[]), Server::ours(&[]));
+    let mut command = work_of(&server, "moved", server.home.path());
+    let output = command.env("CACHE_OTHER", &other.socket).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Hands over a ring of hints, as a client does.
+fn hand_over_ring(door: &UnixStream, greeting: &[u8]) {
+    let (_, ring) = memory::create("hints", RING_BYTES).expect("memory");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let ring = [ring.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&ring)));
+    let bytes = [IoSlice::new(greeting)];
+    rustix::net::sendmsg(door, &bytes, &mut control, SendFlags::NOSIGNAL).expect("sent");
+}
+
+/// Both are there by the time the server looks, which it is told once.
+#[test]
+fn who_hands_over_a_ring_and_leaves_at_once_has_left() {
+    let server = Server::ours(&[]);
+    let path = server.stat("memory").expect("it has a door");
+    let come = || {
+        let mut stream = UnixStream::connect(&path).expect("a door");
+        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+        let mut greeting = [0; 24];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        (stream, greeting)
+    };
+    let guests: Vec<_> = (0..32).map(|_| come()).collect();
+    assert_eq!(server.stat("neighbours").as_deref(), Some("32"));
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("ours");
+    for (stream, greeting) in guests {
+        hand_over_ring(&stream, &greeting);
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("ours");
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.stat("neighbours").as_deref() != Some("0") {
+        assert!(Instant::now() < until, "{:?} are still there", server.stat("neighbours"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs `connect` until it is refused or given up, or hangs.
+fn is_given_up(connect: impl Fn() -> Result<Client, std::io::Error> + Send + 'static) {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Some are queued, and then silent; the next is not even that.
+        (0..5).for_each(|_| drop(connect()));
+        let _ = tell.send(());
+    });
+    told.recv_timeout(Duration::from_secs(30)).expect("it hangs");
+}
+
+/// A server that stands still, with as many waiting as can.
+#[test]
+fn a_server_that_lets_nobody_in_is_given_up() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("socket").to_str().expect("UTF-8").to_owned();
+    let unix = UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&unix, 0).expect("a shorter queue");
+    is_given_up(move || Client::connect(&path));
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    rustix::net::listen(&tcp, 0).expect("a shorter queue");
+    let address = tcp.local_addr().expect("bound").to_string();
+    is_given_up(move || Client::connect(&address));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! The server among clients that are slow, greedy, gone or hostile.
 
 use crate::servers::{Peer, Server};
+use ginnel_cache::protocol::{Connections, Context, Session, Settings, Verdict};
+use ginnel_cache::store::{Limits, Store};
+use rustix::process::{Resource, Rlimit};
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// KiB that a process has of its own: not the cache's memory, which is shared.
@@ -108,6 +112,71 @@ fn pieces_and_ends_are_understood() {
     );
 }
 
+/// What a command says, to a session by itself.
+fn receive(session: &mut Session, store: &mut Store, bytes: &[u8]) {
+    let (settings, connections) = (Settings::default(), Connections::default());
+    let mut context = Context { store, settings: &settings, connections: &connections };
+    assert_eq!(session.receive(bytes, &mut context), Verdict::Open);
+}
+
+fn small_store() -> Store {
+    let limits = Limits { memory: 1 << 20, max_item: 64 << 10, ..Limits::default() };
+    Store::private(&limits).expect("memory")
+}
+
+/// All clients wait for what one command takes: nothing of a line is looked through again, and a
+/// get of very many keys lets others come between.
+#[test]
+fn a_long_line_in_single_bytes_is_looked_through_once() {
+    let (mut session, mut store, begun) = (Session::default(), small_store(), Instant::now());
+    let line = format!("get{}\r\n", " k".repeat(500_000));
+    for byte in line.bytes() {
+        receive(&mut session, &mut store, &[byte]);
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes hours");
+    }
+    while session.has_more() {
+        receive(&mut session, &mut store, &[]);
+    }
+    assert_eq!(session.output, b"END\r\n");
+}
+
+#[test]
+fn a_get_of_very_many_keys_lets_others_come_between() {
+    let (mut session, mut store) = (Session::default(), small_store());
+    let line = format!("get{}\r\nmn\r\n", " k".repeat(100_000));
+    let mut last = 0;
+    receive(&mut session, &mut store, line.as_bytes());
+    loop {
+        let at_once = store.counts.gets - last;
+        assert!(at_once <= 5000, "{at_once} keys at once");
+        last = store.counts.gets;
+        if !session.has_more() {
+            break;
+        }
+        receive(&mut session, &mut store, &[]);
+    }
+    assert_eq!((last, &session.output[..]), (100_000, &b"END\r\nMN\r\n"[..]));
+    // Over a socket, with the end of what the client has to say behind it.
+    let server = Server::ours(&[]);
+    let mut peer = server.connect();
+    peer.0.write_all(line.as_bytes()).expect("taken");
+    peer.0.shutdown(Shutdown::Write).expect("half");
+    assert_eq!(peer.read_to(b"never"), b"END\r\nMN\r\n<closed>");
+}
+
+/// Another server's door is full, and it stands still.
+#[test]
+fn a_server_starts_beside_one_that_stands_still() {
+    let mut server = Server::ours(&[]);
+    let path = server.home.path().join("cache-0000000000000001.sock");
+    let door = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&door, 0).expect("a shorter queue");
+    let _waits = std::os::unix::net::UnixStream::connect(&path).expect("queued");
+    server.restart();
+    assert_eq!(server.connect().ask(b"mn\r\n", b"\n"), b"MN\r\n");
+    assert!(path.exists(), "it lives");
+}
+
 #[test]
 fn lines_without_end_are_closed() {
     let server = Server::ours(&[]);
@@ -141,6 +210,65 @@ fn there_are_as_many_connections_as_are_allowed() {
     while server.connect().ask(b"mn\r\n", b"\n") != b"MN\r\n" {
         assert!(Instant::now() < until, "a place that was left is not given again");
     }
+}
+
+/// Descriptors run out, and come again; nobody else comes, who would have the server look again.
+#[test]
+fn who_comes_while_there_are_no_descriptors_is_served_later() {
+    let server = Server::ours(&[]);
+    let door = server.stat("memory").expect("it has a door");
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).expect("a process");
+    let allow = |count| {
+        let limit = Rlimit { current: Some(count), maximum: Some(4096) };
+        rustix::process::prlimit(Some(pid), Resource::Nofile, limit).expect("ours");
+    };
+    allow(3);
+    let mut peer = server.connect();
+    let mut guest = Peer::connect(Path::new(&door));
+    peer.0.write_all(b"mn\r\n").expect("taken");
+    std::thread::sleep(Duration::from_millis(500));
+    allow(4096);
+    assert_eq!(peer.read_to(b"\n"), b"MN\r\n");
+    let mut greeting = [0; 24];
+    guest.0.read_exact(&mut greeting).expect("it is let in");
+}
+
+#[test]
+fn there_are_as_many_descriptors_as_connections_may_need() {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", crate::servers::OURS]);
+    let server = Server::launch(command, &["-c", "200"]);
+    let mut peers: Vec<Peer> = (0..150).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        assert_eq!(peer.ask(b"mn\r\n", b"\n"), b"MN\r\n");
+    }
+}
+
+/// Nobody can connect before the socket has the permissions that were asked for.
+#[test]
+fn a_unix_socket_has_its_permissions_before_anybody_can_connect() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "-e", "trace=bind,listen,chmod,fchmodat", "-o"]).arg(log.path());
+    if std::process::Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_err() {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    let server = Server::launch(with(command, crate::servers::OURS), &["-A", "-a", "700"]);
+    assert_eq!(server.connect().ask(b"shutdown\r\n", b"never"), b"<closed>");
+    let said = std::fs::read_to_string(log.path()).expect("text");
+    let lines: Vec<&str> = said.lines().filter(|line| line.ends_with("= 0")).collect();
+    let at = |what: &dyn Fn(&str) -> bool| lines.iter().position(|line| what(line));
+    let path = server.socket.to_str().expect("UTF-8");
+    let bound = at(&|line| line.contains("bind(") && line.contains(path)).expect("it binds");
+    let allowed = at(&|line| line.contains("chmod") && line.contains(path)).expect("and chmods");
+    let listens = lines.iter().skip(bound).position(|line| line.contains("listen("));
+    assert!(allowed < bound + listens.expect("it listens"), "{said}");
+}
+
+fn with(mut command: std::process::Command, argument: &str) -> std::process::Command {
+    command.arg(argument);
+    command
 }
 
 /// Root's server that becomes another user leaves its socket and its memory to that user.

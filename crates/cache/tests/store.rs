@@ -1,7 +1,7 @@
 //! Random commands on a store, against a plain map.
 
 use crate::random::Random;
-use ginnel_cache::reader::{Look, Reader};
+use ginnel_cache::reader::{Look, Reader, seconds};
 use ginnel_cache::store::{Change, Delta, Limits, Mode, Put, Store, Stored};
 use std::collections::HashMap;
 
@@ -125,6 +125,7 @@ impl Both {
         let known = self.map.get(key);
         let found = self.store.find(key);
         assert_eq!(found.is_some(), known.is_some(), "{key:?}");
+        self.reader.was_answered(seconds());
         let look = self.reader.look(key);
         let (Some(known), Some(found)) = (known, found) else {
             assert_eq!(look, Look::Miss);
@@ -234,4 +235,48 @@ fn what_is_read_survives() {
     assert!(store.counts.evictions > 50_000);
     let left = hot.iter().filter(|key| store.find(key.as_bytes()).is_some()).count();
     assert_eq!(left, hot.len());
+}
+
+/// With `-M`: an index without a free slot refuses an item rather than take another out.
+#[test]
+fn nothing_is_taken_out_where_that_is_not_allowed() {
+    let index = Some(1 << 10);
+    let limits =
+        Limits { memory: 8 << 20, max_item: 4 << 10, index, keep_all: true, ..Limits::default() };
+    let mut store = Store::private(&limits).expect("memory");
+    let keys: Vec<String> = (0..1000).map(|at| format!("key-{at}")).collect();
+    let put =
+        |key: &&String| matches!(store.put(&Put::set(key.as_bytes(), b"value")), Stored::Stored(_));
+    let stored: Vec<&String> = keys.iter().filter(put).collect();
+    assert!((50..=112).contains(&stored.len()), "{} of 112 slots", stored.len());
+    assert!(stored.iter().all(|key| store.find(key.as_bytes()).is_some()));
+    assert_eq!(store.counts.items, stored.len() as u64);
+    // One that is there can have another value all the same.
+    assert!(matches!(store.put(&Put::set(stored[0].as_bytes(), b"other")), Stored::Stored(_)));
+}
+
+/// With `-M`: what old values took is used again, while items that live side by side stay.
+#[test]
+fn old_values_do_not_fill_memory_that_is_never_evicted() {
+    let limits =
+        Limits { memory: 8 << 20, max_item: 64 << 10, keep_all: true, ..Limits::default() };
+    let mut both = Both::new(&limits, false);
+    let mut random = Random::new(21);
+    for round in 0..20_000 {
+        // Some that stay lie among the many that are written over.
+        let (key, len) = match round % 6 {
+            0 if round < 6000 => (format!("stays-{round}"), 100),
+            _ => (format!("key-{}", random.below(250)), random.below(20_000)),
+        };
+        let (key, value) = (key.into_bytes(), vec![round as u8; len]);
+        let Stored::Stored(cas) = both.store.put(&Put::set(&key, &value)) else {
+            panic!("no room in round {round}");
+        };
+        both.map.insert(key.clone(), Known { value, flags: 0, cas, expiry: 0 });
+        both.compare(&key);
+    }
+    let keys: Vec<Vec<u8>> = both.map.keys().cloned().collect();
+    assert!(keys.len() > 1000, "{}", keys.len());
+    keys.iter().for_each(|key| both.compare(key));
+    assert_eq!(both.store.counts.evictions, 0);
 }

@@ -4,15 +4,18 @@
 //! value at most [`VALUE`], and only keys that were asked for are answered.
 
 use super::Owned;
+use crate::door;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Longest line, bytes.
 const LINE: u64 = 4096;
-/// Largest value, bytes (memcached's largest `-I`).
-const VALUE: usize = 1 << 30;
+/// Bytes of keys in a question, at most: a server bounds lines.
+const QUESTION: usize = 32 << 10;
+/// Largest value, bytes.
+const VALUE: usize = crate::layout::MOST_ITEM;
 /// Most lines of `stats`.
 const STATS: usize = 1000;
 
@@ -44,6 +47,18 @@ impl Write for Stream {
     }
 }
 
+/// Connects to one of the addresses that a name has, within `timeout` for each.
+fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Wire {
@@ -69,12 +84,9 @@ fn number<N: std::str::FromStr>(word: Option<&[u8]>) -> io::Result<N> {
 impl Wire {
     pub fn connect(address: &str, timeout: Duration) -> io::Result<Self> {
         let stream = if address.contains('/') {
-            let stream = UnixStream::connect(address)?;
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            Stream::Unix(stream)
+            Stream::Unix(door::connect(address.as_ref(), timeout)?)
         } else {
-            let stream = TcpStream::connect(address)?;
+            let stream = connect(address, timeout)?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
@@ -110,7 +122,24 @@ impl Wire {
     }
 
     /// Asks for items. Each answer stands at the place of its key.
-    pub fn gets(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
+    pub fn gets(&mut self, mut keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
+        let mut found = Vec::with_capacity(keys.len());
+        while !keys.is_empty() {
+            let mut bytes = 0;
+            let fits = |key: &&&[u8]| {
+                bytes += key.len() + 1;
+                bytes <= QUESTION
+            };
+            // One key at least, whatever its length.
+            let count = keys.iter().take_while(fits).count().max(1);
+            let (now, later) = keys.split_at(count);
+            found.append(&mut self.gets_at_once(now)?);
+            keys = later;
+        }
+        Ok(found)
+    }
+
+    fn gets_at_once(&mut self, keys: &[&[u8]]) -> io::Result<Vec<Option<Owned>>> {
         let mut found: Vec<Option<Owned>> = vec![None; keys.len()];
         let mut line = b"gets".to_vec();
         for key in keys {

@@ -21,7 +21,8 @@ const NOT_STORED: Status = (5, "Not stored.");
 const NOT_NUMBER: Status = (6, "Non-numeric server-side value for incr or decr");
 const REFUSED: Status = (0x20, "Auth failure.");
 const UNKNOWN: Status = (0x81, "Unknown command");
-const NO_MEMORY: Status = (0x82, "Out of memory");
+const NO_ROOM: Status = (0x82, "Out of memory allocating item");
+const NO_ROOM_TO_COUNT: Status = (0x82, "Out of memory incrementing value");
 
 /// What a command does; each has a quiet form with another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +140,7 @@ impl Request {
             (Stored::Stored(cas), _) => self.done(cas, &[], out),
             (Stored::Exists, _) => self.fail(EXISTS, out),
             (Stored::NotFound, _) => self.fail(NOT_FOUND, out),
-            (Stored::NoRoom, _) => self.fail(NO_MEMORY, out),
+            (Stored::NoRoom, _) => self.fail(NO_ROOM, out),
             (Stored::NotStored, Mode::Add) => self.fail(EXISTS, out),
             (Stored::NotStored, Mode::Replace) => self.fail(NOT_FOUND, out),
             (Stored::NotStored, _) => self.fail(NOT_STORED, out),
@@ -303,7 +304,8 @@ fn store(
         }
         return skip(parts.value);
     }
-    let compares = request.cas != 0 && !appends;
+    // With -C a number is not kept, and so is none.
+    let compares = request.cas != 0 && !appends && !context.store.limits().no_cas;
     Next::Value(Pending {
         key: parts.key.to_vec(),
         flags,
@@ -332,7 +334,7 @@ fn change(
         Change::Changed(value, cas) => request.done(cas, &value.to_be_bytes(), out),
         Change::NotNumber => request.fail(NOT_NUMBER, out),
         Change::Exists => request.fail(EXISTS, out),
-        Change::NoRoom => request.fail(NO_MEMORY, out),
+        Change::NoRoom => request.fail(NO_ROOM_TO_COUNT, out),
         Change::NotFound if parts.extra_32(16) == MAKE_NONE => request.fail(NOT_FOUND, out),
         Change::NotFound => {
             let initial = parts.extra_64(8);

@@ -91,7 +91,7 @@ fn general(context: &Context<'_>) -> Rows {
     let counts = &store.counts;
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let now = u64::from(store.now());
-    let usage = rusage();
+    let usage = processor_time();
     let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(0);
     let mut rows: Rows = vec![
         row("pid", getpid().as_raw_nonzero()),
@@ -185,12 +185,11 @@ fn row(name: &str, value: impl std::fmt::Display) -> (String, String) {
 }
 
 /// Returns seconds of processor time, of the program and of the kernel for it.
-fn rusage() -> [String; 2] {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after = text.rsplit_once(')').map_or("", |(_, after)| after);
-    let ticks = |at: usize| -> f64 {
-        after.split_ascii_whitespace().nth(at).and_then(|word| word.parse().ok()).unwrap_or(0.0)
-    };
-    let second = rustix::param::clock_ticks_per_second() as f64;
-    [11, 12].map(|at| format!("{:.6}", ticks(at) / second))
+fn processor_time() -> [String; 2] {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let text = |time: nix::sys::time::TimeVal| format!("{}.{:06}", time.tv_sec(), time.tv_usec());
+    getrusage(UsageWho::RUSAGE_SELF).map_or_else(
+        |_| ["0.000000".into(), "0.000000".into()],
+        |used| [text(used.user_time()), text(used.system_time())],
+    )
 }

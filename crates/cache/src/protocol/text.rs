@@ -9,6 +9,9 @@ use std::io::Write;
 /// Most words of a line that are told apart; what follows is only read by get.
 const TOKENS: usize = 23;
 
+/// Keys of a multiple get that are looked up before other clients have their turn.
+const AT_ONCE: usize = 2048;
+
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format";
 
 /// A line's words.
@@ -159,8 +162,8 @@ fn answer_keys(
     context: &mut Context<'_>,
     out: &mut Vec<u8>,
 ) -> Next {
-    for key in words(keys) {
-        if out.len() >= super::OUTPUT {
+    for (at, key) in words(keys).enumerate() {
+        if out.len() >= super::OUTPUT || at == AT_ONCE {
             let keys = keys[offset(keys, key)..].to_vec();
             return Next::Get(Keys { keys, with_cas, expiry });
         }

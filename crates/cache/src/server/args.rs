@@ -1,5 +1,6 @@
 //! The command line: memcached's names, as far as they mean something here.
 
+use crate::layout::MOST_ITEM;
 use crate::protocol::Speaks;
 use clap::Parser;
 use std::path::PathBuf;
@@ -147,7 +148,7 @@ impl Args {
         if size < 1 << 10 {
             return Err("Item max size cannot be less than 1024 bytes.".into());
         }
-        if size > 1 << 30 {
+        if size > MOST_ITEM {
             return Err("Cannot set item size limit higher than a gigabyte.".into());
         }
         if size > self.memory_limit * (1 << 20) / 2 {

@@ -5,8 +5,10 @@ use super::args::Args;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
@@ -85,9 +87,7 @@ impl Write for Stream {
 /// Returns the sockets that the command line asks for, listening.
 pub fn all(args: &Args) -> Result<Vec<Listener>, String> {
     if let Some(path) = &args.unix_socket {
-        let listener = unix(path, &args.unix_mask)?;
-        let failed = |error: io::Error| format!("{}: {error}", path.display());
-        backlog(&listener, args).map_err(failed)?;
+        let listener = unix(path, &args.unix_mask, args.listen_backlog)?;
         return Ok(vec![Listener::Unix(listener)]);
     }
     let mut addresses = Vec::new();
@@ -125,7 +125,7 @@ fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     text.to_socket_addrs().map(Iterator::collect).map_err(failed)
 }
 
-fn unix(path: &Path, mode: &str) -> Result<UnixListener, String> {
+fn unix(path: &Path, mode: &str, backlog: i32) -> Result<UnixListener, String> {
     let failed =
         |error: io::Error| format!("failed to listen on unix socket {}: {error}", path.display());
     let mode = u32::from_str_radix(mode, 8).map_err(|_| format!("-a {mode}: no octal mode"))?;
@@ -133,7 +133,16 @@ fn unix(path: &Path, mode: &str) -> Result<UnixListener, String> {
     if path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket()) {
         std::fs::remove_file(path).map_err(failed)?;
     }
-    let listener = UnixListener::bind(path).map_err(failed)?;
-    std::fs::set_permissions(path, PermissionsExt::from_mode(mode & 0o777)).map_err(failed)?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let bound = || -> io::Result<OwnedFd> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket = rustix::net::socket_with(family, kind, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        // Before it listens, when nobody can connect yet.
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode & 0o777))?;
+        rustix::net::listen(&socket, backlog)?;
+        Ok(socket)
+    };
+    let listener: std::os::unix::net::UnixListener = bound().map_err(failed)?.into();
+    Ok(UnixListener::from_std(listener))
 }

@@ -60,7 +60,7 @@ struct Connection {
     writable: bool,
     /// The client's end is shut: a read that brings less than it could is not the last.
     hung_up: bool,
-    /// Commands wait for the client to read answers.
+    /// Commands wait for the client to read answers, or gave others a turn.
     held: bool,
     /// The client has sent all it will, or is not served any more: only answers are left.
     closing: bool,
@@ -237,7 +237,7 @@ impl Connection {
                 shared.stop.store(true, Ordering::Relaxed);
             }
         }
-        self.held = self.session.is_full();
+        self.held = self.session.has_more();
     }
 
     /// Writes answers as far as the client takes them.

@@ -141,6 +141,8 @@ impl Store {
                 return Stored::NotFound;
             }
             None => return self.put_new(put),
+            // With -C a number that a client names is not kept, so it is compared with nothing.
+            Some(_) if self.limits.no_cas => Compared::Any,
             Some(old) => Compared::of(put, &old.item),
         };
         let old = old.expect("there is one");

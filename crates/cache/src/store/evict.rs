@@ -21,6 +21,15 @@ struct Candidate {
     item: Item,
 }
 
+/// Which live items of a segment outlive it.
+#[derive(Debug, Clone, Copy)]
+enum Keep {
+    Nothing,
+    /// Those that were read, up to so many words.
+    Read(usize),
+    All,
+}
+
 impl Store {
     /// Takes `words` words for a new item, and evicts what has to go for them.
     pub(super) fn allocate(&mut self, words: usize, expiry: u32) -> Option<usize> {
@@ -33,9 +42,10 @@ impl Store {
                 return Some(place);
             }
             if self.limits.keep_all {
-                return None;
+                self.compact()?;
+            } else {
+                self.evict()?;
             }
-            self.evict()?;
         }
     }
 
@@ -44,28 +54,42 @@ impl Store {
         let (victim, may_keep) = self.log.victim()?;
         let segment = self.log.segment_words();
         self.credit = (self.credit + segment / 2).min(segment);
-        let kept = self.drain(victim, if may_keep { self.credit } else { 0 });
+        let kept = self.drain(victim, Keep::Read(if may_keep { self.credit } else { 0 }));
         self.credit -= kept;
+        Some(())
+    }
+
+    /// Gives back a segment of which most is what was written over or taken out since, and moves
+    /// the rest: where nothing is evicted (`-M`), old values would fill the memory otherwise.
+    ///
+    /// Its items fit into what survivors have and one more segment, which are kept free for that.
+    fn compact(&mut self) -> Option<()> {
+        let segment = self.log.sparse()?;
+        self.drain(segment, Keep::All);
         Some(())
     }
 
     /// Gives back every segment whose items are all expired.
     pub(super) fn drop_expired(&mut self) {
         while let Some(segment) = self.log.expired(self.now) {
-            self.drain(segment, 0);
+            self.drain(segment, Keep::Nothing);
         }
     }
 
-    /// Empties a segment, and gives it back. Returns how many words of items it kept, at most
-    /// `budget`.
-    fn drain(&mut self, segment: usize, budget: usize) -> usize {
+    /// Empties a segment, and gives it back. Returns how many words of items it kept.
+    fn drain(&mut self, segment: usize, keep: Keep) -> usize {
         let mut kept = 0;
         let mut live = self.live_items(segment);
         live.sort_by_key(|one| std::cmp::Reverse((one.item.read, one.item.accessed)));
         for one in live {
             let words = one.item.total_words();
             let expired = one.item.is_expired(u64::from(self.now));
-            if one.item.read > 0 && kept + words <= budget && !expired && self.keep(&one) {
+            let wanted = match keep {
+                Keep::Nothing => false,
+                Keep::Read(budget) => one.item.read > 0 && kept + words <= budget,
+                Keep::All => true,
+            };
+            if wanted && !expired && self.keep(&one) {
                 kept += words;
                 continue;
             }
@@ -101,7 +125,7 @@ impl Store {
         let Some(place) = self.log.take(Class::Survivor, words, one.item.expiry) else {
             return false;
         };
-        let item = Item { read: one.item.read - 1, ..one.item };
+        let item = Item { read: one.item.read.saturating_sub(1), ..one.item };
         let memory = self.memory.words();
         for (at, word) in item.to_words().into_iter().enumerate() {
             memory[place + at].store(word, Ordering::Relaxed);

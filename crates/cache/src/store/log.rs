@@ -193,6 +193,18 @@ impl Log {
         Some((fullest, false))
     }
 
+    /// Takes the sealed segment with the fewest live words out of the order, if these are at most
+    /// half of it: two such make one, so giving it back makes room.
+    pub fn sparse(&mut self) -> Option<usize> {
+        let half = self.words / 2;
+        let is_sparse =
+            |segment: &Segment| matches!(segment.state, State::Sealed(_)) && segment.live <= half;
+        let sparse = self.segments.iter().enumerate().filter(|(_, segment)| is_sparse(segment));
+        let (index, _) = sparse.min_by_key(|(_, segment)| segment.live)?;
+        self.drain(index);
+        Some(index)
+    }
+
     /// Takes a segment whose items are all expired at `now` out of the order.
     pub fn expired(&mut self, now: u32) -> Option<usize> {
         let is_over = |segment: &Segment| {

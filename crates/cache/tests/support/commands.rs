@@ -277,6 +277,11 @@ pub fn changes_number(command: &[u8]) -> bool {
     }
 }
 
+/// Returns whether a command takes all items away.
+pub fn flushes(command: &[u8]) -> bool {
+    command.starts_with(b"flush_all") || matches!(command, [0x80, 0x08 | 0x18, ..])
+}
+
 /// Returns a request.
 pub fn packet(
     opcode: u8,

@@ -1,5 +1,6 @@
-//! The built server on a unix socket, for tests of other crates.
+//! A server on a unix socket, for tests of this crate and of others.
 
+use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,9 @@ use std::time::{Duration, Instant};
 
 /// A server of one test, killed with it.
 pub struct Server {
-    child: Child,
+    pub(crate) child: Child,
+    #[allow(dead_code, reason = "not every crate starts a server anew")]
+    pub(crate) command: Command,
     pub socket: PathBuf,
     /// The Ginnel directory that it has.
     pub home: tempfile::TempDir,
@@ -21,19 +24,31 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub fn start(program: &Path) -> Self {
+    pub fn start(program: impl AsRef<OsStr>, args: &[&str]) -> Self {
+        Self::launch(Command::new(program), args)
+    }
+
+    /// Starts what `command` runs, with those arguments behind its own.
+    pub fn launch(mut command: Command, args: &[&str]) -> Self {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let home = tempfile::Builder::new().permissions(mode).tempdir().expect("a directory");
         let socket = home.path().join("socket");
-        let mut command = Command::new(program);
-        command.args(["-u", "root", "-s"]).arg(&socket).env("GINNEL_DIR", home.path());
-        let child = command.stdin(Stdio::null()).spawn().expect("it starts");
-        let server = Self { child, socket, home };
+        command.args(["-u", "root", "-s"]).arg(&socket).args(args);
+        command.env("GINNEL_DIR", home.path()).stdin(Stdio::null());
+        let child = Self::spawn(&mut command, &socket);
+        Self { child, command, socket, home }
+    }
+
+    /// Waits until it listens.
+    pub(crate) fn spawn(command: &mut Command, socket: &Path) -> Child {
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error} (make deps-test installs it)"));
         let until = Instant::now() + Duration::from_secs(20);
-        while UnixStream::connect(&server.socket).is_err() {
-            assert!(Instant::now() < until, "it does not listen");
+        while UnixStream::connect(socket).is_err() {
+            assert!(Instant::now() < until, "{command:?} does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }
-        server
+        child
     }
 }

@@ -1,59 +1,23 @@
 //! Real servers on unix sockets: Debian's memcached, and this one.
 
+pub use crate::server::Server;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-/// A server of one test, killed with it.
-pub struct Server {
-    child: Child,
-    command: Command,
-    pub socket: PathBuf,
-    /// The Ginnel directory that it has.
-    pub home: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+/// This crate's server.
+pub const OURS: &str = env!("CARGO_BIN_EXE_ginnel-cache");
 
 impl Server {
     /// Starts this server.
     pub fn ours(args: &[&str]) -> Self {
-        Self::start(env!("CARGO_BIN_EXE_ginnel-cache"), args)
+        Self::start(OURS, args)
     }
 
     /// Starts Debian's memcached, if it is installed.
     pub fn memcached(args: &[&str]) -> Self {
         Self::start("memcached", args)
-    }
-
-    fn start(program: &str, args: &[&str]) -> Self {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let home = tempfile::Builder::new().permissions(mode).tempdir().expect("a directory");
-        let socket = home.path().join("socket");
-        let mut command = Command::new(program);
-        command.args(["-u", "root", "-s"]).arg(&socket).args(args);
-        command.env("GINNEL_DIR", home.path()).stdin(Stdio::null());
-        let child = Self::spawn(&mut command, &socket);
-        Self { child, command, socket, home }
-    }
-
-    fn spawn(command: &mut Command, socket: &Path) -> Child {
-        let child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error} (make deps-test installs it)"));
-        let until = Instant::now() + Duration::from_secs(20);
-        while UnixStream::connect(socket).is_err() {
-            assert!(Instant::now() < until, "{command:?} does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child
     }
 
     /// Kills it, and starts it anew.
@@ -69,6 +33,14 @@ impl Server {
 
     pub fn connect(&self) -> Peer {
         Peer::connect(&self.socket)
+    }
+
+    /// What the row of `stats` with that name says.
+    pub fn stat(&self, name: &str) -> Option<String> {
+        let said = self.connect().ask(b"stats\r\n", b"END\r\n");
+        let said = String::from_utf8(said).expect("text");
+        let row = said.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        row.map(|value| value.trim_end().to_owned())
     }
 }
 
