@@ -6,7 +6,7 @@ use ginnel_switch::front_end::{FrontEnd, GUEST, Options, USER};
 use ginnel_switch::poller::Poller;
 use ginnel_switch::ring::{Layout, Memory, Region, Ring, Slices};
 use ginnel_switch::vhost::message::Request;
-use ginnel_switch::vhost::{Connection, Device};
+use ginnel_switch::vhost::{Connection, Device, Limits, Model};
 use ginnel_switch::wire::{HEADER, Offload, features};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -117,8 +117,8 @@ pub fn messages(bytes: &[u8]) {
     let options = Options { size: SIZE, ..Options::default() };
     let guest = FrontEnd::prepare(socket, options).expect("a guest");
     other.set_nonblocking(true).expect("set");
-    let mut connection = Connection::new(OwnedFd::from(other));
-    let mut device = Device::new(0, 2, Poller::new().expect("an epoll set"));
+    let mut connection = Connection::new(OwnedFd::from(other), &Arc::default());
+    let mut device = Device::new(0, Model::net(2), Limits::none(), Poller::new().expect("an epoll set"));
     let ringer = Ringer::polling();
     let size = rustix::fs::fstat(&guest.file).map_or(0, |stat| stat.st_size) as u64;
     if bytes.one_in(2) {

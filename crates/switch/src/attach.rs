@@ -1,84 +1,49 @@
 //! Letting front ends in and out: who connects to a port, what it says, and what is undone when it
 //! goes.
 
-use crate::log;
 use crate::poller::Token;
 use crate::port::Link;
+use crate::rests::EXHAUSTED;
 use crate::ring::Slices;
+use crate::seat::{Accepted, Heard};
 use crate::switch::{Sender, Switch};
-use crate::vhost::{Connection, Device};
+use crate::vhost::Device;
 use crate::wire::{ETHERNET, HEADER, Mac};
-use std::fmt::Display;
-use std::os::fd::OwnedFd;
 
 /// Messages of one front end before others are heard again.
 const BURST: usize = 16;
 
 impl Switch {
-    /// Somebody connects to a port. One front end has it at a time; another is turned away as long
-    /// as the first lives.
+    /// Somebody connects to a port.
     pub(crate) fn accept(&mut self, index: u32) {
         // A front end that died before another came in its place is found gone now.
         self.hear(index);
-        let poller = self.poller.clone();
+        let (poller, now) = (self.poller.clone(), self.clock.now);
         let Some(port) = self.port_mut(index) else { return };
-        let Link::Guest { listener, peer } = &mut port.link else { return };
-        let socket = match listener.accept() {
-            Ok((socket, _)) => OwnedFd::from(socket),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-            Err(error) => {
-                // Without descriptors it would be reported again and again.
-                log!(Error, "accept", port = port.config.name, why = error);
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                return;
-            }
-        };
-        if peer.is_some() {
-            log!(Warning, "refused", port = port.config.name, why = "the port is taken");
-            return;
+        let Link::Guest(seat) = &mut port.link else { return };
+        match seat.accept(&poller) {
+            Accepted::Seated => (port.trouble, port.connections) = (None, port.connections + 1),
+            Accepted::Nobody => {}
+            Accepted::Later(pause) => self.rests.add(Token::Listen(index), now + pause),
         }
-        if let Err(errno) = poller.watch(&socket, Token::FrontEnd(index)) {
-            log!(Error, "refused", port = port.config.name, why = errno);
-            return;
-        }
-        let device = Device::new(index, port.config.pairs, poller);
-        *peer = Some((Connection::new(socket), device));
-        (port.trouble, port.connections) = (None, port.connections + 1);
-        log!(Info, "connected", port = port.config.name);
     }
 
     /// Hears what a port's front end has sent.
     pub(crate) fn hear(&mut self, index: u32) {
         for _ in 0..BURST {
-            let ringer = &self.ringer;
             let port = self.ports.get_mut(index as usize).and_then(Option::as_deref_mut);
-            let Some(port) = port else { return };
-            let Link::Guest { peer: Some((connection, device)), .. } = &mut port.link else {
-                return;
-            };
-            let message = match connection.receive() {
-                Ok(Some(message)) => message,
-                Ok(None) => return,
-                Err(over) => return self.detach(index, &over),
-            };
-            let (request, need_reply) = (message.head.request, message.head.need_reply);
-            match device.handle(message, ringer) {
-                Ok(done) => {
-                    let sent = done.reply.map_or(Ok(()), |reply| connection.send(&reply));
-                    if let Err(over) = sent {
-                        return self.detach(index, &over);
-                    }
+            let Some(Link::Guest(seat)) = port.map(|port| &mut port.link) else { return };
+            match seat.hear(&self.poller, &self.ringer) {
+                Heard::Nothing => return,
+                Heard::Changed(done) => {
                     self.relist(index);
                     if let Some(mac) = done.announce {
                         self.announce(index, mac);
                     }
                 }
-                Err(refusal) => {
-                    if let Some(reply) = device.failure(request, need_reply) {
-                        // It is let go either way.
-                        let _ = connection.send(&reply);
-                    }
-                    return self.detach(index, &format!("{request:?}: {refusal}"));
+                Heard::Over(why) => return self.detach(index, &why),
+                Heard::Later(pause) => {
+                    return self.rests.add(Token::FrontEnd(index), self.clock.now + pause);
                 }
             }
         }
@@ -86,20 +51,26 @@ impl Switch {
 
     /// A port's front end is served no further: its memory is unmapped, and what was learned of it
     /// is forgotten.
-    pub(crate) fn detach(&mut self, index: u32, why: &dyn Display) {
+    pub(crate) fn detach(&mut self, index: u32, why: &str) {
         let poller = self.poller.clone();
         let Some(port) = self.port_mut(index) else { return };
-        if let Link::Guest { peer, .. } = &mut port.link
-            && let Some((connection, _)) = peer.take()
+        if let Link::Guest(seat) = &mut port.link
+            && seat.leave(&poller, why)
         {
-            // Somebody else may hold the socket too.
-            poller.forget(&connection);
-            port.trouble = Some(why.to_string());
-            log!(Info, "disconnected", port = port.config.name, why = why);
+            port.trouble = Some(why.into());
         }
         port.resume = None;
         self.fdb.forget(index);
         self.relist(index);
+    }
+
+    /// What rested is watched again.
+    pub(crate) fn watch(&mut self, what: Token) {
+        let (Token::Listen(index) | Token::FrontEnd(index)) = what else { return };
+        let Some(Link::Guest(seat)) = self.port(index).map(|port| &port.link) else { return };
+        if !seat.watch(&self.poller, what) {
+            self.rests.add(what, self.clock.now + EXHAUSTED);
+        }
     }
 
     /// Lets those ports go whose memory was cut short under the switch.
@@ -112,7 +83,7 @@ impl Switch {
         let is_cut = |device: &Device| device.memory.is_cut();
         let cut = self.ports().filter(|port| port.device().is_some_and(is_cut));
         for index in cut.map(|port| port.index).collect::<Vec<_>>() {
-            self.detach(index, &"its memory was cut short while it was in use");
+            self.detach(index, "its memory was cut short while it was in use");
         }
     }
 

@@ -8,6 +8,7 @@
 //! busy = false                     # never sleep: for a processor that does nothing else
 //! mode = "0660"                    # of the ports' sockets …
 //! group = "kvm"                    # … and whose group they are
+//! memory = "64T"                   # that all machines together may share
 //!
 //! [port.vm1]
 //! socket = "/run/ginnel-switch/vm1.sock"
@@ -18,6 +19,7 @@
 //! macs = 64                        # addresses that are learned of it at most
 //! rate = "1G"                      # bits a second that it may send
 //! broadcasts = 1000                # frames a second that it may send to all
+//! memory = "16G"                   # that its machine may share
 //!
 //! [port.uplink]
 //! tap = "ginnel0"                  # a device of the host's network in place of a guest
@@ -39,6 +41,8 @@ const MAX_PAIRS: u16 = 16;
 const MAX_MACS: u32 = 65536;
 /// What is learned of a port that says nothing else.
 const MACS: u32 = 64;
+/// The memory that a machine may have of which nothing else is said, if there is enough for all.
+const MEMORY: u64 = 1 << 40;
 /// How long a queue is looked at.
 const MAX_POLL: u64 = 1_000_000;
 
@@ -53,6 +57,9 @@ pub struct Config {
     pub poll: Duration,
     /// Never sleep.
     pub busy: bool,
+    /// Bytes of memory that all front ends together may share; `None`: half of what this process
+    /// can map.
+    pub memory: Option<u64>,
     /// The ports.
     pub ports: Vec<PortConfig>,
 }
@@ -78,6 +85,8 @@ pub struct PortConfig {
     pub rate: Option<u64>,
     /// Frames a second that it may send to all.
     pub broadcasts: Option<u64>,
+    /// Bytes of memory that its front end may share; `None`: see [`Config::share`].
+    pub memory: Option<u64>,
     /// Permissions of its socket.
     pub mode: u32,
     /// Group of its socket.
@@ -98,6 +107,7 @@ impl PortConfig {
             macs: MACS,
             rate: None,
             broadcasts: None,
+            memory: None,
             mode: 0o660,
             group: None,
         }
@@ -162,7 +172,8 @@ impl Config {
     /// Of these ports.
     #[must_use]
     pub fn new(run_dir: PathBuf, ports: Vec<PortConfig>) -> Self {
-        Self { run_dir, metrics: None, poll: Duration::from_micros(50), busy: false, ports }
+        let poll = Duration::from_micros(50);
+        Self { run_dir, metrics: None, poll, busy: false, memory: None, ports }
     }
 
     /// From a file.
@@ -185,6 +196,13 @@ impl Config {
     /// [`ConfigError`].
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         read::Reader { text, file }.config()
+    }
+
+    /// What a front end may share that has no limit of its own: an equal part of `room`, so that
+    /// nobody takes another's, but no more than any machine has.
+    #[must_use]
+    pub fn share(&self, room: u64) -> u64 {
+        (room / self.ports.len().max(1) as u64).min(MEMORY)
     }
 
     /// Where `ginnel-switch status` asks.

@@ -3,6 +3,7 @@
 
 use crate::log;
 use crate::poller::{Poller, Token};
+use crate::rests::EXHAUSTED;
 use crate::status;
 use crate::switch::Switch;
 use anyhow::{Context, Result};
@@ -58,18 +59,18 @@ impl Control {
     }
 
     /// Lets a visitor in.
-    pub fn accept(&mut self) {
+    pub fn accept(&mut self, switch: &mut Switch) {
+        let now = Instant::now();
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             Err(error) => {
-                if error.kind() != ErrorKind::WouldBlock {
-                    log!(Error, "accept", why = error);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                return;
+                // Without descriptors it would be reported again and again.
+                log!(Error, "accept", why = error);
+                self.poller.forget(&self.listener);
+                return switch.rests.add(Token::Control, now + EXHAUSTED);
             }
         };
-        let now = Instant::now();
         let late = |one: &Visitor| !one.traces && now.duration_since(one.since) > PATIENCE;
         self.visitors.retain(|_, visitor| !late(visitor));
         let id = self.next;
@@ -83,6 +84,13 @@ impl Control {
             let visitor =
                 Visitor { stream, question, answer, sent: 0, traces, since: now, wants_room };
             self.visitors.insert(id, visitor);
+        }
+    }
+
+    /// The socket is watched again, after it was not.
+    pub fn watch(&self, switch: &mut Switch) {
+        if self.poller.watch(&self.listener, Token::Control).is_err() {
+            switch.rests.add(Token::Control, Instant::now() + EXHAUSTED);
         }
     }
 

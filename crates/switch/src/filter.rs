@@ -1,7 +1,9 @@
 //! Who a port's guest may say that it is: `mac =` and `address =`.
 //!
 //! The check is of bytes that were copied out of the guest's memory and are delivered from the
-//! copy: a guest cannot change them in between.
+//! copy: a guest cannot change them in between. What changes later is a checksum that is completed
+//! by the switch or by the receiver, in two bytes that the sender names: they must lie behind
+//! everything that was checked.
 
 use crate::wire::{ETHERNET, Mac};
 use std::fmt;
@@ -15,6 +17,14 @@ const SERVICE_VLAN: u16 = 0x88a8;
 const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+/// Extension headers of IPv6 (IANA, "IPv6 Extension Header Types"). Their second byte is a length
+/// in units of 8 bytes beyond the first, but for the two below.
+const EXTENSIONS: [u8; 7] = [0, 43, 60, 135, 139, 140, AUTHENTICATION];
+/// 4 bytes, beyond the first two of them (RFC 4302).
+const AUTHENTICATION: u8 = 51;
+/// Always 8 bytes (RFC 8200, 4.5).
+const FRAGMENT: u8 = 44;
 
 /// An address, or a network of them: `10.0.0.5`, `10.0.0.0/24`, `2001:db8::/64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,11 +104,12 @@ impl Filter {
         self.macs.is_empty() && self.addresses.is_empty()
     }
 
-    /// Checks the first bytes of a frame (all that there are, or [`crate::wire::FRONT`]).
+    /// Checks the first bytes of a frame (all that there are, or [`crate::wire::FRONT`]), of which
+    /// two are `written` later: from there on, a checksum.
     ///
     /// # Errors
     /// [`Spoofed`].
-    pub fn check(&self, frame: &[u8]) -> Result<(), Spoofed> {
+    pub fn check(&self, frame: &[u8], written: Option<usize>) -> Result<(), Spoofed> {
         let source: Mac = bytes(frame, 6).ok_or(Spoofed::Mac)?;
         if !self.macs.is_empty() && !self.macs.contains(&source) {
             return Err(Spoofed::Mac);
@@ -113,47 +124,62 @@ impl Filter {
             at += 4;
         }
         let body = frame.get(at..).ok_or(Spoofed::Address)?;
-        let good = match kind {
+        // Where what was looked at ends.
+        let end = match kind {
             IPV4 => self.ipv4(body),
             ARP => self.arp(body, source),
             IPV6 => self.ipv6(body),
             // Behind a second tag anything could be.
             VLAN | SERVICE_VLAN => None,
-            _ => Some(()),
+            _ => Some(0),
         };
-        good.ok_or(Spoofed::Address)
+        let end = at + end.ok_or(Spoofed::Address)?;
+        if written.is_none_or(|written| written >= end) { Ok(()) } else { Err(Spoofed::Address) }
     }
 
     fn own(&self, address: IpAddr) -> Option<()> {
         self.addresses.iter().any(|network| network.holds(address)).then_some(())
     }
 
-    fn ipv4(&self, packet: &[u8]) -> Option<()> {
+    /// Where its header ends, if its source is good.
+    fn ipv4(&self, packet: &[u8]) -> Option<usize> {
         let source = Ipv4Addr::from(bytes::<4>(packet, 12)?);
         // Whoever asks for an address has none yet (DHCP, RFC 2131).
-        if source.is_unspecified() { Some(()) } else { self.own(source.into()) }
+        if !source.is_unspecified() {
+            self.own(source.into())?;
+        }
+        let [first] = bytes(packet, 0)?;
+        Some(4 * usize::from(first & 15).max(5))
     }
 
     /// The sender's addresses in ARP (RFC 826): its own, or none (RFC 5227).
-    fn arp(&self, packet: &[u8], source: Mac) -> Option<()> {
+    fn arp(&self, packet: &[u8], source: Mac) -> Option<usize> {
         let ethernet_and_ipv4 = [0, 1, 8, 0, 6, 4];
         let sender: Mac = bytes(packet, 8)?;
         if bytes(packet, 0)? != ethernet_and_ipv4 || sender != source {
             return None;
         }
         let address = Ipv4Addr::from(bytes::<4>(packet, 14)?);
-        if address.is_unspecified() { Some(()) } else { self.own(address.into()) }
+        if !address.is_unspecified() {
+            self.own(address.into())?;
+        }
+        // It has no checksum.
+        Some(packet.len())
     }
 
-    fn ipv6(&self, packet: &[u8]) -> Option<()> {
+    /// Where its headers end, if its source is good, and what it says is its own.
+    fn ipv6(&self, packet: &[u8]) -> Option<usize> {
         let source = Ipv6Addr::from(bytes::<16>(packet, 8)?);
         self.own_or_local(source)?;
-        let [next] = bytes(packet, 6)?;
-        let kind = packet.get(40).copied();
-        if next == ICMPV6 && kind == Some(NEIGHBOUR_ADVERTISEMENT) {
-            self.own_or_local(Ipv6Addr::from(bytes::<16>(packet, 48)?))?;
+        let Some((kind, at, whole)) = upper(packet)? else { return Some(packet.len()) };
+        let [icmp] = if kind == ICMPV6 { bytes(packet, at)? } else { [0] };
+        if icmp != NEIGHBOUR_ADVERTISEMENT {
+            return Some(at);
         }
-        Some(())
+        self.own_or_local(Ipv6Addr::from(bytes::<16>(packet, at + 8)?))?;
+        // In pieces it is not taken by anybody (RFC 6980), and the target could be in another. Its
+        // checksum comes before the target.
+        whole.then_some(at + 24)
     }
 
     /// A guest that has an address of IPv6 also has one of its link, or none for a while.
@@ -164,6 +190,24 @@ impl Filter {
         }
         self.own(address.into())
     }
+}
+
+/// What a packet of IPv6 carries behind its extension headers, where that begins, and whether it is
+/// whole: its first piece is looked at. `Some(None)`: a later piece. `None`: it cannot be seen.
+fn upper(packet: &[u8]) -> Option<Option<(u8, usize, bool)>> {
+    let ([mut kind], mut at, mut whole) = (bytes(packet, 6)?, 40, true);
+    while kind == FRAGMENT || EXTENSIONS.contains(&kind) {
+        let [next, len, high, low] = bytes(packet, at)?;
+        let bytes = match kind {
+            FRAGMENT if u16::from_be_bytes([high, low]) >> 3 != 0 => return Some(None),
+            FRAGMENT => 8,
+            AUTHENTICATION => 4 * (usize::from(len) + 2),
+            _ => 8 * (usize::from(len) + 1),
+        };
+        whole &= kind != FRAGMENT;
+        (kind, at) = (next, at + bytes);
+    }
+    Some(Some((kind, at, whole)))
 }
 
 fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
@@ -207,7 +251,7 @@ mod tests {
     #[test]
     fn only_its_own_addresses() {
         let filter = filter(&["10.0.0.5", "2001:db8::5"]);
-        let check = |source, kind, body: &[u8]| filter.check(&frame(source, kind, body));
+        let check = |source, kind, body: &[u8]| filter.check(&frame(source, kind, body), None);
         assert_eq!(check(ME, IPV4, &ipv4([10, 0, 0, 5])), Ok(()));
         assert_eq!(check(ME, IPV4, &ipv4([0, 0, 0, 0])), Ok(()), "DHCP");
         assert_eq!(check(ME, IPV4, &ipv4([10, 0, 0, 6])), Err(Spoofed::Address));
@@ -223,36 +267,86 @@ mod tests {
         let filter = filter(&["10.0.0.5"]);
         let tagged = |inner: u16, body: &[u8]| {
             let body = [&[0, 7][..], &inner.to_be_bytes(), body].concat();
-            filter.check(&frame(ME, VLAN, &body))
+            filter.check(&frame(ME, VLAN, &body), None)
         };
         assert_eq!(tagged(IPV4, &ipv4([10, 0, 0, 5])), Ok(()));
         assert_eq!(tagged(IPV4, &ipv4([10, 0, 0, 6])), Err(Spoofed::Address));
         assert_eq!(tagged(VLAN, &ipv4([10, 0, 0, 5])), Err(Spoofed::Address), "a second tag");
         for len in 0..30 {
             let short = &frame(ME, IPV4, &ipv4([10, 0, 0, 5]))[..len];
-            assert!(filter.check(short).is_err(), "{len} bytes");
+            assert!(filter.check(short, None).is_err(), "{len} bytes");
         }
     }
 
     #[test]
     fn neighbours_of_ipv6() {
-        let packet = |source: &str, target: &str| {
-            let source: Ipv6Addr = source.parse().expect("good");
-            let target: Ipv6Addr = target.parse().expect("good");
-            let mut packet = vec![0x60, 0, 0, 0, 0, 24, ICMPV6, 255];
-            packet.extend(source.octets());
-            packet.extend([0xff; 16]);
-            packet.extend([NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0]);
-            packet.extend(target.octets());
-            frame(ME, IPV6, &packet)
-        };
+        let packet = |source: &str, target: &str| advertisement(source, target, ICMPV6, &[]);
         let six = filter(&["2001:db8::5"]);
-        assert_eq!(six.check(&packet("fe80::1", "2001:db8::5")), Ok(()));
-        assert_eq!(six.check(&packet("fe80::1", "2001:db8::6")), Err(Spoofed::Address));
-        assert_eq!(six.check(&packet("2001:db8::6", "2001:db8::5")), Err(Spoofed::Address));
+        let check = |frame: &[u8]| six.check(frame, None);
+        assert_eq!(check(&packet("fe80::1", "2001:db8::5")), Ok(()));
+        assert_eq!(check(&packet("fe80::1", "2001:db8::6")), Err(Spoofed::Address));
+        assert_eq!(check(&packet("2001:db8::6", "2001:db8::5")), Err(Spoofed::Address));
         assert_eq!(
-            filter(&["10.0.0.5"]).check(&packet("fe80::1", "fe80::1")),
+            filter(&["10.0.0.5"]).check(&packet("fe80::1", "fe80::1"), None),
             Err(Spoofed::Address)
         );
+    }
+
+    /// A neighbour advertisement behind extension headers, the first of which is `next`.
+    fn advertisement(source: &str, target: &str, next: u8, extensions: &[u8]) -> Vec<u8> {
+        let address = |text: &str| text.parse::<Ipv6Addr>().expect("good").octets();
+        let mut packet = vec![0x60, 0, 0, 0, 0, 24, next, 255];
+        packet.extend(address(source));
+        packet.extend([0xff; 16]);
+        packet.extend(extensions);
+        packet.extend([NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, 0, 0, 0, 0]);
+        packet.extend(address(target));
+        frame(ME, IPV6, &packet)
+    }
+
+    #[test]
+    fn neighbours_behind_extension_headers() {
+        let six = filter(&["2001:db8::5"]);
+        let check = |next: u8, extensions: &[u8], target: &str| {
+            six.check(&advertisement("fe80::1", target, next, extensions), None)
+        };
+        let (own, other) = ("2001:db8::5", "2001:db8::6");
+        let icmp = [ICMPV6, 0, 0, 0, 0, 0, 0, 0];
+        for next in [0, 43, 60, 135, 139, 140] {
+            assert_eq!(check(next, &icmp, own), Ok(()), "{next}");
+            assert_eq!(check(next, &icmp, other), Err(Spoofed::Address), "{next}");
+        }
+        // Of 12 bytes, which it says otherwise.
+        let authentication = [ICMPV6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(check(AUTHENTICATION, &authentication, own), Ok(()));
+        assert_eq!(check(AUTHENTICATION, &authentication, other), Err(Spoofed::Address));
+        let two = [[60, 0, 0, 0, 0, 0, 0, 0], icmp].concat();
+        assert_eq!(check(0, &two, other), Err(Spoofed::Address));
+        // In pieces nobody advertises anything; a later piece carries anything.
+        let piece = |place: u16| [&[ICMPV6, 0][..], &place.to_be_bytes(), &[0; 4]].concat();
+        assert_eq!(check(FRAGMENT, &piece(1), own), Err(Spoofed::Address));
+        assert_eq!(check(FRAGMENT, &piece(8), other), Ok(()));
+        // Headers that go on beyond what is copied: what follows cannot be seen.
+        let long = [ICMPV6, 20, 0, 0, 0, 0, 0, 0];
+        assert_eq!(check(0, &long, own), Err(Spoofed::Address));
+    }
+
+    #[test]
+    fn no_checksum_is_written_into_what_was_checked() {
+        let both = filter(&["10.0.0.5", "2001:db8::5"]);
+        let fits = |frame: &[u8], written| both.check(frame, Some(written)) == Ok(());
+        let four = frame(ME, IPV4, &[ipv4([10, 0, 0, 5]), vec![0; 40]].concat());
+        assert!(!fits(&four, 26) && !fits(&four, 33) && fits(&four, 34) && fits(&four, 50));
+        let body = [&[0, 7, 8, 0][..], &ipv4([10, 0, 0, 5]), &[0; 40]].concat();
+        let tagged = frame(ME, VLAN, &body);
+        assert!(!fits(&tagged, 16) && !fits(&tagged, 30) && fits(&tagged, 54));
+        // With another kind inside, the kind itself could be written.
+        let other = frame(ME, VLAN, &[&[0, 7, 0x88, 0xb5][..], &[0; 60]].concat());
+        assert!(!fits(&other, 16) && fits(&other, 18));
+        let arp = frame(ME, ARP, &arp(ME, [10, 0, 0, 5]));
+        assert!(!fits(&arp, 28));
+        let icmp = [ICMPV6, 0, 0, 0, 0, 0, 0, 0];
+        let six = advertisement("fe80::1", "2001:db8::5", 0, &icmp);
+        assert!(!fits(&six, 22) && !fits(&six, 62) && !fits(&six, 70) && !fits(&six, 84));
     }
 }

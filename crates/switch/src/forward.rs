@@ -219,17 +219,12 @@ impl Switch {
         if let Some(rate) = &mut port.rate {
             rate.owe(len as u64);
         }
-        let destination = match self.admit(port, front, len) {
-            Ok(destination) => destination,
+        let (destination, offload) = match self.admit(port, front, len) {
+            Ok(admitted) => admitted,
             Err(reason) => {
                 port.counters.drop_sent(reason);
                 return len;
             }
-        };
-        let Some(offload) = front.first_chunk().and_then(|header| Offload::parse(header, len))
-        else {
-            port.counters.drop_sent(Reason::BadOffload);
-            return len;
         };
         if let Some(header) = front.first_chunk_mut() {
             *header = offload.header();
@@ -251,9 +246,15 @@ impl Switch {
         }
     }
 
-    /// May this frame be sent, and to which port? `None`: to all of its segment.
+    /// May this frame be sent, and to which port? `None`: to all of its segment. And what is still
+    /// to be done of it?
     #[inline]
-    fn admit(&mut self, port: &mut Port, front: &[u8], len: usize) -> Result<Option<u32>, Reason> {
+    fn admit(
+        &mut self,
+        port: &mut Port,
+        front: &[u8],
+        len: usize,
+    ) -> Result<(Option<u32>, Offload), Reason> {
         let frame = front.get(HEADER..).unwrap_or_default();
         if !(ETHERNET..=LONGEST).contains(&len) || frame.len() < ETHERNET {
             return Err(Reason::BadLength);
@@ -265,20 +266,24 @@ impl Switch {
         if is_group(from) {
             return Err(Reason::BadSource);
         }
+        let offload = front.first_chunk().and_then(|header| Offload::parse(header, len));
+        let offload = offload.ok_or(Reason::BadOffload)?;
         if !port.config.filter.is_empty() {
-            port.config.filter.check(frame).map_err(|spoofed| match spoofed {
+            // Whoever completes the checksum writes it behind the filter's back.
+            let written = offload.checksum.map(|sum| usize::from(sum.start) + usize::from(sum.offset));
+            port.config.filter.check(frame, written).map_err(|spoofed| match spoofed {
                 Spoofed::Mac => Reason::SpoofedMac,
                 Spoofed::Address => Reason::SpoofedAddress,
             })?;
         }
         self.learn(port, from)?;
         if !is_group(to) {
-            return Ok(self.find(port, to));
+            return Ok((self.find(port, to), offload));
         }
         if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 16 {
             return Err(Reason::LinkLocal);
         }
-        Ok(None)
+        Ok((None, offload))
     }
 
     #[inline]
@@ -354,7 +359,7 @@ impl Switch {
         for _ in 0..TAP_BURST {
             let read = match &port.link {
                 Link::Tap(tap) => tap.read(&mut buffer),
-                Link::Guest { .. } => break,
+                Link::Guest(_) => break,
             };
             match read {
                 Ok(Some(len)) => {

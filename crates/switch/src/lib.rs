@@ -5,10 +5,11 @@
 //! |---|---|
 //! | [`ring`] | virtqueues in guests' memory: all unsafe code but two requests of a tap device |
 //! | [`vhost`] | vhost-user: messages, connections, what they amount to |
-//! | [`port`], [`tap`] | a port, and what is at its other end |
+//! | [`port`], [`seat`], [`tap`] | a port, and what is at its other end |
 //! | [`switch`], [`forward`], [`attach`] | ports and table; moving frames; front ends that come and go |
 //! | [`fdb`], [`filter`], [`bucket`], [`offload`] | where addresses are; who may say what; rates; checksums and segments |
-//! | [`server`], [`poller`] | the loop, and what it sleeps on |
+//! | [`server`], [`poller`], [`rests`] | the loop, what it sleeps on, what it leaves alone for a moment |
+//! | [`closer`] | closing what others have sent, in a thread of its own |
 //! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
 //! | [`config`], [`mod@log`] | the TOML file; log lines |
 //! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
@@ -26,6 +27,7 @@
 pub mod args;
 pub mod attach;
 pub mod bucket;
+pub mod closer;
 pub mod config;
 pub mod control;
 pub mod counters;
@@ -38,8 +40,10 @@ pub mod metrics;
 pub mod offload;
 pub mod poller;
 pub mod port;
+pub mod rests;
 #[allow(unsafe_code, reason = "all access to guests' memory; its rules are at its head")]
 pub mod ring;
+pub mod seat;
 pub mod server;
 pub mod status;
 pub mod switch;

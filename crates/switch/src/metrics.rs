@@ -1,15 +1,27 @@
-//! Metrics as Prometheus reads them (its text format 0.0.4), on loopback. A thread of its own
-//! answers, and asks the switch as every visitor of its control socket does: whoever asks for
-//! metrics, however slowly, takes nothing from frames but one answer.
+//! Metrics as Prometheus reads them (its text format 0.0.4), on loopback. Threads of their own
+//! answer, and ask the switch as every visitor of its control socket does: whoever asks for
+//! metrics, however slowly, takes nothing from frames but one answer, and nothing from others who
+//! ask. (A library would wait for visitors who do not read, and have as many as there are
+//! descriptors.)
 
+use crate::rests::EXHAUSTED;
 use crate::status::{PortStatus, Status};
 use crate::{control, log};
 use anyhow::{Context, Result};
-use std::fmt::Write;
-use std::io::Read;
-use std::net::SocketAddr;
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use tiny_http::{Header, Method, Response, Server};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Visitors at once.
+const MAX_VISITORS: usize = 16;
+/// How long one may take over its question and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a question.
+const MAX_QUESTION: usize = 8192;
 
 type Value = fn(&PortStatus) -> u64;
 
@@ -66,34 +78,104 @@ pub fn text(status: &Status) -> String {
     text
 }
 
-/// Serves them in a thread of its own, for as long as the process lives.
+/// Those who are being answered: their streams, the longest there first.
+type Visitors = Arc<Mutex<VecDeque<Arc<TcpStream>>>>;
+
+/// Serves them in threads of their own, for as long as the process lives.
 ///
 /// # Errors
 /// Where the address cannot be had.
 pub fn serve(address: SocketAddr, control: PathBuf) -> Result<()> {
-    let server = Server::http(address).map_err(|error| anyhow::anyhow!("{error}"));
-    let server = server.with_context(|| format!("metrics at {address}"))?;
-    log!(Info, "metrics", url = format!("http://{}/metrics", server.server_addr()));
+    let listener = TcpListener::bind(address).with_context(|| format!("metrics at {address}"))?;
+    log!(Info, "metrics", url = format!("http://{}/metrics", listener.local_addr()?));
+    let visitors = Visitors::default();
     std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        for request in server.incoming_requests() {
-            let good = *request.method() == Method::Get && request.url() == "/metrics";
-            let text = if good { read(&control) } else { Err(anyhow::anyhow!("GET /metrics")) };
-            let (status, text) = match text {
-                Ok(text) => (200, text),
-                Err(error) if good => (503, format!("{error:#}\n")),
-                Err(error) => (404, format!("{error:#}\n")),
-            };
-            let kind = Header::from_bytes("Content-Type", "text/plain; version=0.0.4");
-            let response = Response::from_string(text).with_status_code(status);
-            let response = match kind {
-                Ok(kind) => response.with_header(kind),
-                Err(()) => response,
-            };
-            // Whoever asked may have gone.
-            let _ = request.respond(response);
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => visit(Arc::new(stream), &control, &visitors),
+                // Without descriptors it would fail again and again.
+                Err(_) => std::thread::sleep(EXHAUSTED),
+            }
         }
     })?;
     Ok(())
+}
+
+/// Answers one visitor in a thread of its own. Where there are too many, the one who is there
+/// longest goes: it has had its time.
+fn visit(stream: Arc<TcpStream>, control: &Path, visitors: &Visitors) {
+    let mut all = visitors.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.len() >= MAX_VISITORS
+        && let Some(longest) = all.pop_front()
+    {
+        // Its thread finds out.
+        let _ = longest.shutdown(Shutdown::Both);
+    }
+    all.push_back(Arc::clone(&stream));
+    drop(all);
+    let (control, others) = (control.to_owned(), Arc::clone(visitors));
+    let own = Arc::clone(&stream);
+    let answered = std::thread::Builder::new().name("metrics".into()).spawn(move || {
+        // Whoever asked may have gone.
+        let _ = answer(&own, &control);
+        leave(&others, &own);
+    });
+    if answered.is_err() {
+        leave(visitors, &stream);
+    }
+}
+
+fn leave(visitors: &Visitors, stream: &Arc<TcpStream>) {
+    let mut all = visitors.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|one| !Arc::ptr_eq(one, stream));
+}
+
+fn answer(stream: &TcpStream, control: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    let question = hear(stream, until)?;
+    let good = question.starts_with(b"GET /metrics ");
+    let text = if good { read(control) } else { Err(anyhow::anyhow!("GET /metrics")) };
+    let (status, text) = match text {
+        Ok(text) => ("200 OK", text),
+        Err(error) if good => ("503 Service Unavailable", format!("{error:#}\n")),
+        Err(error) => ("404 Not Found", format!("{error:#}\n")),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    let answer = (head + &text).into_bytes();
+    let (mut stream, mut rest) = (stream, &answer[..]);
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(until)?))?;
+        let written = stream.write(rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    // What it still sends would have the answer thrown away (RFC 9112, 9.6).
+    stream.shutdown(Shutdown::Write)?;
+    let mut bytes = [0; 4096];
+    while stream.set_read_timeout(Some(left(until)?)).is_ok() && stream.read(&mut bytes)? > 0 {}
+    Ok(())
+}
+
+/// The question, up to the empty line at its end.
+fn hear(mut stream: &TcpStream, until: Instant) -> std::io::Result<Vec<u8>> {
+    let (mut question, mut bytes) = (Vec::new(), [0; 1024]);
+    while !question.windows(4).any(|end| end == b"\r\n\r\n") {
+        stream.set_read_timeout(Some(left(until)?))?;
+        let len = stream.read(&mut bytes)?;
+        question.extend_from_slice(&bytes[..len]);
+        if len == 0 || question.len() > MAX_QUESTION {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(question)
+}
+
+fn left(until: Instant) -> std::io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn read(control: &Path) -> Result<String> {

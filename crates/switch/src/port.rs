@@ -5,7 +5,8 @@ use crate::config::PortConfig;
 use crate::counters::Counters;
 use crate::poller::{Poller, Token};
 use crate::tap::Tap;
-use crate::vhost::{Connection, Device};
+use crate::seat::{Place, Seat};
+use crate::vhost::{Device, Limits, Model};
 use crate::wire::{HEADER, Mac, features};
 use smallvec::SmallVec;
 use std::io;
@@ -23,12 +24,7 @@ const BURST_MILLIS: u64 = 50;
 #[derive(Debug)]
 pub enum Link {
     /// A front end, once it has connected.
-    Guest {
-        /// Where it connects.
-        listener: UnixListener,
-        /// Its connection and the card that it has set up.
-        peer: Option<(Connection, Device)>,
-    },
+    Guest(Seat),
     /// A tap device of the host.
     Tap(Tap),
 }
@@ -100,14 +96,18 @@ impl Port {
     ///
     /// # Errors
     /// Those of the system, with the path.
-    pub fn open(index: u32, config: PortConfig, poller: &Poller) -> anyhow::Result<Self> {
+    pub fn open(
+        index: u32,
+        config: PortConfig,
+        limits: Limits,
+        poller: &Poller,
+    ) -> anyhow::Result<Self> {
         use anyhow::Context;
         let link = match (&config.socket, &config.tap) {
             (Some(socket), _) => {
-                let listener = listen(socket, config.mode, config.group)
-                    .with_context(|| format!("{}: cannot listen", socket.display()))?;
-                poller.watch(&listener, Token::Listen(index))?;
-                Link::Guest { listener, peer: None }
+                let place = Place { socket, mode: config.mode, group: config.group };
+                let model = Model::net(config.pairs);
+                Link::Guest(Seat::open((&config.name, index), &place, (model, limits), poller)?)
             }
             (None, Some(name)) => {
                 let tap = Tap::open(name).with_context(|| format!("tap device {name}"))?;
@@ -144,8 +144,8 @@ impl Port {
     #[must_use]
     pub fn device(&self) -> Option<&Device> {
         match &self.link {
-            Link::Guest { peer: Some((_, device)), .. } => Some(device),
-            _ => None,
+            Link::Guest(seat) => seat.device(),
+            Link::Tap(_) => None,
         }
     }
 
@@ -153,8 +153,8 @@ impl Port {
     #[inline]
     pub fn device_mut(&mut self) -> Option<&mut Device> {
         match &mut self.link {
-            Link::Guest { peer: Some((_, device)), .. } => Some(device),
-            _ => None,
+            Link::Guest(seat) => seat.device_mut(),
+            Link::Tap(_) => None,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::forward::Turn;
 use crate::log;
 use crate::poller::{Poller, Token};
+use crate::ring::Room;
 use crate::switch::Switch;
 use anyhow::Result;
 use std::os::fd::AsFd;
@@ -22,6 +23,8 @@ pub struct Server {
     control: Control,
     poller: Poller,
     events: Vec<Token>,
+    /// When the table was looked at, seconds.
+    aged: u32,
 }
 
 impl Server {
@@ -32,8 +35,9 @@ impl Server {
     pub fn new(config: &Config) -> Result<Self> {
         let poller = Poller::new()?;
         let control = Control::new(&config.control(), &poller)?;
-        let switch = Switch::new(config, poller.clone())?;
-        Ok(Self { switch, control, poller, events: Vec::new() })
+        let room = Room::new(config.memory.unwrap_or_else(Room::half_of_all));
+        let switch = Switch::new(config, &room, poller.clone())?;
+        Ok(Self { switch, control, poller, events: Vec::new(), aged: 0 })
     }
 
     /// Runs until `end` can be read.
@@ -87,8 +91,15 @@ impl Server {
         for &event in &events {
             self.handle(event);
         }
-        if events.is_empty() && limit == Some(HOUSEKEEPING) {
-            let now = self.switch.clock.seconds;
+        for what in self.switch.rests.due(self.switch.clock.now) {
+            match what {
+                Token::Control => self.control.watch(&mut self.switch),
+                _ => self.switch.watch(what),
+            }
+        }
+        let now = self.switch.clock.seconds;
+        if events.is_empty() && u64::from(now - self.aged) >= HOUSEKEEPING.as_secs() {
+            self.aged = now;
             self.switch.fdb.age(now);
         }
         self.events = events;
@@ -98,12 +109,13 @@ impl Server {
     /// How long it may sleep.
     fn limit(&self) -> Option<Duration> {
         let switch = &self.switch;
+        let mut first = switch.rests.first();
         if switch.awake.is_empty() {
             let learned = switch.fdb.iter().any(|(_, _, entry)| !entry.fixed);
-            return learned.then_some(HOUSEKEEPING);
+            let rest = first.map(|until| until.saturating_duration_since(switch.clock.now));
+            return rest.into_iter().chain(learned.then_some(HOUSEKEEPING)).min();
         }
         // All of those that are awake may be waiting for their rate.
-        let mut first = None;
         for &sender in &switch.awake {
             let Some(resume) = switch.resumes(sender) else { return Some(Duration::ZERO) };
             first = Some(first.map_or(resume, |one: std::time::Instant| one.min(resume)));
@@ -117,7 +129,7 @@ impl Server {
             Token::Listen(port) => self.switch.accept(port),
             Token::FrontEnd(port) => self.switch.hear(port),
             Token::Tap(port) => self.switch.serve_tap(port),
-            Token::Control => self.control.accept(),
+            Token::Control => self.control.accept(&mut self.switch),
             Token::Visitor(visitor) => self.control.hear(visitor, &mut self.switch),
             Token::Signal => {}
         }

@@ -97,7 +97,7 @@ const OFFLOADS: [(&str, u64); 9] = [
 
 fn port(port: &Port) -> PortStatus {
     let broken = port.device().is_some_and(|one| one.queues.iter().any(|one| one.broken.is_some()));
-    let connected = matches!(port.link, Link::Guest { peer: Some(_), .. });
+    let connected = matches!(&port.link, Link::Guest(seat) if seat.peer.is_some());
     let state = match (broken, port.is_up(), connected) {
         (true, _, _) => "broken",
         (_, true, _) => "up",

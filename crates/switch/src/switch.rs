@@ -8,10 +8,14 @@ use crate::fdb::Fdb;
 use crate::forward::Scratch;
 use crate::poller::Poller;
 use crate::port::Port;
+use crate::rests::Rests;
+use crate::ring::Room;
 use crate::trace::Tracer;
+use crate::vhost::Limits;
 use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A queue from which a guest sends.
@@ -39,6 +43,8 @@ pub struct Switch {
     pub(crate) touched: Vec<Sender>,
     pub(crate) scratch: Scratch,
     pub(crate) tracer: Tracer,
+    /// What is not looked at for a moment.
+    pub(crate) rests: Rests,
     pub(crate) clock: Clock,
     pub(crate) poll: Duration,
     pub(crate) busy: bool,
@@ -72,11 +78,11 @@ impl Clock {
 }
 
 impl Switch {
-    /// Opens every port.
+    /// Opens every port. What their front ends share is mapped in `room`.
     ///
     /// # Errors
     /// The first that cannot be opened.
-    pub fn new(config: &Config, poller: Poller) -> anyhow::Result<Self> {
+    pub fn new(config: &Config, room: &Arc<Room>, poller: Poller) -> anyhow::Result<Self> {
         let mut switch = Self {
             ports: Vec::new(),
             segments: HashMap::new(),
@@ -87,25 +93,27 @@ impl Switch {
             touched: Vec::new(),
             scratch: Scratch::default(),
             tracer: Tracer::default(),
+            rests: Rests::default(),
             clock: Clock::new(),
             poll: config.poll,
             busy: config.busy,
             cuts: crate::ring::cuts(),
         };
         for port in &config.ports {
-            switch.add(port.clone())?;
+            let own = port.memory.unwrap_or_else(|| config.share(room.limit()));
+            switch.add(port.clone(), Limits { own, room: Arc::clone(room) })?;
         }
         Ok(switch)
     }
 
-    fn add(&mut self, config: PortConfig) -> anyhow::Result<()> {
+    fn add(&mut self, config: PortConfig, limits: Limits) -> anyhow::Result<()> {
         let index = u32::try_from(self.ports.len())?;
         for &mac in &config.filter.macs {
             self.fdb.fix(config.key, mac, index);
         }
         self.segments.entry(config.key).or_default().push(index);
         let name = config.name.clone();
-        let port = Port::open(index, config, &self.poller);
+        let port = Port::open(index, config, limits, &self.poller);
         self.ports.push(Some(Box::new(port.with_context(|| format!("port {name}"))?)));
         Ok(())
     }

@@ -37,8 +37,12 @@ pub mod features {
     /// Not a device from before virtio 1.0.
     pub const VERSION_1: u64 = 1 << 32;
 
-    /// What the switch offers.
-    pub const OFFERED: u64 = CSUM
+    /// What has nothing to do with what a device is for.
+    pub const COMMON: u64 = LOG_ALL | INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES | VERSION_1;
+
+    /// What a card of the switch offers.
+    pub const OFFERED: u64 = COMMON
+        | CSUM
         | GUEST_CSUM
         | MTU
         | GUEST_TSO4
@@ -49,12 +53,7 @@ pub mod features {
         | HOST_ECN
         | MRG_RXBUF
         | GUEST_ANNOUNCE
-        | MQ
-        | LOG_ALL
-        | INDIRECT_DESC
-        | EVENT_IDX
-        | PROTOCOL_FEATURES
-        | VERSION_1;
+        | MQ;
 }
 
 /// Bytes of a virtio-net header with `num_buffers`; without it is two less.

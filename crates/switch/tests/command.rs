@@ -1,10 +1,11 @@
 //! The command: what it answers, traces and refuses; tap devices.
 
 use crate::common::{Lab, PATIENCE, frame, mac, next, talk};
-use ginnel_switch::front_end::Options;
+use ginnel_switch::front_end::{FrontEnd, Options};
 use ginnel_switch::{control, trace};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -149,6 +150,22 @@ fn prometheus_reads_what_is_counted() {
         assert!(said.contains(line), "{said}");
     }
     assert!(get("/").starts_with("HTTP/1.1 404"));
+    // Whoever does not read, or does not ask, keeps nobody else waiting.
+    let deaf: Vec<_> = (0..40)
+        .map(|n| {
+            let mut stream = TcpStream::connect(&url).expect("connected");
+            let limit = Some(Duration::from_secs(1));
+            stream.set_write_timeout(limit).expect("set");
+            for _ in 0..if n % 2 == 0 { 20_000 } else { 0 } {
+                if stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").is_err() {
+                    break;
+                }
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(get("/metrics").lines().next(), Some("HTTP/1.1 200 OK"));
+    drop(deaf);
     // SIGTERM ends it, and is no failure.
     let pid = rustix::process::Pid::from_child(&switch);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("told");
@@ -188,4 +205,45 @@ fn a_tap_device_is_a_port() {
     assert_eq!(answer[28..32], [198, 18, 77, 1]);
     assert!(lab.port("up").sent_frames > 0);
     assert_eq!(lab.addresses().len(), 2);
+}
+
+#[test]
+fn who_finds_no_descriptor_waits_and_keeps_nobody_from_anything() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name);
+    let config = format!("run_dir = {:?}\nmetrics = \"off\"\n[port.a]\n[port.b]\n", place.path());
+    std::fs::write(path("switch.toml"), config).expect("written");
+    let mut switch = Command::new("sh")
+        .args(["-c", "ulimit -n 32; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_ginnel-switch")])
+        .arg("--config")
+        .arg(path("switch.toml"))
+        .stderr(std::fs::File::create(path("log")).expect("made"))
+        .spawn()
+        .expect("it runs");
+    let log = || std::fs::read_to_string(path("log")).expect("a log");
+    let began = Instant::now();
+    while !log().contains("event=started") {
+        assert!(began.elapsed() < PATIENCE, "{}", log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let connect = |name: &str| FrontEnd::connect(&path(name), Options::default());
+    let [mut a, mut b] = ["a.sock", "b.sock"].map(|name| connect(name).expect("connected"));
+    let others: Vec<_> = (0..32).map(|_| UnixStream::connect(path("control.sock"))).collect();
+    while !log().contains("event=accept") {
+        assert!(began.elapsed() < PATIENCE, "{}", log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    talk((&mut a, 1), (&mut b, 2));
+    let tries = log().matches("event=accept").count();
+    assert!(tries < 20, "{tries} in half a second");
+    // There are descriptors again: whoever waited is let in.
+    drop(others);
+    let mut answer = String::new();
+    let asked = control::ask(&path("control.sock"), "status").expect("asked");
+    asked.set_read_timeout(Some(PATIENCE)).expect("set");
+    { &asked }.read_to_string(&mut answer).expect("answered");
+    assert!(answer.contains("\"ports\""), "{answer}");
+    switch.kill().expect("told");
+    switch.wait().expect("ended");
 }

@@ -139,7 +139,7 @@ fn front_ends_that_talk_nonsense_are_let_go() {
         let words = regions.iter().flatten().flat_map(|word| word.to_le_bytes());
         word(regions.len() as u64).into_iter().chain(words).collect::<Vec<u8>>()
     };
-    let cases: [(Request, Vec<u8>, usize, &str); 14] = [
+    let cases: [(Request, Vec<u8>, usize, &str); 15] = [
         (Request::SetFeatures, word(1 << 63), 0, "not offered"),
         (Request::SetProtocolFeatures, word(1 << 60), 0, "not offered"),
         (Request::SetFeatures, vec![0; 7], 0, "payload"),
@@ -149,7 +149,8 @@ fn front_ends_that_talk_nonsense_are_let_go() {
         (Request::SetVringCall, word(1), 0, "descriptors"),
         (Request::SetOwner, vec![], 1, "descriptors"),
         (Request::SetMemTable, table(&[[0, 4096, 0, 0]]), 0, "descriptors"),
-        (Request::SetMemTable, table(&[[0, 1 << 50, 0, 0]]), 1, "shorter"),
+        (Request::SetMemTable, table(&[[0, 1 << 30, 0, 0]]), 1, "shorter"),
+        (Request::SetMemTable, table(&[[0, 1 << 60, 0, 0]]), 1, "raise its `memory`"),
         (Request::SetMemTable, table(&[[0, 4096, 0, u64::MAX]]), 1, "makes no sense"),
         (Request::SetMemTable, table(&[[0, 4096, 0, 0], [100, 4096, 1 << 20, 0]]), 2, "overlap"),
         (Request::RemMemReg, vec![0; 40], 0, "no such region"),
@@ -257,4 +258,107 @@ fn a_flood_leaves_others_their_turns() {
     }
     drop(stop);
     thread.join().expect("no panic");
+}
+
+/// A file of holes: it costs nothing but addresses.
+fn holes(bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("holes", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    rustix::fs::ftruncate(&file, bytes).expect("long");
+    file
+}
+
+#[test]
+fn memory_without_end_is_not_mapped() {
+    let mut all = Bystanders::new();
+    // More than the addresses that this process has, in pieces that it would still find.
+    let file = holes(1 << 43);
+    for size in [1 << 42, 1 << 38] {
+        let mut evil = all.evil();
+        for n in 1..64u64 {
+            let at = n * size;
+            let words = [0, at, size, at, 0].map(u64::to_le_bytes).concat();
+            if evil.tell(Request::AddMemReg, &words, &[&file]).is_err() {
+                break;
+            }
+        }
+        all.is_let_go(&mut evil, "raise its `memory`");
+    }
+    // What one may have is not what others have taken.
+    let lab = Lab::new("memory = \"96M\"\n[port.a]\n[port.b]\n[port.c]\nmemory = \"64M\"\n");
+    let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));
+    talk((&mut a, 1), (&mut b, 2));
+    let share = |guest: &FrontEnd, size: u64| {
+        let words = [0, 1 << 40, size, 1 << 40, 0].map(u64::to_le_bytes).concat();
+        guest.tell(Request::AddMemReg, &words, &[&holes(size)]).expect("told");
+    };
+    share(&a, 33 << 20);
+    lab.until("a", |port| port.trouble.as_ref().is_some_and(|why| why.contains("than the 32 MiB")));
+    let [c, d] = ["c", "a"].map(|name| lab.guest(name, Options::default()));
+    share(&c, 60 << 20);
+    lab.until("c", |port| port.state == "up" && port.trouble.is_none());
+    share(&b, 30 << 20);
+    share(&d, 30 << 20);
+    lab.until("b", |port| port.state == "waiting" || lab.port("a").state == "waiting");
+    let trouble = [lab.port("a").trouble, lab.port("b").trouble];
+    assert!(trouble.iter().flatten().any(|why| why.contains("all machines together")), "{trouble:?}");
+}
+
+/// A socket whose last close waits for so long: its peer does not take what it sent.
+fn lingering(seconds: u64) -> OwnedFd {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let socket = std::net::TcpStream::connect(address).expect("connected");
+    // Never read, and never closed.
+    std::mem::forget((listener.accept().expect("accepted"), listener));
+    socket.set_nonblocking(true).expect("set");
+    while std::io::Write::write(&mut &socket, &[0; 65536]).is_ok() {}
+    let long = Duration::from_secs(seconds);
+    rustix::net::sockopt::set_socket_linger(&socket, Some(long)).expect("set");
+    socket.into()
+}
+
+#[test]
+fn a_close_that_waits_holds_up_its_port_alone() {
+    let mut all = Bystanders::new();
+    let mut evil = all.evil();
+    let began = Instant::now();
+    // Beside a message that is heard. It comes in two parts, so that the switch has the last copy.
+    let wrong = [255; 12];
+    evil.raw(&wrong[..11], &[&lingering(3)]).expect("told");
+    evil.raw(&wrong[11..], &[]).expect("told");
+    all.is_let_go(&mut evil, "flags");
+    // The next front end waits until that is closed. Then the switch lets it go, too, with what it
+    // never heard.
+    let next = UnixStream::connect(all.lab.socket("evil")).expect("connected");
+    let next = FrontEnd::prepare(next, Options::default()).expect("made");
+    next.raw(&wrong, &[]).expect("told");
+    next.raw(&wrong, &[&lingering(120)]).expect("told");
+    all.undisturbed();
+    assert_eq!(all.lab.port("evil").connections, 1);
+    all.lab.until("evil", |port| port.connections == 2 && port.state == "waiting");
+    all.undisturbed();
+    assert!(began.elapsed() < Duration::from_secs(60), "the switch waited for it");
+}
+
+#[test]
+fn a_file_of_a_filesystem_that_never_answers_is_not_asked() {
+    let Some(deaf) = crate::common::fuse::Deaf::mount() else {
+        eprintln!("skipped: needs root and /dev/fuse");
+        return;
+    };
+    let mut all = Bystanders::new();
+    let table = [1, 0, 4096, 0, 0].map(u64::to_le_bytes).concat();
+    let index = 1u64.to_le_bytes();
+    for (request, payload, why) in [
+        (Request::SetMemTable, &table[..], "neither tmpfs nor hugetlbfs"),
+        (Request::SetVringKick, &index, "eventfd"),
+    ] {
+        let mut evil = all.evil();
+        evil.tell(request, payload, &[deaf.file()]).expect("told");
+        all.is_let_go(&mut evil, why);
+        if request == Request::SetMemTable {
+            // The port waits for the first file to be closed.
+            all = Bystanders::new();
+        }
+    }
 }

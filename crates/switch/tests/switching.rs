@@ -177,6 +177,27 @@ fn what_a_receiver_did_not_agree_to_is_done_for_it() {
 }
 
 #[test]
+fn a_checksum_is_not_completed_over_an_address() {
+    let lab = Lab::new("[port.a]\naddress = \"10.0.0.5\"\n[port.b]\n");
+    let mut a = lab.guest("a", Options::default());
+    let mut b = lab.guest("b", Options { features: features::VERSION_1, ..Options::default() });
+    let mut packet = frame(ALL, mac(1), 20 + 20, 0);
+    packet[12..14].copy_from_slice(&[8, 0]);
+    packet[14..34]
+        .copy_from_slice(&[0x45, 0, 0, 40, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 5, 10, 0, 0, 9]);
+    let header = |start: u8, offset: u8| [1, 0, 0, 0, 0, 0, start, 0, offset, 0, 0, 0];
+    // Whoever receives it would see a packet from another.
+    for offset in [12, 14, 0] {
+        assert!(a.send_with(1, &header(14, offset), &packet));
+    }
+    lab.until("a", |port| port.dropped.get("spoofed_address") == Some(&3));
+    quiet(&mut b);
+    assert!(a.send_with(1, &header(34, 6), &packet));
+    let got = next(&mut b).expect("a packet");
+    assert_eq!((got.len(), &got[14..34]), (packet.len(), &packet[14..34]));
+}
+
+#[test]
 fn what_nobody_takes_is_counted() {
     let lab = Lab::new(THREE);
     let mut a = lab.guest("a", Options::default());

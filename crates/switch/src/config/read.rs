@@ -26,6 +26,7 @@ struct Raw {
     busy: bool,
     mode: Option<Spanned<String>>,
     group: Option<Spanned<String>>,
+    memory: Option<Spanned<String>>,
     #[serde(default)]
     port: BTreeMap<Spanned<String>, RawPort>,
 }
@@ -43,6 +44,7 @@ struct RawPort {
     macs: Option<Spanned<u32>>,
     rate: Option<Spanned<String>>,
     broadcasts: Option<Spanned<u64>>,
+    memory: Option<Spanned<String>>,
 }
 
 /// One text, or a list of them.
@@ -122,7 +124,9 @@ impl Reader<'_> {
             "microseconds",
         )?);
         let metrics = self.metrics(raw.metrics.as_ref())?;
-        Ok(Config { run_dir: run_dir.clone(), metrics, poll, busy: raw.busy, ports })
+        let memory = self.size(raw.memory.as_ref(), "memory")?;
+        let (run_dir, busy) = (run_dir.clone(), raw.busy);
+        Ok(Config { run_dir, metrics, poll, busy, memory, ports })
     }
 
     fn check_ports(&self, raw: &Raw, ports: &[PortConfig]) -> Result<(), ConfigError> {
@@ -247,6 +251,7 @@ impl Reader<'_> {
         let broadcasts = raw.broadcasts.as_ref();
         let asked = self.number(broadcasts, 1, frames, &key("broadcasts"), "frames a second")?;
         port.broadcasts = broadcasts.map(|_| asked);
+        port.memory = self.size(raw.memory.as_ref(), &key("memory"))?;
         port.rate = self.rate(raw.rate.as_ref(), &key("rate"))?;
         port.filter.macs = self.list(raw.mac.as_ref(), &key("mac"), mac)?;
         port.filter.addresses =
@@ -262,6 +267,23 @@ impl Reader<'_> {
         }
         let problem = "must be an interface's name: up to 15 bytes, without blank, '/' and '%'";
         Err(self.wrong(tap.span(), key, problem))
+    }
+
+    /// Bytes, as QEMU's `-m` has them.
+    fn size(&self, raw: Option<&Spanned<String>>, key: &str) -> Result<Option<u64>, ConfigError> {
+        let Some(raw) = raw else { return Ok(None) };
+        let text = raw.get_ref();
+        let shift = match text.chars().next_back() {
+            Some('M') => 20,
+            Some('G') => 30,
+            Some('T') => 40,
+            _ => 0,
+        };
+        let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+        let good = bytes.filter(|bytes| shift > 0 && (1 << 20..=1 << 60).contains(bytes));
+        let problem = "must be a size of memory, like \"512M\", \"16G\" or \"2T\"";
+        good.map(Some).ok_or_else(|| self.wrong(raw.span(), key, problem))
     }
 
     fn rate(&self, raw: Option<&Spanned<String>>, key: &str) -> Result<Option<u64>, ConfigError> {

@@ -13,6 +13,7 @@ fn everything_that_can_be_said() {
         busy = true
         mode = "0600"
         group = "7"
+        memory = "2T"
         [port.a]
         socket = "/tmp/a"
         key = 4294967295
@@ -22,6 +23,7 @@ fn everything_that_can_be_said() {
         macs = 3
         rate = "10M"
         broadcasts = 5
+        memory = "512M"
         [port.b]
         [port.c]
         tap = "tap0"
@@ -32,6 +34,8 @@ fn everything_that_can_be_said() {
     let [a, b, c] = config.ports.as_slice() else { panic!("three") };
     assert_eq!((a.key, a.pairs, a.macs), (u32::MAX, 4, 3));
     assert_eq!((a.rate, a.broadcasts), (Some(10_000_000), Some(5)));
+    assert_eq!((config.memory, a.memory, b.memory), (Some(2 << 40), Some(512 << 20), None));
+    assert_eq!((config.share(30 << 30), config.share(1 << 46)), (10 << 30, 1 << 40));
     assert_eq!((a.mode, a.group), (0o600, Some(7)));
     assert_eq!((a.filter.macs.len(), a.filter.addresses.len()), (2, 1));
     assert_eq!(b.socket.as_deref(), Some(Path::new("/run/x/b.sock")));
@@ -45,6 +49,9 @@ fn what_is_wrong_is_said_with_its_place() {
     for (line, place, words) in [
         ("rate = \"1\"", "t.toml:2: port.a.rate", "64K to 1000G"),
         ("rate = \"99999999999999999999G\"", "t.toml:2: port.a.rate", "64K to 1000G"),
+        ("memory = \"16\"", "t.toml:2: port.a.memory", "\"16G\""),
+        ("memory = \"0G\"", "t.toml:2: port.a.memory", "\"16G\""),
+        ("memory = \"99999999999T\"", "t.toml:2: port.a.memory", "\"16G\""),
         ("queues = 17", "t.toml:2: port.a.queues", "must be 1 to 16"),
         ("queues = 0", "t.toml:2: port.a.queues", "must be 1 to 16"),
         ("mac = \"ff:ff:ff:ff:ff:ff\"", "t.toml:2: port.a.mac", "no guest's address"),

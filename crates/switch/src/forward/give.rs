@@ -6,6 +6,7 @@ use crate::log;
 use crate::offload;
 use crate::port::{Link, Port, header_len};
 use crate::ring::{Memory, Refused, Ring, Slices};
+use crate::seat::Seat;
 use crate::switch::{Sender, Switch};
 use crate::tap::Tap;
 use crate::wire::{HEADER, features};
@@ -23,12 +24,12 @@ impl Switch {
         }
         let agreed = match &to.link {
             Link::Tap(_) => Tap::AGREED,
-            Link::Guest { peer: Some((_, device)), .. } => device.features(),
-            Link::Guest { peer: None, .. } => {
-                return to.counters.drop_received(Reason::ReceiverAbsent);
-            }
+            Link::Guest(seat) => match seat.device() {
+                Some(device) => device.features(),
+                None => return to.counters.drop_received(Reason::ReceiverAbsent),
+            },
         };
-        if matches!(to.link, Link::Guest { .. }) && frame.offload.suits(agreed) {
+        if matches!(to.link, Link::Guest(_)) && frame.offload.suits(agreed) {
             let sender = u32::from(queue / 2).wrapping_add(from);
             return give(to, sender, frame.front, frame.rest, touched, ringer);
         }
@@ -91,8 +92,8 @@ fn give(
             }
             return;
         }
-        Link::Guest { peer: Some((_, device)), .. } if queues > 0 => device,
-        Link::Guest { .. } => return to.counters.drop_received(Reason::ReceiverAbsent),
+        Link::Guest(Seat { peer: Some((_, device)), .. }) if queues > 0 => device,
+        Link::Guest(_) => return to.counters.drop_received(Reason::ReceiverAbsent),
     };
     // One sender's queue always goes into the same one: frames of a flow stay in order.
     let number = to.receives[if queues == 1 { 0 } else { sender as usize % queues }];

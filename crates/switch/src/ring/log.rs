@@ -2,6 +2,7 @@
 //! of 4 KiB of guest memory, in a file that the front end shares and clears.
 
 use super::mapping::{MapError, Mapping};
+use super::room::Taken;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,6 +14,8 @@ const PAGE: u64 = 4096;
 pub struct Log {
     mapping: Mapping,
     bytes: u64,
+    /// As for a region.
+    _room: Option<Taken>,
 }
 
 impl Log {
@@ -21,7 +24,13 @@ impl Log {
     /// # Errors
     /// [`MapError`].
     pub fn new(file: impl AsFd, offset: u64, bytes: u64) -> Result<Self, MapError> {
-        Ok(Self { mapping: Mapping::new(file, offset, bytes)?, bytes })
+        Ok(Self { mapping: Mapping::new(file, offset, bytes)?, bytes, _room: None })
+    }
+
+    /// It holds this part of a room for as long as it is mapped.
+    #[must_use]
+    pub fn holding(self, room: Taken) -> Self {
+        Self { _room: Some(room), ..self }
     }
 
     /// Marks the pages that hold `len` bytes of guest memory from `gpa` on. Those beyond the log's

@@ -1,6 +1,6 @@
 //! One shared mapping of a file that somebody else may cut short at any time.
 
-use rustix::fs::{FileType, fstat, fstatfs};
+use rustix::fs::{FileType, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::fmt;
@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// Mappings of one process at once: some thousand ports with a few regions each.
-const SLOTS: usize = 4096;
+/// Mappings of one process at once: what a thousand ports may have, and those of one more whose
+/// memory is replaced. (The kernel's own limit, `vm.max_map_count`, is 65530.)
+const SLOTS: usize = 40_000;
 const FREE: u8 = 0;
 const TAKING: u8 = 1;
 const USED: u8 = 2;
@@ -107,6 +108,9 @@ impl Mapping {
     pub fn new(file: impl AsFd, offset: u64, len: u64) -> Result<Self, MapError> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(install);
+        // Only these two have seals, and the kernel looks itself: a filesystem that never answers
+        // (FUSE) is not asked for anything.
+        fcntl_get_seals(&file).map_err(|_| MapError::NotMemory)?;
         let kind = fstatfs(&file)?;
         #[allow(clippy::unnecessary_cast, reason = "its width differs between architectures")]
         let page = match kind.f_type as i64 {

@@ -3,6 +3,7 @@
 use super::chain::{Slice, Slices};
 use super::log::Log;
 use super::mapping::{MapError, Mapping};
+use super::room::Taken;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ pub struct Region {
     pub size: u64,
     /// Where the front end has it: the addresses of queues are given so.
     pub user: u64,
+    /// What it takes of the room for all, given back once it is unmapped.
+    _room: Option<Taken>,
 }
 
 impl Region {
@@ -33,7 +36,13 @@ impl Region {
         if guest.checked_add(size).is_none() || user.checked_add(size).is_none() {
             return Err(MapError::Size);
         }
-        Ok(Self { mapping: Mapping::new(file, offset, size)?, guest, size, user })
+        Ok(Self { mapping: Mapping::new(file, offset, size)?, guest, size, user, _room: None })
+    }
+
+    /// It holds this part of a room for as long as it is mapped.
+    #[must_use]
+    pub fn holding(self, room: Taken) -> Self {
+        Self { _room: Some(room), ..self }
     }
 
     /// Where `len` bytes from `offset` on lie here, if the region holds them.

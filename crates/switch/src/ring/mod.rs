@@ -33,6 +33,7 @@ mod descriptor;
 mod log;
 mod mapping;
 mod memory;
+mod room;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use chain::{Slice, Slices};
 pub use log::Log;
 pub use mapping::{MapError, Mapping, cuts};
 pub use memory::{Memory, Region};
+pub use room::{Room, Taken};
 pub use split::{Layout, Ring};
 
 /// Descriptors of one chain, as in QEMU (`VIRTQUEUE_MAX_SIZE`) and Linux (`UIO_MAXIOV`).

@@ -2,12 +2,15 @@
 //! sends half a message, or does not read what it is answered, holds up nobody.
 
 use super::message::{HEADER, Head, Malformed};
+use crate::closer::{Closer, Received};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown};
+use rustix::net::{recvmsg, send, shutdown};
 use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Descriptors beside one message: as many as a table has regions, and some to spare.
 const MAX_DESCRIPTORS: usize = 16;
@@ -20,7 +23,7 @@ pub struct Incoming {
     /// Its payload.
     pub payload: Vec<u8>,
     /// What came beside it.
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<Received>,
 }
 
 /// Why a connection is over.
@@ -53,14 +56,17 @@ pub struct Connection {
     socket: OwnedFd,
     /// What has come of the next message.
     bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Received>,
+    closer: Arc<Closer>,
 }
 
 impl Connection {
-    /// Over a connected stream socket.
+    /// Over a connected stream socket. What comes beside messages is closed by `closer`, which is
+    /// also who should close the connection: descriptors that nobody read go with it.
     #[must_use]
-    pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, bytes: Vec::new(), descriptors: Vec::new() }
+    pub fn new(socket: OwnedFd, closer: &Arc<Closer>) -> Self {
+        let closer = Arc::clone(closer);
+        Self { socket, bytes: Vec::new(), descriptors: Vec::new(), closer }
     }
 
     /// The next message, if it is there.
@@ -104,7 +110,7 @@ impl Connection {
         self.bytes.truncate(start + got);
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = message {
-                self.descriptors.extend(received);
+                self.descriptors.extend(received.map(|one| Received::new(one, &self.closer)));
             }
         }
         if self.descriptors.len() > MAX_DESCRIPTORS {
@@ -134,6 +140,14 @@ impl Connection {
                 Err(errno) => return Err(Over::Kernel(errno)),
             }
         }
+    }
+}
+
+impl Connection {
+    /// Tells the front end that it is over, before the socket is closed, which may be later.
+    pub fn end(&self) {
+        // It may have gone already.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
 

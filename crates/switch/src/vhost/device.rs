@@ -1,12 +1,14 @@
-//! A guest's network card: what its front end has said so far, and the queues that are served.
+//! A device of a guest: what its front end has said so far, and the queues that are served.
 //!
 //! Messages may come in any order that the specification allows, and in one that it does not:
 //! QEMU (7.2, 10.0) enables queues before it says which features were agreed on.
 
 use super::connection::Incoming;
 use super::message::{self, Addresses, Fields, MAX_TABLE, Malformed, RegionAt, Request};
-use super::queue::{Queue, is_eventfd};
+use super::model::{Limits, Model, protocol};
+use super::queue::Queue;
 use super::refusal::Refusal;
+use crate::closer::Received;
 use crate::poller::{Poller, Token};
 use crate::ring::{Log, MapError, Memory, Region};
 use crate::wire::features;
@@ -14,22 +16,9 @@ use ginnel_ivshmem::doorbell::Ringer;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Protocol features (vhost-user.rst), by their bits.
-mod protocol {
-    pub const MQ: u64 = 1 << 0;
-    pub const LOG_SHMFD: u64 = 1 << 1;
-    pub const RARP: u64 = 1 << 2;
-    pub const REPLY_ACK: u64 = 1 << 3;
-    pub const MTU: u64 = 1 << 4;
-    pub const RESET_DEVICE: u64 = 1 << 13;
-    pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-    pub const STATUS: u64 = 1 << 16;
-    pub const ALL: u64 =
-        MQ | LOG_SHMFD | RARP | REPLY_ACK | MTU | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
-}
-
-/// Regions that a front end may add one by one.
-const MAX_REGIONS: usize = 64;
+/// Regions that a front end may add one by one: so few that a thousand ports leave mappings for
+/// the rest of the process.
+const MAX_REGIONS: usize = 32;
 /// In the number of SET_VRING_KICK, _CALL and _ERR: no descriptor comes beside it.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 /// The largest log: of a guest of 64 TiB.
@@ -44,10 +33,12 @@ pub struct Done {
     pub announce: Option<[u8; 6]>,
 }
 
-/// A guest's network card.
+/// A device.
 #[derive(Debug)]
 pub struct Device {
     port: u32,
+    model: Model,
+    limits: Limits,
     poller: Poller,
     /// What was agreed on.
     features: u64,
@@ -58,7 +49,8 @@ pub struct Device {
     log: Option<Arc<Log>>,
     /// The guest's memory.
     pub memory: Arc<Memory>,
-    /// Its queues: 0, 2, … those into which it receives, 1, 3, … those from which it sends.
+    /// Its queues: 0, 2, … those into which it receives, 1, 3, … those from which it sends. (The
+    /// third of a vsock device is for events, of which there are none.)
     pub queues: Vec<Queue>,
     /// As the front end gave it; 0 where it did not.
     pub mtu: u16,
@@ -66,11 +58,14 @@ pub struct Device {
 }
 
 impl Device {
-    /// A card of port `port` with so many pairs of queues.
+    /// One whose kicks are reported for `port`.
     #[must_use]
-    pub fn new(port: u32, pairs: u16, poller: Poller) -> Self {
+    pub fn new(port: u32, model: Model, limits: Limits, poller: Poller) -> Self {
         Self {
             port,
+            queues: (0..model.queues).map(|_| Queue::default()).collect(),
+            model,
+            limits,
             poller,
             features: 0,
             protocol: 0,
@@ -78,7 +73,6 @@ impl Device {
             regions: Vec::new(),
             log: None,
             memory: Arc::default(),
-            queues: (0..2 * pairs).map(|_| Queue::default()).collect(),
             mtu: 0,
             status: 0,
         }
@@ -119,13 +113,14 @@ impl Device {
             return Err(Malformed::Descriptors(count).into());
         }
         match head.request {
-            R::GetFeatures => answer = numbered(features::OFFERED),
-            R::GetProtocolFeatures => answer = numbered(protocol::ALL),
-            R::GetQueueNum => answer = numbered(self.queues.len() as u64 / 2),
+            R::GetFeatures => answer = numbered(self.model.features),
+            R::GetProtocolFeatures => answer = numbered(self.model.protocol),
+            R::GetQueueNum => answer = numbered(self.model.counted.into()),
             R::GetMaxMemSlots => answer = numbered(MAX_REGIONS as u64),
             R::GetStatus => answer = numbered(u64::from(self.status)),
             R::SetFeatures => self.set_features(message::number(&payload)?)?,
             R::SetProtocolFeatures => self.set_protocol(message::number(&payload)?)?,
+            R::GetConfig => answer = Some(message::config(&payload, &self.model.config)?),
             R::SetOwner | R::ResetOwner | R::SetLogFd => {}
             R::SetMemTable => self.set_table(&payload, descriptors)?,
             R::AddMemReg => self.add_region(&payload, descriptors)?,
@@ -174,8 +169,8 @@ impl Device {
     }
 
     fn set_features(&mut self, bits: u64) -> Result<(), Refusal> {
-        if bits & !features::OFFERED != 0 {
-            return Err(Refusal::Features(bits & !features::OFFERED));
+        if bits & !self.model.features != 0 {
+            return Err(Refusal::Features(bits & !self.model.features));
         }
         self.features = bits;
         self.renew_memory();
@@ -183,8 +178,8 @@ impl Device {
     }
 
     fn set_protocol(&mut self, bits: u64) -> Result<(), Refusal> {
-        if bits & !protocol::ALL != 0 {
-            return Err(Refusal::Features(bits & !protocol::ALL));
+        if bits & !self.model.protocol != 0 {
+            return Err(Refusal::Features(bits & !self.model.protocol));
         }
         self.protocol = bits;
         Ok(())
@@ -206,24 +201,53 @@ impl Device {
         }
     }
 
-    fn set_table(&mut self, payload: &[u8], files: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn set_table(&mut self, payload: &[u8], files: Vec<Received>) -> Result<(), Refusal> {
         let table = RegionAt::table(payload)?;
         if table.len() != files.len() {
             return Err(Malformed::Descriptors(files.len()).into());
         }
         let mut regions = Vec::new();
         for (at, file) in table.iter().zip(&files) {
-            add(&mut regions, at, file)?;
+            self.add(&mut regions, at, file)?;
         }
         self.set_regions(regions);
         Ok(())
     }
 
-    fn add_region(&mut self, payload: &[u8], files: Vec<OwnedFd>) -> Result<(), Refusal> {
+    /// Maps a region, unless it overlaps with one of the others, or is more than may be mapped.
+    fn add(
+        &self,
+        regions: &mut Vec<Arc<Region>>,
+        at: &RegionAt,
+        file: &Received,
+    ) -> Result<(), Refusal> {
+        let apart = |a: u64, b: u64, size: u64, other: u64| {
+            a.checked_add(size).is_some_and(|end| end <= b)
+                || b.checked_add(other).is_some_and(|end| end <= a)
+        };
+        let fits = regions.iter().all(|one| {
+            let guest = apart(at.guest, one.guest, at.size, one.size);
+            guest && apart(at.user, one.user, at.size, one.size)
+        });
+        if !fits || regions.len() >= MAX_REGIONS {
+            return Err(Refusal::Regions);
+        }
+        let Limits { own, room } = &self.limits;
+        let sum = regions.iter().try_fold(at.size, |sum, one| sum.checked_add(one.size));
+        if sum.is_none_or(|sum| sum > *own) {
+            return Err(Refusal::Limit(*own));
+        }
+        let part = room.take(at.size).ok_or(Refusal::Room(room.limit()))?;
+        let region = Region::new(file, at.offset, at.guest, at.size, at.user)?;
+        regions.push(Arc::new(region.holding(part)));
+        Ok(())
+    }
+
+    fn add_region(&mut self, payload: &[u8], files: Vec<Received>) -> Result<(), Refusal> {
         let at = RegionAt::single(payload)?;
         let mut regions = self.regions.clone();
         for file in &files {
-            add(&mut regions, &at, file)?;
+            self.add(&mut regions, &at, file)?;
         }
         self.set_regions(regions);
         Ok(())
@@ -240,7 +264,7 @@ impl Device {
         Ok(())
     }
 
-    fn set_log(&mut self, payload: &[u8], files: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn set_log(&mut self, payload: &[u8], files: Vec<Received>) -> Result<(), Refusal> {
         let mut fields = Fields::new(payload);
         let (size, offset) = (fields.u64()?, fields.u64()?);
         fields.end()?;
@@ -248,7 +272,9 @@ impl Device {
             return Err(MapError::Size.into());
         }
         for file in &files {
-            self.log = Some(Arc::new(Log::new(file, offset, size)?));
+            let room = &self.limits.room;
+            let part = room.take(size).ok_or(Refusal::Room(room.limit()))?;
+            self.log = Some(Arc::new(Log::new(file, offset, size)?.holding(part)));
         }
         self.renew_memory();
         Ok(())
@@ -314,29 +340,12 @@ impl Device {
     }
 }
 
-/// Maps a region, unless it overlaps with one of the others.
-fn add(regions: &mut Vec<Arc<Region>>, at: &RegionAt, file: &OwnedFd) -> Result<(), Refusal> {
-    let apart = |a: u64, b: u64, size: u64, other: u64| {
-        a.checked_add(size).is_some_and(|end| end <= b)
-            || b.checked_add(other).is_some_and(|end| end <= a)
-    };
-    let fits = regions.iter().all(|one| {
-        apart(at.guest, one.guest, at.size, one.size) && apart(at.user, one.user, at.size, one.size)
-    });
-    if !fits || regions.len() >= MAX_REGIONS {
-        return Err(Refusal::Regions);
-    }
-    let region = Region::new(file, at.offset, at.guest, at.size, at.user)?;
-    regions.push(Arc::new(region));
-    Ok(())
-}
-
 /// The eventfd beside a message that says whether there is one.
-fn eventfd(number: u64, descriptors: Vec<OwnedFd>) -> Result<Option<OwnedFd>, Refusal> {
+fn eventfd(number: u64, descriptors: Vec<Received>) -> Result<Option<OwnedFd>, Refusal> {
     let wanted = usize::from(number & NO_DESCRIPTOR == 0);
     let count = descriptors.len();
     match descriptors.into_iter().next() {
-        Some(one) if wanted == 1 => is_eventfd(&one).then_some(Some(one)).ok_or(Refusal::NoEventfd),
+        Some(one) if wanted == 1 => one.into_eventfd().map(Some).ok_or(Refusal::NoEventfd),
         None if wanted == 0 => Ok(None),
         _ => Err(Malformed::Descriptors(count).into()),
     }

@@ -44,7 +44,7 @@ requests! {
     SetLogBase = 6, SetLogFd = 7, SetVringNum = 8, SetVringAddr = 9, SetVringBase = 10,
     GetVringBase = 11, SetVringKick = 12, SetVringCall = 13, SetVringErr = 14,
     GetProtocolFeatures = 15, SetProtocolFeatures = 16, GetQueueNum = 17, SetVringEnable = 18,
-    SendRarp = 19, NetSetMtu = 20, ResetDevice = 34, GetMaxMemSlots = 36, AddMemReg = 37,
+    SendRarp = 19, NetSetMtu = 20, GetConfig = 24, ResetDevice = 34, GetMaxMemSlots = 36, AddMemReg = 37,
     RemMemReg = 38, SetStatus = 39, GetStatus = 40,
 }
 
@@ -223,6 +223,19 @@ impl Addresses {
         let (available, log) = (fields.u64()?, fields.u64()?);
         fields.end().map(|()| Self { index, flags, descriptors, used, available, log })
     }
+}
+
+/// The answer to GET_CONFIG, whose payload is `asked`: that part of a configuration space. Nothing
+/// where it has no such part (vhost-user.rst).
+///
+/// # Errors
+/// [`Malformed::Size`].
+pub fn config(asked: &[u8], space: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut fields = Fields::new(asked);
+    let (offset, size, _flags) = (fields.u32()? as usize, fields.u32()? as usize, fields.u32()?);
+    let part = offset.checked_add(size).and_then(|end| space.get(offset..end));
+    let header = asked.get(..12).unwrap_or_default();
+    Ok(part.map_or_else(Vec::new, |part| [header, part].concat()))
 }
 
 /// A region of guest memory.

@@ -10,10 +10,12 @@
 pub mod connection;
 pub mod device;
 pub mod message;
+mod model;
 mod queue;
 mod refusal;
 
 pub use connection::{Connection, Incoming};
-pub use device::Device;
+pub use device::{Device, Done};
+pub use model::{Limits, Model};
 pub use queue::Queue;
 pub use refusal::Refusal;

@@ -6,7 +6,7 @@ use crate::ring::{Broken, Layout, Memory, Ring};
 use crate::wire::features;
 use ginnel_ivshmem::doorbell::Ringer;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// An eventfd that the guest kicks, watched for its edges. It is never read: whoever else holds it
@@ -21,13 +21,6 @@ impl Drop for Kick {
     fn drop(&mut self) {
         self.poller.forget(&self.descriptor);
     }
-}
-
-/// Is this an eventfd? Others might make whoever waits for them, or writes to them, wait (a FUSE
-/// file that never answers).
-pub(super) fn is_eventfd(descriptor: &OwnedFd) -> bool {
-    let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
-    std::fs::read_link(link).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
 }
 
 /// One queue.

@@ -16,6 +16,10 @@ pub enum Refusal {
     Features(u64),
     /// Its memory cannot be mapped.
     Memory(MapError),
+    /// Its memory is more than this, which its port may have.
+    Limit(u64),
+    /// All ports together have as much memory as there is to be.
+    Room(u64),
     /// Regions overlap, or there are too many.
     Regions,
     /// There is no such region to be removed.
@@ -37,6 +41,17 @@ impl fmt::Display for Refusal {
             Self::Queue(index) => write!(f, "there is no queue {index}; raise `queues`"),
             Self::Features(bits) => write!(f, "features {bits:#x} were not offered"),
             Self::Memory(why) => why.fmt(f),
+            Self::Limit(most) => write!(
+                f,
+                "its memory is more than the {} MiB that it may have; raise its `memory`",
+                most >> 20
+            ),
+            Self::Room(most) => write!(
+                f,
+                "all machines together have more memory than {} MiB; raise `memory` of the \
+                 switch, or lower that of others",
+                most >> 20
+            ),
             Self::Regions => f.write_str("regions of memory overlap, or are too many"),
             Self::NoRegion => f.write_str("no such region of memory is there to be removed"),
             Self::NoEventfd => f.write_str("a queue's kick, call or error is no eventfd"),

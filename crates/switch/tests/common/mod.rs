@@ -1,5 +1,7 @@
 //! A switch in a thread of the test, and guests at its ports.
 
+pub mod fuse;
+
 use ginnel_switch::config::Config;
 use ginnel_switch::control;
 use ginnel_switch::front_end::{FrontEnd, Options};

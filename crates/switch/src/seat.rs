@@ -1,0 +1,191 @@
+//! A vhost-user socket, and the one front end that is served there at a time: letting it in,
+//! hearing it, letting it go. Every port for machines has one, and every vsock device.
+
+use crate::closer::Closer;
+use crate::log;
+use crate::poller::{Poller, Token};
+use crate::rests::{CLOSING, EXHAUSTED};
+use crate::vhost::{Connection, Device, Done, Limits, Model};
+use anyhow::Context;
+use ginnel_ivshmem::doorbell::Ringer;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Descriptors of one front end that wait to be closed before it is heard further.
+const MAX_UNCLOSED: usize = 32;
+
+/// The socket and who is there.
+#[derive(Debug)]
+pub struct Seat {
+    /// As the configuration names it.
+    name: String,
+    /// Its number in [`Token`]s.
+    number: u32,
+    model: Model,
+    limits: Limits,
+    listener: UnixListener,
+    closer: Arc<Closer>,
+    /// The front end's connection, and the device that it has set up.
+    pub peer: Option<(Connection, Device)>,
+}
+
+/// What came of somebody's connecting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// A front end is there that was not before.
+    Seated,
+    /// None is.
+    Nobody,
+    /// The socket is no longer watched, and is to be for so long.
+    Later(Duration),
+}
+
+/// What came of hearing a front end.
+#[derive(Debug)]
+pub enum Heard {
+    /// It has said nothing more.
+    Nothing,
+    /// The device has changed.
+    Changed(Done),
+    /// It is to be let go.
+    Over(String),
+    /// It is no longer watched, and is to be for so long.
+    Later(Duration),
+}
+
+/// Where a seat is.
+pub struct Place<'a> {
+    /// The path of its socket.
+    pub socket: &'a Path,
+    /// Permissions of that.
+    pub mode: u32,
+    /// Its group, if it is not the switch's.
+    pub group: Option<u32>,
+}
+
+impl Seat {
+    /// Listens.
+    ///
+    /// # Errors
+    /// Those of the system, with the path.
+    pub fn open(
+        (name, number): (&str, u32),
+        place: &Place<'_>,
+        (model, limits): (Model, Limits),
+        poller: &Poller,
+    ) -> anyhow::Result<Self> {
+        let listener = crate::port::listen(place.socket, place.mode, place.group)
+            .with_context(|| format!("{}: cannot listen", place.socket.display()))?;
+        poller.watch(&listener, Token::Listen(number))?;
+        let (name, closer) = (name.to_owned(), Arc::default());
+        Ok(Self { name, number, model, limits, listener, closer, peer: None })
+    }
+
+    /// Somebody connects. One front end has the seat at a time; another is turned away as long as
+    /// the first lives, and waits as long as something of an earlier one is being closed.
+    pub fn accept(&mut self, poller: &Poller) -> Accepted {
+        self.closer.go_on();
+        if self.closer.waiting() > 0 {
+            poller.forget(&self.listener);
+            return Accepted::Later(CLOSING);
+        }
+        let socket = match self.listener.accept() {
+            Ok((socket, _)) => OwnedFd::from(socket),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return Accepted::Nobody;
+            }
+            Err(error) => {
+                // Without descriptors it would be reported again and again.
+                log!(Error, "accept", port = self.name, why = error);
+                poller.forget(&self.listener);
+                return Accepted::Later(EXHAUSTED);
+            }
+        };
+        if self.peer.is_some() {
+            log!(Warning, "refused", port = self.name, why = "the port is taken");
+            self.closer.close(socket);
+            return Accepted::Nobody;
+        }
+        if let Err(errno) = poller.watch(&socket, Token::FrontEnd(self.number)) {
+            log!(Error, "refused", port = self.name, why = errno);
+            self.closer.close(socket);
+            return Accepted::Nobody;
+        }
+        let (model, limits) = (self.model.clone(), self.limits.clone());
+        let device = Device::new(self.number, model, limits, poller.clone());
+        self.peer = Some((Connection::new(socket, &self.closer), device));
+        log!(Info, "connected", port = self.name);
+        Accepted::Seated
+    }
+
+    /// Hears the next message.
+    pub fn hear(&mut self, poller: &Poller, ringer: &Ringer) -> Heard {
+        let Some((connection, device)) = &mut self.peer else { return Heard::Nothing };
+        self.closer.go_on();
+        if self.closer.waiting() > MAX_UNCLOSED {
+            poller.forget(&*connection);
+            return Heard::Later(CLOSING);
+        }
+        let message = match connection.receive() {
+            Ok(Some(message)) => message,
+            Ok(None) => return Heard::Nothing,
+            Err(over) => return Heard::Over(over.to_string()),
+        };
+        let (request, need_reply) = (message.head.request, message.head.need_reply);
+        match device.handle(message, ringer) {
+            Ok(mut done) => {
+                let sent = done.reply.take().map_or(Ok(()), |reply| connection.send(&reply));
+                sent.map_or_else(|over| Heard::Over(over.to_string()), |()| Heard::Changed(done))
+            }
+            Err(refusal) => {
+                if let Some(reply) = device.failure(request, need_reply) {
+                    // It is let go either way.
+                    let _ = connection.send(&reply);
+                }
+                Heard::Over(format!("{request:?}: {refusal}"))
+            }
+        }
+    }
+
+    /// Serves its front end no further. False where there is none.
+    pub fn leave(&mut self, poller: &Poller, why: &str) -> bool {
+        let Some((connection, mut device)) = self.peer.take() else { return false };
+        // Somebody else may hold the socket too.
+        poller.forget(&connection);
+        connection.end();
+        // Eventfds are closed here, so that no kick is heard of a device that is gone.
+        device.queues.clear();
+        log!(Info, "disconnected", port = self.name, why = why);
+        self.closer.close((connection, device));
+        true
+    }
+
+    /// Has the socket or its front end watched again, after it was not. False where that cannot be
+    /// had now.
+    pub fn watch(&self, poller: &Poller, what: Token) -> bool {
+        let watched = match (what, &self.peer) {
+            (Token::Listen(_), _) => poller.watch(&self.listener, what),
+            // Another front end may have come, which is watched since.
+            (Token::FrontEnd(_), Some((connection, _))) => poller.watch(connection, what),
+            _ => Ok(()),
+        };
+        matches!(watched, Ok(()) | Err(Errno::EXIST))
+    }
+
+    /// Its device.
+    #[must_use]
+    #[inline]
+    pub fn device(&self) -> Option<&Device> {
+        self.peer.as_ref().map(|(_, device)| device)
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn device_mut(&mut self) -> Option<&mut Device> {
+        self.peer.as_mut().map(|(_, device)| device)
+    }
+}
