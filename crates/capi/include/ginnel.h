@@ -38,7 +38,7 @@ enum ginnel_error {
     GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
     GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
     GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */
-    GINNEL_EFULL = 8,        /* names, objects of this process, or messages that it holds */
+    GINNEL_EFULL = 8,        /* names; objects, messages or loans of this process */
     GINNEL_ENOMEMORY = 9,    /* the segment, or the system, has no memory left */
     GINNEL_ETOOLARGE = 10,   /* the message does not fit */
     GINNEL_EWOULDBLOCK = 11, /* nothing to be had at the moment */
@@ -143,7 +143,7 @@ int ginnel_sender_loan(ginnel_sender *sender, size_t len, int64_t time, ginnel_l
 int ginnel_loan_send(ginnel_loan *loan, size_t len);
 int ginnel_loan_drop(ginnel_loan *loan);
 /* Readable when a call that said GINNEL_EWOULDBLOCK is worth another try, and now and then without.
- * The sender's own: not to be read or closed. */
+ * The sender's own: not to be read or closed. -1 where none can be made. */
 int ginnel_sender_fd(ginnel_sender *sender);
 /* GINNEL_EINUSE where a loan is out. */
 int ginnel_sender_close(ginnel_sender *sender);
@@ -173,6 +173,7 @@ int ginnel_mutex_lock(ginnel_mutex *mutex, int64_t time);
 /* By the thread that holds it. */
 int ginnel_mutex_mark_consistent(ginnel_mutex *mutex);
 int ginnel_mutex_unlock(ginnel_mutex *mutex);
+/* Where the calling thread holds it, the next holder is told as of a dead one. */
 void ginnel_mutex_close(ginnel_mutex *mutex);
 
 #ifdef __cplusplus

@@ -59,7 +59,8 @@ pub enum Error {
         /// Bytes of the name that was given.
         len: usize,
     },
-    /// Another process has been making an object of this name for seconds, and lives.
+    /// Another process has been making an object of this name for seconds, and lives; or it comes
+    /// and goes without end.
     Busy {
         /// The name.
         name: String,
@@ -86,6 +87,11 @@ pub enum Error {
     TooManyObjects,
     /// This receiver holds as many messages as the queue lets it.
     TooManyMessages {
+        /// So many.
+        most: u32,
+    },
+    /// This sender has as many loans out as the queue holds messages: send one, or drop one.
+    TooManyLoans {
         /// So many.
         most: u32,
     },
@@ -168,7 +174,8 @@ impl fmt::Display for Error {
             }
             Self::Busy { name } => write!(
                 f,
-                "another process has been making {name:?} for seconds; see whether it is stopped"
+                "others have been making or removing {name:?} for as long as this waits; see whether \
+                 one of them is stopped, or does so without end"
             ),
             Self::InUse { name, role, pid } => {
                 write!(f, "{name:?} has a {role}, process {pid}; end that one, or close its end")
@@ -191,6 +198,10 @@ impl fmt::Display for Error {
             Self::TooManyMessages { most } => write!(
                 f,
                 "{most} messages are held already; drop one, or make the queue with more loans"
+            ),
+            Self::TooManyLoans { most } => write!(
+                f,
+                "{most} loans are out already; send or drop one, or make the queue with more capacity"
             ),
             Self::TooLarge { len, max } => {
                 write!(f, "{len} bytes do not fit: the queue was made for messages of {max}")

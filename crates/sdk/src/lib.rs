@@ -9,7 +9,8 @@
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
-//! //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
+//!
+//! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
 //! suffers. Only functions that say *in place* give references into it, and only where the segment
 //! was opened as [trusting](Options::trusting).
@@ -33,6 +34,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod held;
 mod kind;
 mod memory;
 mod mutex;

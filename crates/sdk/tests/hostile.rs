@@ -9,20 +9,21 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 const SIZE: u64 = 64 << 20;
 /// Header page, rendezvous and members, behind which the owner words lie, and then the names.
-const OWNERS: u64 = PAGE + (2 << 20) + (64 << 10);
-const NAMES: u64 = OWNERS + SIZE / PAGE * 8;
+pub const OWNERS: u64 = PAGE + (2 << 20) + (64 << 10);
+pub const NAMES: u64 = OWNERS + SIZE / PAGE * 8;
 const FIRST: u64 = (NAMES + 2048 * (8 + 128)) / PAGE;
 
-struct Stranger {
+/// Writes into the segment as any process of it can.
+pub struct Stranger {
     file: File,
     dice: u64,
 }
 
 impl Stranger {
-    fn new(segment: &Segment) -> Self {
+    pub fn new(segment: &Segment) -> Self {
         let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.subsec_nanos().into());
         let seed = std::env::var("GINNEL_SEED").ok().and_then(|text| text.parse().ok());
         let dice = seed.unwrap_or_else(clock) | 1;
@@ -38,18 +39,18 @@ impl Stranger {
         (self.dice >> 11) % below
     }
 
-    fn word(&self, at: u64) -> u64 {
+    pub fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, at).expect("inside");
         u64::from_le_bytes(bytes)
     }
 
-    fn put(&self, at: u64, value: u64) {
+    pub fn put(&self, at: u64, value: u64) {
         self.file.write_all_at(&value.to_le_bytes(), at).expect("inside");
     }
 
     /// Pages in use, each with what it is for.
-    fn pages(&self) -> Vec<(u64, u64)> {
+    pub fn pages(&self) -> Vec<(u64, u64)> {
         let mut words = vec![0; (SIZE / PAGE * 8) as usize];
         self.file.read_exact_at(&mut words, OWNERS).expect("inside");
         let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -128,7 +129,7 @@ fn honest(segment: &Segment) {
                 let _ = sender.loan_timeout(i * 97 % 5001, time).map_err(check).map(|mut loan| {
                     let len = loan.len();
                     loan.write(0, &vec![1; len]);
-                    loan.send();
+                    let _ = loan.send().map_err(check);
                 });
             }
             let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(time));

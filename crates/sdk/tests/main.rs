@@ -2,7 +2,12 @@
 //! own, and with roles that are further processes ([`stage`]); docs/tests.md says what each proves.
 
 mod deaths;
+mod forks;
+mod full;
 mod hostile;
+mod lane_pages_model;
+mod lanes;
+mod lost;
 mod memory;
 mod mutex;
 mod queue;
