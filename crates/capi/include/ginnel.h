@@ -1,9 +1,9 @@
-/* Ginnel's named objects in C: memory, queues and locks that processes, containers and virtual
+/* Ginnel's named objects in C: memory, queues, locks and what else processes, containers and virtual
  * machines of one host share by name. docs/sdk.md explains them, with examples.
  *
  * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
- * calling thread's last failure. Handles may be used by one thread at a time, except those of
- * segments, memory and mutexes, which any number may use at once. A child of fork cannot use its
+ * calling thread's last failure. Handles of senders and receivers may be used by one thread at a
+ * time, all others by any number at once. A child of fork cannot use its
  * parent's handles (GINNEL_EFORKED) but to close them; it opens the segment again.
  *
  * Any process of a segment can write any byte of it, also where a pointer from here leads: who shares
@@ -38,7 +38,7 @@ enum ginnel_error {
     GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
     GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
     GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */
-    GINNEL_EFULL = 8,        /* names; objects, messages or loans of this process */
+    GINNEL_EFULL = 8,        /* names; objects, messages or loans of this process; permits */
     GINNEL_ENOMEMORY = 9,    /* the segment, or the system, has no memory left */
     GINNEL_ETOOLARGE = 10,   /* the message does not fit */
     GINNEL_EWOULDBLOCK = 11, /* nothing to be had at the moment */
@@ -175,6 +175,29 @@ int ginnel_mutex_mark_consistent(ginnel_mutex *mutex);
 int ginnel_mutex_unlock(ginnel_mutex *mutex);
 /* Where the calling thread holds it, the next holder is told as of a dead one. */
 void ginnel_mutex_close(ginnel_mutex *mutex);
+
+/* ---- Semaphore ---- */
+
+typedef struct ginnel_semaphore ginnel_semaphore;
+
+/* permits: free at first. most: as many there can be at any time, 1 to 32767. */
+int ginnel_semaphore_create(ginnel_segment *segment, const char *name, uint32_t permits,
+                            uint32_t most, ginnel_semaphore **out);
+int ginnel_semaphore_open(ginnel_segment *segment, const char *name, ginnel_semaphore **out);
+int ginnel_semaphore_open_or_create(ginnel_segment *segment, const char *name, uint32_t permits,
+                                    uint32_t most, ginnel_semaphore **out);
+/* A permit, which this handle has until it is given back or used up, or this process dies. */
+int ginnel_semaphore_acquire(ginnel_semaphore *semaphore, int64_t time);
+/* Gives one back that this handle has; GINNEL_EINVALID where it has none. */
+int ginnel_semaphore_release(ginnel_semaphore *semaphore);
+/* Likewise, but it is gone then. */
+int ginnel_semaphore_use_up(ginnel_semaphore *semaphore);
+/* So many more free permits; none, and GINNEL_EFULL, where there is no room for all. */
+int ginnel_semaphore_add(ginnel_semaphore *semaphore, uint32_t count);
+/* How many are free at the moment. */
+uint32_t ginnel_semaphore_available(const ginnel_semaphore *semaphore);
+/* What this handle has is given back. */
+void ginnel_semaphore_close(ginnel_semaphore *semaphore);
 
 #ifdef __cplusplus
 }

@@ -44,7 +44,8 @@ fn code(error: &Error) -> c_int {
         Error::NamesFull
         | Error::TooManyObjects
         | Error::TooManyMessages { .. }
-        | Error::TooManyLoans { .. } => 8,
+        | Error::TooManyLoans { .. }
+        | Error::TooManyPermits { .. } => 8,
         Error::SegmentFull { .. } | Error::NoMemory => 9,
         Error::TooLarge { .. } => 10,
         Error::WouldBlock => 11,

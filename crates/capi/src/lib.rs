@@ -14,6 +14,7 @@ mod memory;
 mod mutex;
 mod queue;
 mod segment;
+mod semaphore;
 
 use error::{Fail, fail};
 use std::ffi::{CStr, c_char, c_int};

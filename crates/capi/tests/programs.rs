@@ -85,6 +85,14 @@ fn what_ends_with_a_thread_or_a_child_is_the_callers_no_more() {
 }
 
 #[test]
+fn processes_in_c_wait_for_each_other() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "waiting.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
 fn the_header_is_cpp_too() {
     let place = place();
     installed(place.path());

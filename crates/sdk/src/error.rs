@@ -95,6 +95,11 @@ pub enum Error {
         /// So many.
         most: u32,
     },
+    /// The semaphore has no room for so many more permits.
+    TooManyPermits {
+        /// So many there can be.
+        most: u32,
+    },
     /// The message does not fit.
     TooLarge {
         /// Its bytes.
@@ -202,6 +207,10 @@ impl fmt::Display for Error {
             Self::TooManyLoans { most } => write!(
                 f,
                 "{most} loans are out already; send or drop one, or make the queue with more capacity"
+            ),
+            Self::TooManyPermits { most } => write!(
+                f,
+                "there can be {most} permits at a time; use some up, or make the semaphore with more"
             ),
             Self::TooLarge { len, max } => {
                 write!(f, "{len} bytes do not fit: the queue was made for messages of {max}")

@@ -15,6 +15,8 @@ pub enum Kind {
     Queue = 2,
     /// [`crate::Mutex`].
     Mutex = 3,
+    /// [`crate::Semaphore`].
+    Semaphore = 4,
 }
 
 impl Kind {
@@ -23,6 +25,7 @@ impl Kind {
             1 => Self::Memory,
             2 => Self::Queue,
             3 => Self::Mutex,
+            4 => Self::Semaphore,
             _ => Self::Unknown,
         }
     }
@@ -35,6 +38,7 @@ impl Kind {
             Self::Memory => "memory",
             Self::Queue => "queue",
             Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
         }
     }
 }

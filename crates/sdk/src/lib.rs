@@ -9,6 +9,7 @@
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
+//! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
 //!
 //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
@@ -44,6 +45,7 @@ mod presence;
 mod queue;
 mod raw;
 mod segment;
+mod semaphore;
 #[doc(hidden)]
 pub mod testing;
 mod wait;
@@ -55,6 +57,7 @@ pub use memory::Memory;
 pub use mutex::{Guard, LockError, LockResult, Mutex};
 pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
 pub use segment::{ObjectInfo, Options, Segment, User};
+pub use semaphore::{Permit, Semaphore};
 
 /// The examples of the guide run as tests, too.
 #[cfg(doctest)]

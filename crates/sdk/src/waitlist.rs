@@ -46,9 +46,15 @@ impl Waitlist {
     /// Wakes one that sleeps, after what it waits for was stored.
     #[inline]
     pub fn wake_one(self, presence: &Presence) {
+        self.wake_some(presence, 1);
+    }
+
+    /// The same for so many of them.
+    #[inline]
+    pub fn wake_some(self, presence: &Presence, most: usize) {
         fence(SeqCst);
         if self.asleep().load(Relaxed) != 0 {
-            self.wake(presence, 1);
+            self.wake(presence, most);
         }
     }
 

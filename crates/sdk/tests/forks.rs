@@ -2,7 +2,7 @@
 //! notices nothing.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, Queue, Receiver, Sender};
+use ginnel::{Error, Queue, Receiver, Semaphore, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 
@@ -40,6 +40,21 @@ fn a_childs_loan_is_not_sent() {
         drop(held);
         loan.take().expect("the parent's").send().expect("whole");
         assert_eq!(receiver.recv().expect("there").len(), 3);
+    });
+}
+
+#[test]
+fn a_childs_permit_is_its_parents() {
+    play("forks::a_childs_permit_is_its_parents", |_| {
+        let semaphore = Semaphore::create(&segment(), "one", 1, 1).expect("free");
+        let mut permit = Some(semaphore.acquire().expect("free"));
+        in_a_child(|| {
+            drop(permit.take());
+            semaphore.try_acquire().err() == Some(Error::Forked)
+        });
+        assert_eq!(semaphore.try_acquire().err(), Some(Error::WouldBlock));
+        drop(permit);
+        assert_eq!(semaphore.available(), 1);
     });
 }
 

@@ -4,7 +4,7 @@
 //! `GINNEL_SEED` repeats a run, as far as processes that race can be repeated.
 
 use crate::stage::{Part, play, role, segment};
-use ginnel::{Error, Memory, Queue, Receiver, Segment, Sender, WhenFull};
+use ginnel::{Error, Memory, Permit, Queue, Receiver, Segment, Semaphore, Sender, WhenFull};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -138,6 +138,7 @@ fn honest(segment: &Segment) {
                 messages += 1;
             }
         }
+        synchronise(segment, &check);
         let _ = segment.objects().map_err(check);
         let _ = segment.remove("m").map_err(check);
         if messages % 2 == 0 {
@@ -146,6 +147,29 @@ fn honest(segment: &Segment) {
     }
     eprintln!("{messages} messages, {} errors", errors.get());
     assert!(errors.get() > 0, "the stranger did no harm");
+}
+
+/// A while with each of the objects by which processes wait for each other.
+fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
+    let time = Duration::from_millis(5);
+    let semaphore = Semaphore::open_or_create(segment, "s", 2, 600).map_err(check);
+    for _ in 0..10 {
+        let _ = semaphore.as_ref().map(|semaphore| {
+            let _ = semaphore.add(1).map_err(check);
+            let first = semaphore.acquire_timeout(time).map_err(check);
+            let _ = semaphore.acquire_timeout(time).map_err(check).map(Permit::use_up);
+            drop(first);
+            assert!(semaphore.available() <= 600);
+        });
+    }
+    if fastrand(3) == 0 {
+        let _ = segment.remove("s").map_err(check);
+    }
+}
+
+/// A number below `below`, of no account.
+fn fastrand(below: u32) -> u32 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_nanos() / 1000 % below)
 }
 
 fn attack(part: Part, kinds: &[u64]) {

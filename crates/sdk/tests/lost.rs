@@ -2,7 +2,7 @@
 //! was given to others meanwhile.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, LockError, Mutex, Queue, Receiver, Segment, Sender};
+use ginnel::{Error, LockError, Mutex, Queue, Receiver, Segment, Semaphore, Sender};
 use ginnel_region::Use;
 
 /// Frees the pages of every party, as one does who has found that they are dead.
@@ -25,6 +25,26 @@ fn a_lock_is_not_had_beside_another() {
         }
         let new = segment();
         drop(Mutex::open(&new, "lock").expect("there").try_lock().expect("nobody has it"));
+    });
+}
+
+#[test]
+fn a_permit_is_not_had_beside_another() {
+    play("lost::a_permit_is_not_had_beside_another", |_| {
+        let old = segment();
+        let lost = Semaphore::create(&old, "two", 2, 2).expect("free");
+        let permit = lost.acquire().expect("free");
+        take_for_dead(&old);
+        for result in [lost.try_acquire(), lost.acquire()] {
+            assert_eq!(result.err(), Some(Error::Lost));
+        }
+        assert_eq!(lost.add(1), Err(Error::Lost));
+        let new = segment();
+        let semaphore = Semaphore::open(&new, "two").expect("there");
+        let _both =
+            [semaphore.acquire().expect("free"), semaphore.acquire().expect("the lost one's")];
+        drop(permit);
+        assert_eq!(semaphore.try_acquire().err(), Some(Error::WouldBlock), "there are two");
     });
 }
 

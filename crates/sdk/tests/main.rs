@@ -12,4 +12,5 @@ mod memory;
 mod mutex;
 mod queue;
 mod queue_model;
+mod semaphore;
 mod stage;

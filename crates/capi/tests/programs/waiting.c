@@ -1,0 +1,76 @@
+// The objects by which processes wait for each other, used by a parent and a child that dies.
+
+#include <ginnel.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(is)                                                                           \
+    do {                                                                                    \
+        if (!(is)) {                                                                        \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #is, ginnel_errmsg());           \
+            exit(1);                                                                        \
+        }                                                                                   \
+    } while (0)
+
+#define SECOND INT64_C(1000000000)
+
+static ginnel_segment *segment_of(void) {
+    ginnel_options options = {.size = sizeof options, .segment_size = 32 << 20};
+    ginnel_segment *segment;
+    CHECK(ginnel_open("waiting", &options, &segment) == 0);
+    return segment;
+}
+
+// Runs a part of a program in a child, which may die by abort().
+static int child(void (*part)(ginnel_segment *)) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        part(segment_of());
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) == 0);
+    return status;
+}
+
+static void dies_with_permits(ginnel_segment *segment) {
+    ginnel_semaphore *semaphore;
+    CHECK(ginnel_semaphore_open(segment, "two", &semaphore) == 0);
+    CHECK(ginnel_semaphore_acquire(semaphore, 0) == 0);
+    CHECK(ginnel_semaphore_acquire(semaphore, GINNEL_FOREVER) == 0);
+    CHECK(ginnel_semaphore_acquire(semaphore, 0) == -1 && ginnel_errcode() == GINNEL_EWOULDBLOCK);
+    CHECK(ginnel_semaphore_acquire(semaphore, 1000) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
+    abort();
+}
+
+static void semaphores(ginnel_segment *segment) {
+    ginnel_semaphore *semaphore, *again;
+    CHECK(ginnel_semaphore_create(segment, "two", 2, 3, &semaphore) == 0);
+    CHECK(ginnel_semaphore_available(semaphore) == 2);
+    child(dies_with_permits);
+    CHECK(ginnel_semaphore_acquire(semaphore, SECOND) == 0);
+    CHECK(ginnel_semaphore_acquire(semaphore, SECOND) == 0);
+    CHECK(ginnel_semaphore_add(semaphore, 2) == -1 && ginnel_errcode() == GINNEL_EFULL);
+    CHECK(ginnel_semaphore_add(semaphore, 1) == 0 && ginnel_semaphore_available(semaphore) == 1);
+    CHECK(ginnel_semaphore_release(semaphore) == 0 && ginnel_semaphore_use_up(semaphore) == 0);
+    CHECK(ginnel_semaphore_release(semaphore) == -1 && ginnel_errcode() == GINNEL_EINVALID);
+    CHECK(ginnel_semaphore_open_or_create(segment, "two", 0, 4, &again) == -1);
+    CHECK(ginnel_errcode() == GINNEL_ESHAPE);
+    CHECK(ginnel_semaphore_open_or_create(segment, "two", 0, 3, &again) == 0);
+    CHECK(ginnel_semaphore_acquire(again, 0) == 0 && ginnel_semaphore_available(again) == 1);
+    ginnel_semaphore_close(again);
+    CHECK(ginnel_semaphore_available(semaphore) == 2);
+    ginnel_semaphore_close(semaphore);
+}
+
+int main(void) {
+    ginnel_segment *segment = segment_of();
+    semaphores(segment);
+    ginnel_close(segment);
+    return 0;
+}
