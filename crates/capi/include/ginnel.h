@@ -199,6 +199,28 @@ uint32_t ginnel_semaphore_available(const ginnel_semaphore *semaphore);
 /* What this handle has is given back. */
 void ginnel_semaphore_close(ginnel_semaphore *semaphore);
 
+/* ---- Event ---- */
+
+typedef struct ginnel_event ginnel_event;
+
+/* Stays set, and lets everybody through, until ginnel_event_reset; or lets one through and is reset
+ * by that. */
+enum ginnel_reset { GINNEL_RESET_MANUAL = 0, GINNEL_RESET_AUTO = 1 };
+
+int ginnel_event_create(ginnel_segment *segment, const char *name, enum ginnel_reset reset,
+                        ginnel_event **out);
+int ginnel_event_open(ginnel_segment *segment, const char *name, ginnel_event **out);
+int ginnel_event_open_or_create(ginnel_segment *segment, const char *name, enum ginnel_reset reset,
+                                ginnel_event **out);
+int ginnel_event_set(ginnel_event *event);
+/* 1 where it was set, 0 where it was not. */
+int ginnel_event_reset(ginnel_event *event);
+/* Waits until it is set. */
+int ginnel_event_wait(ginnel_event *event, int64_t time);
+/* Not 0: it is set at the moment. */
+int ginnel_event_is_set(const ginnel_event *event);
+void ginnel_event_close(ginnel_event *event);
+
 #ifdef __cplusplus
 }
 #endif

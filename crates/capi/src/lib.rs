@@ -10,6 +10,7 @@
 //! - Nothing unwinds: release builds abort on a panic, and none is meant to come.
 
 mod error;
+mod event;
 mod memory;
 mod mutex;
 mod queue;

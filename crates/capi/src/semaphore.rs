@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ginnel_semaphore_acquire(semaphore: *const Semaphore, t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_semaphore_release(semaphore: *const Semaphore) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| Ok(drop(unsafe { handle(semaphore) }?.permit()?)))())
+    answer(unsafe { handle(semaphore) }.and_then(Semaphore::permit).map(drop))
 }
 
 /// See `ginnel.h`.
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ginnel_semaphore_release(semaphore: *const Semaphore) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_semaphore_use_up(semaphore: *const Semaphore) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| Ok(unsafe { handle(semaphore) }?.permit()?.use_up()))())
+    answer(unsafe { handle(semaphore) }.and_then(Semaphore::permit).map(Permit::use_up))
 }
 
 /// See `ginnel.h`.

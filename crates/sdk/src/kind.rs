@@ -17,6 +17,8 @@ pub enum Kind {
     Mutex = 3,
     /// [`crate::Semaphore`].
     Semaphore = 4,
+    /// [`crate::Event`].
+    Event = 5,
 }
 
 impl Kind {
@@ -26,6 +28,7 @@ impl Kind {
             2 => Self::Queue,
             3 => Self::Mutex,
             4 => Self::Semaphore,
+            5 => Self::Event,
             _ => Self::Unknown,
         }
     }
@@ -39,6 +42,7 @@ impl Kind {
             Self::Queue => "queue",
             Self::Mutex => "mutex",
             Self::Semaphore => "semaphore",
+            Self::Event => "event",
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
 //! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
+//! | [`Event`] | something has happened, for all who wait or for one |
 //!
 //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
@@ -35,6 +36,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod event;
 mod held;
 mod kind;
 mod memory;
@@ -52,6 +54,7 @@ mod wait;
 mod waitlist;
 
 pub use error::{Error, Result};
+pub use event::{Event, Reset};
 pub use kind::{Keep, Kind};
 pub use memory::Memory;
 pub use mutex::{Guard, LockError, LockResult, Mutex};

@@ -174,7 +174,7 @@ impl Mutex {
     /// # Errors
     /// As [`Self::lock`], and [`Error::WouldBlock`].
     pub fn try_lock(&self) -> LockResult<'_> {
-        self.object.presence().check()?;
+        self.object.presence().check_all()?;
         if let Some(had) = self.take().map_or_else(|| self.take_from_dead(), Some) {
             return self.held(had);
         }
@@ -183,7 +183,7 @@ impl Mutex {
 
     #[inline]
     fn lock_until(&self, deadline: Deadline) -> LockResult<'_> {
-        self.object.presence().check()?;
+        self.object.presence().check_all()?;
         if let Some(had) = self.take() {
             return self.held(had);
         }

@@ -181,13 +181,13 @@ impl Semaphore {
     /// # Errors
     /// As [`Self::acquire`], and [`Error::WouldBlock`].
     pub fn try_acquire(&self) -> Result<Permit<'_>> {
-        self.object.presence().check()?;
+        self.object.presence().check_all()?;
         let place = self.take().or_else(|| self.take_after_a_look());
         self.had(place.ok_or(Error::WouldBlock)?)
     }
 
     fn acquire_until(&self, deadline: Deadline) -> Result<Permit<'_>> {
-        self.object.presence().check()?;
+        self.object.presence().check_all()?;
         if let Some(place) = self.take() {
             return self.had(place);
         }

@@ -4,7 +4,9 @@
 //! `GINNEL_SEED` repeats a run, as far as processes that race can be repeated.
 
 use crate::stage::{Part, play, role, segment};
-use ginnel::{Error, Memory, Permit, Queue, Receiver, Segment, Semaphore, Sender, WhenFull};
+use ginnel::{
+    Error, Event, Memory, Permit, Queue, Receiver, Reset, Segment, Semaphore, Sender, WhenFull,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -162,14 +164,25 @@ fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
             assert!(semaphore.available() <= 600);
         });
     }
-    if fastrand(3) == 0 {
-        let _ = segment.remove("s").map_err(check);
+    for reset in [Reset::Manual, Reset::Auto] {
+        let event = Event::open_or_create(segment, "e", reset).map_err(check);
+        let _ = event.map(|event| {
+            let _ = event.set().map_err(check);
+            let _ = event.wait_timeout(time).map_err(check);
+            let _ = event.reset().map_err(check);
+            let _ = event.wait_timeout(time).map_err(check);
+        });
+    }
+    for name in ["s", "e"] {
+        if of_no_account(3) == 0 {
+            let _ = segment.remove(name).map_err(check);
+        }
     }
 }
 
 /// A number below `below`, of no account.
-fn fastrand(below: u32) -> u32 {
-    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_nanos() / 1000 % below)
+fn of_no_account(below: u32) -> u32 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_micros() % below)
 }
 
 fn attack(part: Part, kinds: &[u64]) {

@@ -2,6 +2,7 @@
 //! own, and with roles that are further processes ([`stage`]); docs/tests.md says what each proves.
 
 mod deaths;
+mod event;
 mod forks;
 mod full;
 mod hostile;

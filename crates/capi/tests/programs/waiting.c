@@ -68,9 +68,35 @@ static void semaphores(ginnel_segment *segment) {
     ginnel_semaphore_close(semaphore);
 }
 
+static void sets(ginnel_segment *segment) {
+    ginnel_event *go, *went;
+    CHECK(ginnel_event_open(segment, "go", &go) == 0);
+    CHECK(ginnel_event_open(segment, "went", &went) == 0);
+    CHECK(ginnel_event_wait(go, GINNEL_FOREVER) == 0);
+    CHECK(ginnel_event_set(went) == 0);
+    abort();
+}
+
+static void events(ginnel_segment *segment) {
+    ginnel_event *go, *went;
+    CHECK(ginnel_event_create(segment, "go", GINNEL_RESET_MANUAL, &go) == 0);
+    CHECK(ginnel_event_open_or_create(segment, "went", GINNEL_RESET_AUTO, &went) == 0);
+    CHECK(ginnel_event_wait(go, 0) == -1 && ginnel_errcode() == GINNEL_EWOULDBLOCK);
+    CHECK(ginnel_event_wait(went, 1000) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
+    CHECK(ginnel_event_set(go) == 0 && ginnel_event_is_set(go));
+    child(sets);
+    CHECK(ginnel_event_wait(went, SECOND) == 0 && !ginnel_event_is_set(went));
+    CHECK(ginnel_event_reset(go) == 1 && ginnel_event_reset(go) == 0);
+    ginnel_event_close(went);
+    CHECK(ginnel_event_open_or_create(segment, "went", GINNEL_RESET_MANUAL, &went) == -1);
+    CHECK(ginnel_errcode() == GINNEL_ESHAPE);
+    ginnel_event_close(go);
+}
+
 int main(void) {
     ginnel_segment *segment = segment_of();
     semaphores(segment);
+    events(segment);
     ginnel_close(segment);
     return 0;
 }
