@@ -176,6 +176,24 @@ int ginnel_mutex_unlock(ginnel_mutex *mutex);
 /* Where the calling thread holds it, the next holder is told as of a dead one. */
 void ginnel_mutex_close(ginnel_mutex *mutex);
 
+/* ---- Reader-writer lock ---- */
+
+typedef struct ginnel_rwlock ginnel_rwlock;
+
+int ginnel_rwlock_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+int ginnel_rwlock_open(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+int ginnel_rwlock_open_or_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+/* Beside others that read, or alone. 0: held. 1: held, but one that wrote died with it, and everybody
+ * is told until one that writes calls ginnel_rwlock_mark_consistent. -1: not held. */
+int ginnel_rwlock_read(ginnel_rwlock *lock, int64_t time);
+int ginnel_rwlock_write(ginnel_rwlock *lock, int64_t time);
+/* By the thread that holds it to write. */
+int ginnel_rwlock_mark_consistent(ginnel_rwlock *lock);
+/* By the thread that holds it, to read or to write. */
+int ginnel_rwlock_unlock(ginnel_rwlock *lock);
+/* Where the calling thread holds it to write, the next holder is told as of a dead one. */
+void ginnel_rwlock_close(ginnel_rwlock *lock);
+
 /* ---- Semaphore ---- */
 
 typedef struct ginnel_semaphore ginnel_semaphore;

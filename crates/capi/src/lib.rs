@@ -14,6 +14,7 @@ mod event;
 mod memory;
 mod mutex;
 mod queue;
+mod rwlock;
 mod segment;
 mod semaphore;
 

@@ -91,5 +91,11 @@ pub(crate) fn handle() -> u64 {
 /// Does this thread hold something by this word?
 #[inline]
 pub(crate) fn holds(word: &AtomicU64) -> bool {
-    HELD.with_borrow(|list| list.iter().any(|held| ptr::eq(held.word, word)))
+    any(|held| ptr::eq(held.word, word))
+}
+
+/// Is there one among what this thread holds?
+#[inline]
+pub(crate) fn any(is_it: impl FnMut(&Held) -> bool) -> bool {
+    HELD.with_borrow(|list| list.iter().any(is_it))
 }

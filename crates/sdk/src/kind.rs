@@ -19,6 +19,8 @@ pub enum Kind {
     Semaphore = 4,
     /// [`crate::Event`].
     Event = 5,
+    /// [`crate::RwLock`].
+    RwLock = 6,
 }
 
 impl Kind {
@@ -29,6 +31,7 @@ impl Kind {
             3 => Self::Mutex,
             4 => Self::Semaphore,
             5 => Self::Event,
+            6 => Self::RwLock,
             _ => Self::Unknown,
         }
     }
@@ -43,6 +46,7 @@ impl Kind {
             Self::Mutex => "mutex",
             Self::Semaphore => "semaphore",
             Self::Event => "event",
+            Self::RwLock => "rwlock",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
+//! | [`RwLock`] | many read or one writes; all are told where a writer died |
 //! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
 //! | [`Event`] | something has happened, for all who wait or for one |
 //!
@@ -39,6 +40,7 @@ mod error;
 mod event;
 mod held;
 mod kind;
+mod lock;
 mod memory;
 mod mutex;
 mod neighbour;
@@ -46,6 +48,7 @@ mod object;
 mod presence;
 mod queue;
 mod raw;
+mod rwlock;
 mod segment;
 mod semaphore;
 #[doc(hidden)]
@@ -56,9 +59,11 @@ mod waitlist;
 pub use error::{Error, Result};
 pub use event::{Event, Reset};
 pub use kind::{Keep, Kind};
+pub use lock::{LockError, LockResult};
 pub use memory::Memory;
-pub use mutex::{Guard, LockError, LockResult, Mutex};
+pub use mutex::{Guard, Mutex};
 pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use segment::{ObjectInfo, Options, Segment, User};
 pub use semaphore::{Permit, Semaphore};
 

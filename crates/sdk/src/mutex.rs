@@ -12,12 +12,12 @@
 //! does.
 
 use crate::held::{self, Held};
+use crate::lock::{LockError, LockResult};
 use crate::object::{self, Object, Shape};
 use crate::wait::{self, Deadline};
 use crate::waitlist::{Place, Waitlist};
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::Party;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -72,47 +72,6 @@ pub struct Guard<'a> {
     _thread: PhantomData<*const ()>,
 }
 
-/// Why a lock is not simply held.
-pub enum LockError<'a> {
-    /// It is held; but a holder before died, and nobody has said since that all is well again.
-    HolderDied(Guard<'a>),
-    /// It is not held.
-    Failed(Error),
-}
-
-impl fmt::Debug for LockError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HolderDied(_) => f.write_str("HolderDied"),
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-        }
-    }
-}
-
-impl fmt::Display for LockError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HolderDied(guard) => write!(
-                f,
-                "a holder of {:?} died with it; put in order what it protects, then mark_consistent",
-                guard.mutex.name()
-            ),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LockError<'_> {}
-
-impl From<Error> for LockError<'_> {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// What a lock call gives.
-pub type LockResult<'a> = std::result::Result<Guard<'a>, LockError<'a>>;
-
 impl Mutex {
     /// Makes a mutex that keeps its name until it is removed.
     ///
@@ -157,7 +116,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError::HolderDied`], which holds it; [`Error::Deadlock`] where this thread has it
     /// already, [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
-    pub fn lock(&self) -> LockResult<'_> {
+    pub fn lock(&self) -> LockResult<Guard<'_>> {
         self.lock_until(Deadline::NEVER)
     }
 
@@ -165,7 +124,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Self::lock`], and [`Error::TimedOut`].
-    pub fn lock_timeout(&self, time: Duration) -> LockResult<'_> {
+    pub fn lock_timeout(&self, time: Duration) -> LockResult<Guard<'_>> {
         self.lock_until(Deadline::after(time))
     }
 
@@ -173,7 +132,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Self::lock`], and [`Error::WouldBlock`].
-    pub fn try_lock(&self) -> LockResult<'_> {
+    pub fn try_lock(&self) -> LockResult<Guard<'_>> {
         self.object.presence().check_all()?;
         if let Some(had) = self.take().map_or_else(|| self.take_from_dead(), Some) {
             return self.held(had);
@@ -182,7 +141,7 @@ impl Mutex {
     }
 
     #[inline]
-    fn lock_until(&self, deadline: Deadline) -> LockResult<'_> {
+    fn lock_until(&self, deadline: Deadline) -> LockResult<Guard<'_>> {
         self.object.presence().check_all()?;
         if let Some(had) = self.take() {
             return self.held(had);
@@ -216,7 +175,7 @@ impl Mutex {
         Some(mine)
     }
 
-    fn held(&self, had: u64) -> LockResult<'_> {
+    fn held(&self, had: u64) -> LockResult<Guard<'_>> {
         // Asked after it was taken: a party that was taken for dead before may hold it beside
         // another, and does not go in.
         if let Err(error) = self.object.presence().check_all() {

@@ -124,7 +124,7 @@ fn setters_and_waiters_killed_at_any_moment() {
             },
             Part::Test => {}
         }
-        let start = |at: usize| role(if at % 2 == 0 { "sets" } else { "waits" }, "");
+        let start = |at: usize| role(if at.is_multiple_of(2) { "sets" } else { "waits" }, "");
         let mut roles: Vec<Guarded> = (0..4).map(start).collect();
         for round in 0..40 {
             roles.remove(0).kill();

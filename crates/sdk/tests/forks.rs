@@ -2,7 +2,7 @@
 //! notices nothing.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, Queue, Receiver, Semaphore, Sender};
+use ginnel::{Error, LockError, Queue, Receiver, RwLock, Semaphore, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 
@@ -55,6 +55,24 @@ fn a_childs_permit_is_its_parents() {
         assert_eq!(semaphore.try_acquire().err(), Some(Error::WouldBlock));
         drop(permit);
         assert_eq!(semaphore.available(), 1);
+    });
+}
+
+#[test]
+fn a_childs_locks_are_its_parents() {
+    play("forks::a_childs_locks_are_its_parents", |_| {
+        let lock = RwLock::create(&segment(), "lock").expect("free");
+        let mut guard = Some(lock.write().expect("free"));
+        in_a_child(|| {
+            drop(guard.take());
+            matches!(lock.try_read().err(), Some(LockError::Failed(Error::Forked)))
+        });
+        std::thread::scope(|scope| {
+            let kept_out = || matches!(lock.try_read(), Err(LockError::Failed(Error::WouldBlock)));
+            assert!(scope.spawn(kept_out).join().expect("whole"));
+        });
+        drop(guard);
+        drop(lock.try_read().expect("free"));
     });
 }
 

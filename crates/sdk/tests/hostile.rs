@@ -5,7 +5,8 @@
 
 use crate::stage::{Part, play, role, segment};
 use ginnel::{
-    Error, Event, Memory, Permit, Queue, Receiver, Reset, Segment, Semaphore, Sender, WhenFull,
+    Error, Event, LockError, Memory, Permit, Queue, Receiver, Reset, RwLock, Segment, Semaphore,
+    Sender, WhenFull,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -173,7 +174,20 @@ fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
             let _ = event.wait_timeout(time).map_err(check);
         });
     }
-    for name in ["s", "e"] {
+    let lock = RwLock::open_or_create(segment, "r").map_err(check);
+    for _ in 0..5 {
+        let _ = lock.as_ref().map(|lock| {
+            if let Err(LockError::Failed(error)) = lock.read_timeout(time) {
+                check(error);
+            }
+            match lock.write_timeout(time) {
+                Ok(_) => {}
+                Err(LockError::HolderDied(guard)) => guard.mark_consistent(),
+                Err(LockError::Failed(error)) => check(error),
+            }
+        });
+    }
+    for name in ["s", "e", "r"] {
         if of_no_account(3) == 0 {
             let _ = segment.remove(name).map_err(check);
         }

@@ -2,7 +2,7 @@
 //! was given to others meanwhile.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, LockError, Mutex, Queue, Receiver, Segment, Semaphore, Sender};
+use ginnel::{Error, LockError, Mutex, Queue, Receiver, RwLock, Segment, Semaphore, Sender};
 use ginnel_region::Use;
 
 /// Frees the pages of every party, as one does who has found that they are dead.
@@ -25,6 +25,30 @@ fn a_lock_is_not_had_beside_another() {
         }
         let new = segment();
         drop(Mutex::open(&new, "lock").expect("there").try_lock().expect("nobody has it"));
+    });
+}
+
+#[test]
+fn a_place_to_read_or_write_is_not_had_beside_another() {
+    play("lost::a_place_to_read_or_write_is_not_had_beside_another", |_| {
+        let old = segment();
+        let lost = RwLock::create(&old, "lock").expect("free");
+        let guard = lost.write().expect("free");
+        take_for_dead(&old);
+        let new = segment();
+        let lock = RwLock::open(&new, "lock").expect("there");
+        let Err(LockError::HolderDied(writes)) = lock.try_write() else {
+            panic!("nobody was told")
+        };
+        writes.mark_consistent();
+        drop(guard);
+        for result in [lost.try_read().err(), lost.read().err()] {
+            assert!(matches!(result, Some(LockError::Failed(Error::Lost))));
+        }
+        assert!(matches!(lost.try_write().err(), Some(LockError::Failed(Error::Lost))));
+        drop(writes);
+        drop(lock.try_read().expect("nobody writes"));
+        drop(lock.try_write().expect("nobody reads"));
     });
 }
 

@@ -13,5 +13,7 @@ mod memory;
 mod mutex;
 mod queue;
 mod queue_model;
+mod rwlock;
+mod rwlock_model;
 mod semaphore;
 mod stage;

@@ -93,10 +93,44 @@ static void events(ginnel_segment *segment) {
     ginnel_event_close(go);
 }
 
+static void reads_beside(ginnel_segment *segment) {
+    ginnel_rwlock *lock;
+    CHECK(ginnel_rwlock_open(segment, "lock", &lock) == 0);
+    CHECK(ginnel_rwlock_write(lock, 0) == -1 && ginnel_errcode() == GINNEL_EWOULDBLOCK);
+    CHECK(ginnel_rwlock_write(lock, 1000) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
+    CHECK(ginnel_rwlock_read(lock, GINNEL_FOREVER) == 0);
+    abort();
+}
+
+static void dies_writing(ginnel_segment *segment) {
+    ginnel_rwlock *lock;
+    CHECK(ginnel_rwlock_open(segment, "lock", &lock) == 0);
+    CHECK(ginnel_rwlock_write(lock, SECOND) == 0);
+    abort();
+}
+
+static void reader_writer_locks(ginnel_segment *segment) {
+    ginnel_rwlock *lock;
+    CHECK(ginnel_rwlock_create(segment, "lock", &lock) == 0);
+    CHECK(ginnel_rwlock_read(lock, 0) == 0);
+    CHECK(ginnel_rwlock_read(lock, 0) == -1 && ginnel_errcode() == GINNEL_EDEADLOCK);
+    CHECK(ginnel_rwlock_mark_consistent(lock) == -1);
+    child(reads_beside);
+    CHECK(ginnel_rwlock_unlock(lock) == 0 && ginnel_rwlock_unlock(lock) == -1);
+    CHECK(ginnel_rwlock_write(lock, SECOND) == 0 && ginnel_rwlock_unlock(lock) == 0);
+    child(dies_writing);
+    CHECK(ginnel_rwlock_read(lock, SECOND) == 1 && ginnel_rwlock_unlock(lock) == 0);
+    CHECK(ginnel_rwlock_write(lock, 0) == 1 && ginnel_rwlock_mark_consistent(lock) == 0);
+    CHECK(ginnel_rwlock_unlock(lock) == 0);
+    CHECK(ginnel_rwlock_read(lock, GINNEL_FOREVER) == 0 && ginnel_rwlock_unlock(lock) == 0);
+    ginnel_rwlock_close(lock);
+}
+
 int main(void) {
     ginnel_segment *segment = segment_of();
     semaphores(segment);
     events(segment);
+    reader_writer_locks(segment);
     ginnel_close(segment);
     return 0;
 }
