@@ -2,8 +2,8 @@
  * machines of one host share by name. docs/sdk.md explains them, with examples.
  *
  * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
- * calling thread's last failure. Handles of senders and receivers may be used by one thread at a
- * time, all others by any number at once. A child of fork cannot use its
+ * calling thread's last failure. Handles of senders, receivers and barriers may be used by one
+ * thread at a time, all others by any number at once. A child of fork cannot use its
  * parent's handles (GINNEL_EFORKED) but to close them; it opens the segment again.
  *
  * Any process of a segment can write any byte of it, also where a pointer from here leads: who shares
@@ -52,7 +52,8 @@ enum ginnel_error {
     GINNEL_ECORRUPT = 19,    /* somebody wrote nonsense into the object */
     GINNEL_ESEGMENT = 20,    /* the segment cannot be used; the message says why */
     GINNEL_ESYSTEM = 21,     /* a system call failed */
-    GINNEL_EOTHER = 22
+    GINNEL_EOTHER = 22,
+    GINNEL_EBROKEN = 23      /* one that takes part in the barrier died before it came */
 };
 
 /* Why the calling thread's last call failed. */
@@ -238,6 +239,21 @@ int ginnel_event_wait(ginnel_event *event, int64_t time);
 /* Not 0: it is set at the moment. */
 int ginnel_event_is_set(const ginnel_event *event);
 void ginnel_event_close(ginnel_event *event);
+
+/* ---- Barrier ---- */
+
+typedef struct ginnel_barrier ginnel_barrier;
+
+/* Each handle is one of the parties, 1 to 48, until it is closed. */
+int ginnel_barrier_create(ginnel_segment *segment, const char *name, uint32_t parties,
+                          ginnel_barrier **out);
+int ginnel_barrier_open(ginnel_segment *segment, const char *name, ginnel_barrier **out);
+int ginnel_barrier_open_or_create(ginnel_segment *segment, const char *name, uint32_t parties,
+                                  ginnel_barrier **out);
+/* Waits until all have come: 1 for the one that came last, 0 for the others. -1: this one has not
+ * come; GINNEL_EBROKEN where one that takes part died before it came, GINNEL_ETIMEDOUT. */
+int ginnel_barrier_wait(ginnel_barrier *barrier, int64_t time);
+void ginnel_barrier_close(ginnel_barrier *barrier);
 
 #ifdef __cplusplus
 }

@@ -59,6 +59,7 @@ fn code(error: &Error) -> c_int {
         Error::Corrupt { .. } => 19,
         Error::Segment { .. } => 20,
         Error::System { .. } => 21,
+        Error::Broken => 23,
         _ => 22,
     }
 }

@@ -9,6 +9,7 @@
 //! - A handle is a box; it lives from the call that gives it until the call that closes it.
 //! - Nothing unwinds: release builds abort on a panic, and none is meant to come.
 
+mod barrier;
 mod error;
 mod event;
 mod memory;

@@ -116,6 +116,9 @@ pub enum Error {
         /// The last of them died, rather than close its end.
         died: bool,
     },
+    /// One that takes part in the barrier died before it came. Nobody goes on until another has
+    /// taken its seat.
+    Broken,
     /// This thread holds the lock already.
     Deadlock,
     /// In-place access is for segments that were opened as trusting.
@@ -219,6 +222,10 @@ impl fmt::Display for Error {
             Self::TimedOut => write!(f, "time is over"),
             Self::Ended { died: true } => write!(f, "the other end died"),
             Self::Ended { died: false } => write!(f, "the other end was closed"),
+            Self::Broken => write!(
+                f,
+                "one that takes part in the barrier died before it came; start another in its place"
+            ),
             Self::Deadlock => write!(f, "this thread holds the lock already"),
             Self::NotTrusting => write!(
                 f,

@@ -21,6 +21,8 @@ pub enum Kind {
     Event = 5,
     /// [`crate::RwLock`].
     RwLock = 6,
+    /// [`crate::Barrier`].
+    Barrier = 7,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
             4 => Self::Semaphore,
             5 => Self::Event,
             6 => Self::RwLock,
+            7 => Self::Barrier,
             _ => Self::Unknown,
         }
     }
@@ -47,6 +50,7 @@ impl Kind {
             Self::Semaphore => "semaphore",
             Self::Event => "event",
             Self::RwLock => "rwlock",
+            Self::Barrier => "barrier",
         }
     }
 }

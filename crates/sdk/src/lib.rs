@@ -12,6 +12,7 @@
 //! | [`RwLock`] | many read or one writes; all are told where a writer died |
 //! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
 //! | [`Event`] | something has happened, for all who wait or for one |
+//! | [`Barrier`] | all go on when all have come; they are told where one died |
 //!
 //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
@@ -36,6 +37,7 @@
 
 #![deny(unsafe_code)]
 
+mod barrier;
 mod error;
 mod event;
 mod held;
@@ -56,6 +58,7 @@ pub mod testing;
 mod wait;
 mod waitlist;
 
+pub use barrier::Barrier;
 pub use error::{Error, Result};
 pub use event::{Event, Reset};
 pub use kind::{Keep, Kind};

@@ -2,7 +2,7 @@
 //! notices nothing.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, LockError, Queue, Receiver, RwLock, Semaphore, Sender};
+use ginnel::{Barrier, Error, LockError, Queue, Receiver, RwLock, Semaphore, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 
@@ -73,6 +73,21 @@ fn a_childs_locks_are_its_parents() {
         });
         drop(guard);
         drop(lock.try_read().expect("free"));
+    });
+}
+
+#[test]
+fn a_childs_seat_is_its_parents() {
+    play("forks::a_childs_seat_is_its_parents", |_| {
+        let segment = segment();
+        let mut barrier = Some(Barrier::create(&segment, "b", 1).expect("free"));
+        in_a_child(|| {
+            let waited = barrier.as_mut().map(Barrier::wait);
+            drop(barrier.take());
+            waited == Some(Err(Error::Forked))
+        });
+        assert!(matches!(Barrier::open(&segment, "b"), Err(Error::InUse { .. })));
+        assert_eq!(barrier.as_mut().map(Barrier::wait), Some(Ok(true)));
     });
 }
 

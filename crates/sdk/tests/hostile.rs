@@ -5,8 +5,8 @@
 
 use crate::stage::{Part, play, role, segment};
 use ginnel::{
-    Error, Event, LockError, Memory, Permit, Queue, Receiver, Reset, RwLock, Segment, Semaphore,
-    Sender, WhenFull,
+    Barrier, Error, Event, LockError, Memory, Permit, Queue, Receiver, Reset, RwLock, Segment,
+    Semaphore, Sender, WhenFull,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -187,7 +187,13 @@ fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
             }
         });
     }
-    for name in ["s", "e", "r"] {
+    let barriers = [0, 1].map(|_| Barrier::open_or_create(segment, "b", 2).map_err(check).ok());
+    for mut barrier in barriers.into_iter().flatten() {
+        for _ in 0..3 {
+            let _ = barrier.wait_timeout(time).map_err(check);
+        }
+    }
+    for name in ["s", "e", "r", "b"] {
         if of_no_account(3) == 0 {
             let _ = segment.remove(name).map_err(check);
         }

@@ -2,7 +2,9 @@
 //! was given to others meanwhile.
 
 use crate::stage::{play, segment};
-use ginnel::{Error, LockError, Mutex, Queue, Receiver, RwLock, Segment, Semaphore, Sender};
+use ginnel::{
+    Barrier, Error, LockError, Mutex, Queue, Receiver, RwLock, Segment, Semaphore, Sender,
+};
 use ginnel_region::Use;
 
 /// Frees the pages of every party, as one does who has found that they are dead.
@@ -49,6 +51,21 @@ fn a_place_to_read_or_write_is_not_had_beside_another() {
         drop(writes);
         drop(lock.try_read().expect("nobody writes"));
         drop(lock.try_write().expect("nobody reads"));
+    });
+}
+
+#[test]
+fn a_seat_that_is_anothers_is_left_alone() {
+    play("lost::a_seat_that_is_anothers_is_left_alone", |_| {
+        let old = segment();
+        let mut lost = Barrier::create(&old, "b", 1).expect("free");
+        take_for_dead(&old);
+        let new = segment();
+        let mut barrier = Barrier::open(&new, "b").expect("the lost one's seat");
+        assert_eq!(lost.wait(), Err(Error::Lost));
+        drop(lost);
+        assert!(matches!(Barrier::open(&new, "b"), Err(Error::InUse { .. })));
+        assert_eq!(barrier.wait(), Ok(true));
     });
 }
 

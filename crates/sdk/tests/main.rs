@@ -1,6 +1,8 @@
 //! Named objects between real processes. Each test is a process of its own, with a directory of its
 //! own, and with roles that are further processes ([`stage`]); docs/tests.md says what each proves.
 
+mod barrier;
+mod barrier_model;
 mod deaths;
 mod event;
 mod forks;

@@ -126,11 +126,41 @@ static void reader_writer_locks(ginnel_segment *segment) {
     ginnel_rwlock_close(lock);
 }
 
+static void comes(ginnel_segment *segment) {
+    ginnel_barrier *barrier;
+    CHECK(ginnel_barrier_open(segment, "barrier", &barrier) == 0);
+    CHECK(ginnel_barrier_wait(barrier, GINNEL_FOREVER) >= 0);
+    abort();
+}
+
+static void barriers(ginnel_segment *segment) {
+    ginnel_barrier *mine, *other;
+    CHECK(ginnel_barrier_create(segment, "barrier", 2, &mine) == 0);
+    CHECK(ginnel_barrier_open_or_create(segment, "barrier", 3, &other) == -1);
+    CHECK(ginnel_errcode() == GINNEL_ESHAPE);
+    CHECK(ginnel_barrier_wait(mine, 0) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
+    pid_t pid = fork();
+    if (pid == 0) {
+        comes(segment_of());
+    }
+    // One of the two comes last; which, is not said.
+    int last = ginnel_barrier_wait(mine, 60 * SECOND);
+    CHECK(last == 0 || last == 1);
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status));
+    CHECK(ginnel_barrier_wait(mine, 60 * SECOND) == -1 && ginnel_errcode() == GINNEL_EBROKEN);
+    CHECK(ginnel_barrier_open(segment, "barrier", &other) == 0);
+    CHECK(ginnel_barrier_wait(mine, 1000) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
+    ginnel_barrier_close(other);
+    ginnel_barrier_close(mine);
+}
+
 int main(void) {
     ginnel_segment *segment = segment_of();
     semaphores(segment);
     events(segment);
     reader_writer_locks(segment);
+    barriers(segment);
     ginnel_close(segment);
     return 0;
 }
