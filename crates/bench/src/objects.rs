@@ -128,7 +128,7 @@ fn pong() -> Result<(), Failed> {
                 let mut loan = back.loan(message.len())?;
                 loan.write(0, &message.to_vec());
                 drop(message);
-                loan.send();
+                loan.send()?;
             }
             Err(ginnel::Error::Ended { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),

@@ -1,9 +1,9 @@
-/* Ginnel's named objects in C: memory, queues and locks that processes, containers and virtual
+/* Ginnel's named objects in C: memory, queues, locks and what else processes, containers and virtual
  * machines of one host share by name. docs/sdk.md explains them, with examples.
  *
  * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
- * calling thread's last failure. Handles may be used by one thread at a time, except those of
- * segments, memory and mutexes, which any number may use at once. A child of fork cannot use its
+ * calling thread's last failure. Handles of senders, receivers and barriers may be used by one
+ * thread at a time, all others by any number at once. A child of fork cannot use its
  * parent's handles (GINNEL_EFORKED) but to close them; it opens the segment again.
  *
  * Any process of a segment can write any byte of it, also where a pointer from here leads: who shares
@@ -38,7 +38,7 @@ enum ginnel_error {
     GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
     GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
     GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */
-    GINNEL_EFULL = 8,        /* names, objects of this process, or messages that it holds */
+    GINNEL_EFULL = 8,        /* names; objects, messages or loans of this process; permits */
     GINNEL_ENOMEMORY = 9,    /* the segment, or the system, has no memory left */
     GINNEL_ETOOLARGE = 10,   /* the message does not fit */
     GINNEL_EWOULDBLOCK = 11, /* nothing to be had at the moment */
@@ -52,7 +52,8 @@ enum ginnel_error {
     GINNEL_ECORRUPT = 19,    /* somebody wrote nonsense into the object */
     GINNEL_ESEGMENT = 20,    /* the segment cannot be used; the message says why */
     GINNEL_ESYSTEM = 21,     /* a system call failed */
-    GINNEL_EOTHER = 22
+    GINNEL_EOTHER = 22,
+    GINNEL_EBROKEN = 23      /* one that takes part in the barrier died before it came */
 };
 
 /* Why the calling thread's last call failed. */
@@ -143,7 +144,7 @@ int ginnel_sender_loan(ginnel_sender *sender, size_t len, int64_t time, ginnel_l
 int ginnel_loan_send(ginnel_loan *loan, size_t len);
 int ginnel_loan_drop(ginnel_loan *loan);
 /* Readable when a call that said GINNEL_EWOULDBLOCK is worth another try, and now and then without.
- * The sender's own: not to be read or closed. */
+ * The sender's own: not to be read or closed. -1 where none can be made. */
 int ginnel_sender_fd(ginnel_sender *sender);
 /* GINNEL_EINUSE where a loan is out. */
 int ginnel_sender_close(ginnel_sender *sender);
@@ -173,7 +174,86 @@ int ginnel_mutex_lock(ginnel_mutex *mutex, int64_t time);
 /* By the thread that holds it. */
 int ginnel_mutex_mark_consistent(ginnel_mutex *mutex);
 int ginnel_mutex_unlock(ginnel_mutex *mutex);
+/* Where the calling thread holds it, the next holder is told as of a dead one. */
 void ginnel_mutex_close(ginnel_mutex *mutex);
+
+/* ---- Reader-writer lock ---- */
+
+typedef struct ginnel_rwlock ginnel_rwlock;
+
+int ginnel_rwlock_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+int ginnel_rwlock_open(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+int ginnel_rwlock_open_or_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
+/* Beside others that read, or alone. 0: held. 1: held, but one that wrote died with it, and everybody
+ * is told until one that writes calls ginnel_rwlock_mark_consistent. -1: not held. */
+int ginnel_rwlock_read(ginnel_rwlock *lock, int64_t time);
+int ginnel_rwlock_write(ginnel_rwlock *lock, int64_t time);
+/* By the thread that holds it to write. */
+int ginnel_rwlock_mark_consistent(ginnel_rwlock *lock);
+/* By the thread that holds it, to read or to write. */
+int ginnel_rwlock_unlock(ginnel_rwlock *lock);
+/* Where the calling thread holds it to write, the next holder is told as of a dead one. */
+void ginnel_rwlock_close(ginnel_rwlock *lock);
+
+/* ---- Semaphore ---- */
+
+typedef struct ginnel_semaphore ginnel_semaphore;
+
+/* permits: free at first. most: as many there can be at any time, 1 to 32767. */
+int ginnel_semaphore_create(ginnel_segment *segment, const char *name, uint32_t permits,
+                            uint32_t most, ginnel_semaphore **out);
+int ginnel_semaphore_open(ginnel_segment *segment, const char *name, ginnel_semaphore **out);
+int ginnel_semaphore_open_or_create(ginnel_segment *segment, const char *name, uint32_t permits,
+                                    uint32_t most, ginnel_semaphore **out);
+/* A permit, which this handle has until it is given back or used up, or this process dies. */
+int ginnel_semaphore_acquire(ginnel_semaphore *semaphore, int64_t time);
+/* Gives one back that this handle has; GINNEL_EINVALID where it has none. */
+int ginnel_semaphore_release(ginnel_semaphore *semaphore);
+/* Likewise, but it is gone then. */
+int ginnel_semaphore_use_up(ginnel_semaphore *semaphore);
+/* So many more free permits; none, and GINNEL_EFULL, where there is no room for all. */
+int ginnel_semaphore_add(ginnel_semaphore *semaphore, uint32_t count);
+/* How many are free at the moment. */
+uint32_t ginnel_semaphore_available(const ginnel_semaphore *semaphore);
+/* What this handle has is given back. */
+void ginnel_semaphore_close(ginnel_semaphore *semaphore);
+
+/* ---- Event ---- */
+
+typedef struct ginnel_event ginnel_event;
+
+/* Stays set, and lets everybody through, until ginnel_event_reset; or lets one through and is reset
+ * by that. */
+enum ginnel_reset { GINNEL_RESET_MANUAL = 0, GINNEL_RESET_AUTO = 1 };
+
+int ginnel_event_create(ginnel_segment *segment, const char *name, enum ginnel_reset reset,
+                        ginnel_event **out);
+int ginnel_event_open(ginnel_segment *segment, const char *name, ginnel_event **out);
+int ginnel_event_open_or_create(ginnel_segment *segment, const char *name, enum ginnel_reset reset,
+                                ginnel_event **out);
+int ginnel_event_set(ginnel_event *event);
+/* 1 where it was set, 0 where it was not. */
+int ginnel_event_reset(ginnel_event *event);
+/* Waits until it is set. */
+int ginnel_event_wait(ginnel_event *event, int64_t time);
+/* Not 0: it is set at the moment. */
+int ginnel_event_is_set(const ginnel_event *event);
+void ginnel_event_close(ginnel_event *event);
+
+/* ---- Barrier ---- */
+
+typedef struct ginnel_barrier ginnel_barrier;
+
+/* Each handle is one of the parties, 1 to 48, until it is closed. */
+int ginnel_barrier_create(ginnel_segment *segment, const char *name, uint32_t parties,
+                          ginnel_barrier **out);
+int ginnel_barrier_open(ginnel_segment *segment, const char *name, ginnel_barrier **out);
+int ginnel_barrier_open_or_create(ginnel_segment *segment, const char *name, uint32_t parties,
+                                  ginnel_barrier **out);
+/* Waits until all have come: 1 for the one that came last, 0 for the others. -1: this one has not
+ * come; GINNEL_EBROKEN where one that takes part died before it came, GINNEL_ETIMEDOUT. */
+int ginnel_barrier_wait(ginnel_barrier *barrier, int64_t time);
+void ginnel_barrier_close(ginnel_barrier *barrier);
 
 #ifdef __cplusplus
 }

@@ -9,11 +9,15 @@
 //! - A handle is a box; it lives from the call that gives it until the call that closes it.
 //! - Nothing unwinds: release builds abort on a panic, and none is meant to come.
 
+mod barrier;
 mod error;
+mod event;
 mod memory;
 mod mutex;
 mod queue;
+mod rwlock;
 mod segment;
+mod semaphore;
 
 use error::{Fail, fail};
 use std::ffi::{CStr, c_char, c_int};

@@ -1,11 +1,11 @@
 //! `ginnel_queue_…`, `ginnel_sender_…`, `ginnel_receiver_…`, `ginnel_loan_…`, `ginnel_message_…`
 
-use crate::error::Fail;
+use crate::error::{Fail, fail};
 use crate::memory::{bytes_mut, bytes_of};
 use crate::{Wait, answer, hand_out, handle, options, text};
 use ginnel::{Loan, Message, Queue, Receiver, Segment, Sender, WhenFull};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `ginnel_queue_options`: plain numbers.
 #[repr(C)]
@@ -138,8 +138,7 @@ pub unsafe extern "C" fn ginnel_sender_send(
         let (sender, bytes) = unsafe { (handle(sender)?, bytes_of(bytes, len)?) };
         let mut loan = lend(sender, len, time)?;
         loan.write(0, bytes);
-        loan.send();
-        Ok(())
+        Ok(loan.send()?)
     };
     answer(send())
 }
@@ -196,8 +195,7 @@ pub unsafe extern "C" fn ginnel_loan_send(loan: *mut CLoan, len: usize) -> c_int
         // SAFETY: the header's promise.
         let mut loan = unsafe { loan_of(loan) }?;
         loan.truncate(len);
-        loan.send();
-        Ok(())
+        Ok(loan.send()?)
     };
     answer(send())
 }
@@ -212,6 +210,10 @@ pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
     answer(unsafe { loan_of(loan) }.map(drop))
 }
 
+fn descriptor(made: Result<BorrowedFd<'_>, Fail>) -> c_int {
+    made.map_or_else(fail, |fd| fd.as_raw_fd())
+}
+
 /// See `ginnel.h`.
 ///
 /// # Safety
@@ -219,7 +221,8 @@ pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_sender_fd(sender: *const Sender) -> c_int {
     // SAFETY: the header's promise.
-    unsafe { sender.as_ref() }.map_or(-1, |sender| sender.as_fd().as_raw_fd())
+    let sender = unsafe { handle(sender) };
+    descriptor(sender.and_then(|sender| Ok(sender.descriptor()?)))
 }
 
 /// See `ginnel.h`.
@@ -339,7 +342,8 @@ pub unsafe extern "C" fn ginnel_receiver_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_receiver_fd(receiver: *const Receiver) -> c_int {
     // SAFETY: the header's promise.
-    unsafe { receiver.as_ref() }.map_or(-1, |receiver| receiver.as_fd().as_raw_fd())
+    let receiver = unsafe { handle(receiver) };
+    descriptor(receiver.and_then(|receiver| Ok(receiver.descriptor()?)))
 }
 
 /// See `ginnel.h`.

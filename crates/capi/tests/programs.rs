@@ -77,6 +77,22 @@ fn a_program_in_c_shares_memory_queues_and_locks_with_its_children() {
 }
 
 #[test]
+fn what_ends_with_a_thread_or_a_child_is_the_callers_no_more() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "ends.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
+fn processes_in_c_wait_for_each_other() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "waiting.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
 fn the_header_is_cpp_too() {
     let place = place();
     installed(place.path());

@@ -194,6 +194,21 @@ impl Segment {
         self.freed_from(first.max(low));
     }
 
+    /// Frees the further pages of the object with this head that `is_named` does not name. Where a page changes hands
+    /// after `is_named` was asked, it stays.
+    pub fn release_strays(&self, head: Head, is_named: impl Fn(u32) -> bool) {
+        let (first, end) = self.page_range();
+        for page in (first..end).filter(|&page| page != head.page) {
+            let word = self.owner_word(page);
+            // Before the question: what names a page is written before the page is the object's.
+            let old = word.load(Acquire);
+            let is_its = Owner::of(old).is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(head.page));
+            if is_its && !is_named(page) && self.still(head).is_ok() && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok() {
+                self.freed_from(page);
+            }
+        }
+    }
+
     /// Frees a page of a group that has no head: that is claimed first and freed last.
     pub fn release_orphan(&self, page: u32) {
         let word = self.owner_word(page);

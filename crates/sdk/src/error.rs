@@ -59,7 +59,8 @@ pub enum Error {
         /// Bytes of the name that was given.
         len: usize,
     },
-    /// Another process has been making an object of this name for seconds, and lives.
+    /// Another process has been making an object of this name for seconds, and lives; or it comes
+    /// and goes without end.
     Busy {
         /// The name.
         name: String,
@@ -89,6 +90,16 @@ pub enum Error {
         /// So many.
         most: u32,
     },
+    /// This sender has as many loans out as the queue holds messages: send one, or drop one.
+    TooManyLoans {
+        /// So many.
+        most: u32,
+    },
+    /// The semaphore has no room for so many more permits.
+    TooManyPermits {
+        /// So many there can be.
+        most: u32,
+    },
     /// The message does not fit.
     TooLarge {
         /// Its bytes.
@@ -105,6 +116,9 @@ pub enum Error {
         /// The last of them died, rather than close its end.
         died: bool,
     },
+    /// One that takes part in the barrier died before it came. Nobody goes on until another has
+    /// taken its seat.
+    Broken,
     /// This thread holds the lock already.
     Deadlock,
     /// In-place access is for segments that were opened as trusting.
@@ -168,7 +182,8 @@ impl fmt::Display for Error {
             }
             Self::Busy { name } => write!(
                 f,
-                "another process has been making {name:?} for seconds; see whether it is stopped"
+                "others have been making or removing {name:?} for as long as this waits; see whether \
+                 one of them is stopped, or does so without end"
             ),
             Self::InUse { name, role, pid } => {
                 write!(f, "{name:?} has a {role}, process {pid}; end that one, or close its end")
@@ -192,6 +207,14 @@ impl fmt::Display for Error {
                 f,
                 "{most} messages are held already; drop one, or make the queue with more loans"
             ),
+            Self::TooManyLoans { most } => write!(
+                f,
+                "{most} loans are out already; send or drop one, or make the queue with more capacity"
+            ),
+            Self::TooManyPermits { most } => write!(
+                f,
+                "there can be {most} permits at a time; use some up, or make the semaphore with more"
+            ),
             Self::TooLarge { len, max } => {
                 write!(f, "{len} bytes do not fit: the queue was made for messages of {max}")
             }
@@ -199,6 +222,10 @@ impl fmt::Display for Error {
             Self::TimedOut => write!(f, "time is over"),
             Self::Ended { died: true } => write!(f, "the other end died"),
             Self::Ended { died: false } => write!(f, "the other end was closed"),
+            Self::Broken => write!(
+                f,
+                "one that takes part in the barrier died before it came; start another in its place"
+            ),
             Self::Deadlock => write!(f, "this thread holds the lock already"),
             Self::NotTrusting => write!(
                 f,

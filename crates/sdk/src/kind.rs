@@ -15,6 +15,14 @@ pub enum Kind {
     Queue = 2,
     /// [`crate::Mutex`].
     Mutex = 3,
+    /// [`crate::Semaphore`].
+    Semaphore = 4,
+    /// [`crate::Event`].
+    Event = 5,
+    /// [`crate::RwLock`].
+    RwLock = 6,
+    /// [`crate::Barrier`].
+    Barrier = 7,
 }
 
 impl Kind {
@@ -23,6 +31,10 @@ impl Kind {
             1 => Self::Memory,
             2 => Self::Queue,
             3 => Self::Mutex,
+            4 => Self::Semaphore,
+            5 => Self::Event,
+            6 => Self::RwLock,
+            7 => Self::Barrier,
             _ => Self::Unknown,
         }
     }
@@ -35,6 +47,10 @@ impl Kind {
             Self::Memory => "memory",
             Self::Queue => "queue",
             Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
+            Self::Event => "event",
+            Self::RwLock => "rwlock",
+            Self::Barrier => "barrier",
         }
     }
 }

@@ -9,7 +9,12 @@
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
-//! //! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
+//! | [`RwLock`] | many read or one writes; all are told where a writer died |
+//! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
+//! | [`Event`] | something has happened, for all who wait or for one |
+//! | [`Barrier`] | all go on when all have come; they are told where one died |
+//!
+//! **Whom it trusts: nobody.** Any process of a segment can write any byte of it. What is read
 //! from there is copied once and checked; nonsense gives [`Error::Corrupt`], and nothing else
 //! suffers. Only functions that say *in place* give references into it, and only where the segment
 //! was opened as [trusting](Options::trusting).
@@ -32,8 +37,12 @@
 
 #![deny(unsafe_code)]
 
+mod barrier;
 mod error;
+mod event;
+mod held;
 mod kind;
+mod lock;
 mod memory;
 mod mutex;
 mod neighbour;
@@ -41,18 +50,25 @@ mod object;
 mod presence;
 mod queue;
 mod raw;
+mod rwlock;
 mod segment;
+mod semaphore;
 #[doc(hidden)]
 pub mod testing;
 mod wait;
 mod waitlist;
 
+pub use barrier::Barrier;
 pub use error::{Error, Result};
+pub use event::{Event, Reset};
 pub use kind::{Keep, Kind};
+pub use lock::{LockError, LockResult};
 pub use memory::Memory;
-pub use mutex::{Guard, LockError, LockResult, Mutex};
+pub use mutex::{Guard, Mutex};
 pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use segment::{ObjectInfo, Options, Segment, User};
+pub use semaphore::{Permit, Semaphore};
 
 /// The examples of the guide run as tests, too.
 #[cfg(doctest)]

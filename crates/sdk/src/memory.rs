@@ -1,6 +1,6 @@
 //! Memory by name: bytes that several processes and machines share.
 
-use crate::object::{Object, Shape};
+use crate::object::{self, Object, Shape};
 use crate::raw::Area;
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::PAGE;
@@ -74,22 +74,15 @@ impl Memory {
     /// [`Error::WrongShape`] where it has another size, else as [`Self::create`] and
     /// [`Self::open`].
     pub fn open_or_create(segment: &Segment, name: &str, size: u64) -> Result<Self> {
-        loop {
-            match Self::create(segment, name, size) {
-                Err(Error::Taken { .. }) => {}
-                other => return other,
-            }
-            let memory = match Self::open(segment, name) {
-                // It went between the two.
-                Err(Error::NotFound { .. }) => continue,
-                other => other?,
-            };
+        let open = || {
+            let memory = Self::open(segment, name)?;
             let (what, is, wanted) = ("size", memory.len() as u64, size);
             if is != wanted {
                 return Err(Error::WrongShape { name: name.to_owned(), what, is, wanted });
             }
-            return Ok(memory);
-        }
+            Ok(memory)
+        };
+        object::open_or_create(name, || Self::create(segment, name, size), open)
     }
 
     fn of(object: Object, segment: &Segment) -> Result<Self> {

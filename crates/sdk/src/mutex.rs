@@ -11,14 +11,13 @@
 //! whether the holder lives. A thread that ends while it holds the lock leaves it as a dead process
 //! does.
 
-use crate::object::{Object, Shape};
-use crate::segment::Inner;
+use crate::held::{self, Held};
+use crate::lock::{LockError, LockResult};
+use crate::object::{self, Object, Shape};
 use crate::wait::{self, Deadline};
 use crate::waitlist::{Place, Waitlist};
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::Party;
-use std::cell::RefCell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -60,6 +59,7 @@ const HALF_DONE: u64 = 1 << 61;
 /// ```
 pub struct Mutex {
     object: Object,
+    handle: u64,
     holder: &'static AtomicU64,
     list: Waitlist,
 }
@@ -71,47 +71,6 @@ pub struct Guard<'a> {
     /// A thread gives back what it took.
     _thread: PhantomData<*const ()>,
 }
-
-/// Why a lock is not simply held.
-pub enum LockError<'a> {
-    /// It is held; but a holder before died, and nobody has said since that all is well again.
-    HolderDied(Guard<'a>),
-    /// It is not held.
-    Failed(Error),
-}
-
-impl fmt::Debug for LockError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HolderDied(_) => f.write_str("HolderDied"),
-            Self::Failed(error) => f.debug_tuple("Failed").field(error).finish(),
-        }
-    }
-}
-
-impl fmt::Display for LockError<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HolderDied(guard) => write!(
-                f,
-                "a holder of {:?} died with it; put in order what it protects, then mark_consistent",
-                guard.mutex.name()
-            ),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LockError<'_> {}
-
-impl From<Error> for LockError<'_> {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// What a lock call gives.
-pub type LockResult<'a> = std::result::Result<Guard<'a>, LockError<'a>>;
 
 impl Mutex {
     /// Makes a mutex that keeps its name until it is removed.
@@ -137,22 +96,13 @@ impl Mutex {
     /// # Errors
     /// As [`Self::create`] and [`Self::open`].
     pub fn open_or_create(segment: &Segment, name: &str) -> Result<Self> {
-        loop {
-            match Self::create(segment, name) {
-                Err(Error::Taken { .. }) => {}
-                other => return other,
-            }
-            match Self::open(segment, name) {
-                // It went between the two.
-                Err(Error::NotFound { .. }) => {}
-                other => return other,
-            }
-        }
+        let open = || Self::open(segment, name);
+        object::open_or_create(name, || Self::create(segment, name), open)
     }
 
     fn of(object: Object) -> Self {
         let (holder, list) = (object.words.word(HOLDER), Waitlist::new(object.words));
-        Self { object, holder, list }
+        Self { object, handle: held::handle(), holder, list }
     }
 
     /// Its name.
@@ -166,7 +116,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError::HolderDied`], which holds it; [`Error::Deadlock`] where this thread has it
     /// already, [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
-    pub fn lock(&self) -> LockResult<'_> {
+    pub fn lock(&self) -> LockResult<Guard<'_>> {
         self.lock_until(Deadline::NEVER)
     }
 
@@ -174,7 +124,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Self::lock`], and [`Error::TimedOut`].
-    pub fn lock_timeout(&self, time: Duration) -> LockResult<'_> {
+    pub fn lock_timeout(&self, time: Duration) -> LockResult<Guard<'_>> {
         self.lock_until(Deadline::after(time))
     }
 
@@ -182,8 +132,8 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Self::lock`], and [`Error::WouldBlock`].
-    pub fn try_lock(&self) -> LockResult<'_> {
-        self.object.presence().check()?;
+    pub fn try_lock(&self) -> LockResult<Guard<'_>> {
+        self.object.presence().check_all()?;
         if let Some(had) = self.take().map_or_else(|| self.take_from_dead(), Some) {
             return self.held(had);
         }
@@ -191,8 +141,8 @@ impl Mutex {
     }
 
     #[inline]
-    fn lock_until(&self, deadline: Deadline) -> LockResult<'_> {
-        self.object.presence().check()?;
+    fn lock_until(&self, deadline: Deadline) -> LockResult<Guard<'_>> {
+        self.object.presence().check_all()?;
         if let Some(had) = self.take() {
             return self.held(had);
         }
@@ -225,10 +175,23 @@ impl Mutex {
         Some(mine)
     }
 
-    fn held(&self, had: u64) -> LockResult<'_> {
-        HELD.with_borrow_mut(|held| held.0.push((self.object.inner, self.holder, self.list)));
+    fn held(&self, had: u64) -> LockResult<Guard<'_>> {
+        // Asked after it was taken: a party that was taken for dead before may hold it beside
+        // another, and does not go in.
+        if let Err(error) = self.object.presence().check_all() {
+            give_back(&self.hold(), had & HALF_DONE);
+            return Err(error.into());
+        }
+        held::push(self.hold());
         let guard = Guard { mutex: self, _thread: PhantomData };
         if had & HALF_DONE == 0 { Ok(guard) } else { Err(LockError::HolderDied(guard)) }
+    }
+
+    fn hold(&self) -> Held {
+        let (inner, head) = (self.object.inner, self.object.head);
+        let leave = |held: &Held| give_back(held, HALF_DONE);
+        let (handle, word, list) = (self.handle, self.holder, self.list);
+        Held { inner, head, handle, word, list, leave }
     }
 
     /// For the interface in C, which has no guards: gives back what this thread holds. False where
@@ -254,8 +217,14 @@ impl Mutex {
 
     /// Does this thread hold it?
     fn is_mine(&self) -> bool {
-        let same = |held: &Held| held.0.iter().any(|(_, word, _)| std::ptr::eq(*word, self.holder));
-        HELD.with_borrow(same)
+        held::holds(self.holder)
+    }
+}
+
+/// In C a lock may be closed while it is held: it is left as by a thread that ends.
+impl Drop for Mutex {
+    fn drop(&mut self) {
+        held::closed(self.handle);
     }
 }
 
@@ -274,45 +243,22 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         let mutex = self.mutex;
-        if mutex.object.presence().check().is_err() {
-            return;
+        if mutex.object.presence().check().is_ok() {
+            let _ = held::remove(|held| std::ptr::eq(held.word, mutex.holder));
+            give_back(&mutex.hold(), 0);
         }
-        HELD.with_borrow_mut(|held| {
-            let at = held.0.iter().rposition(|(_, word, _)| std::ptr::eq(*word, mutex.holder));
-            at.map(|at| held.0.swap_remove(at))
-        });
-        give_back(mutex.object.inner, mutex.holder, mutex.list, 0);
     }
 }
 
 /// Gives a lock back that this process holds. `add`: what is to stand beside.
 #[inline]
-fn give_back(inner: &Inner, holder: &AtomicU64, list: Waitlist, add: u64) {
-    let mine = inner.presence.party().bits();
-    let clean = holder.compare_exchange(mine, add, Release, Relaxed);
+fn give_back(held: &Held, add: u64) {
+    let mine = held.inner.presence.party().bits();
+    let clean = held.word.compare_exchange(mine, add, Release, Relaxed);
     // Where neither stands there, this process was taken for dead, and it is another's.
     if clean.is_ok()
-        || holder.compare_exchange(mine | HALF_DONE, HALF_DONE, Release, Relaxed).is_ok()
+        || held.word.compare_exchange(mine | HALF_DONE, HALF_DONE, Release, Relaxed).is_ok()
     {
-        list.wake_one(&inner.presence);
-    }
-}
-
-/// The locks that a thread holds: the segment, the holder's word, who sleeps.
-#[derive(Default)]
-struct Held(Vec<(&'static Inner, &'static AtomicU64, Waitlist)>);
-
-thread_local! {
-    static HELD: RefCell<Held> = RefCell::default();
-}
-
-/// A thread that ends without giving its locks back is as one that died.
-impl Drop for Held {
-    fn drop(&mut self) {
-        for (inner, holder, list) in self.0.drain(..) {
-            if inner.presence.check().is_ok() {
-                give_back(inner, holder, list, HALF_DONE);
-            }
-        }
+        held.list.wake_one(&held.inner.presence);
     }
 }

@@ -57,8 +57,8 @@ impl Neighbour {
         self.0.joined().bells.as_ref().map(|bells| bells.own()).filter(|&fd| fd >= 0)
     }
 
-    pub fn waiter(&self) -> Result<Waiter> {
-        Waiter::new(&self.0).map_err(Error::from)
+    pub fn waiter(&self) -> Result<Waiter, ginnel_region::Error> {
+        Waiter::new(&self.0)
     }
 
     pub fn retire(&self, waiter: Waiter) {

@@ -30,11 +30,41 @@ const MAGIC: u64 = u64::from_le_bytes(*b"GINNELOB");
 /// Version of the objects' layouts: another one is refused.
 pub(crate) const VERSION: u16 = 1;
 
+/// How often a name is looked up anew because it changed meanwhile: an honest one settles at once.
+const TRIES: u32 = 100;
+
 const KIND: usize = 0x08;
 const ENTRY: usize = 0x10;
 const SIZE: usize = 0x18;
 const PAGES: usize = 0x20;
 const NUMBERS: usize = 0x28;
+
+/// A name as it is shown: one that is no UTF-8, which another process may have written, with its
+/// bytes escaped.
+pub(crate) fn shown(name: &[u8]) -> String {
+    let text = std::str::from_utf8(name).map(str::to_owned);
+    text.unwrap_or_else(|_| name.escape_ascii().to_string())
+}
+
+/// Makes an object, or opens the one that is there by now.
+pub(crate) fn open_or_create<T>(
+    name: &str,
+    create: impl Fn() -> Result<T>,
+    open: impl Fn() -> Result<T>,
+) -> Result<T> {
+    for _ in 0..TRIES {
+        match create() {
+            Err(Error::Taken { .. }) => {}
+            other => return other,
+        }
+        match open() {
+            // It went between the two.
+            Err(Error::NotFound { .. }) => {}
+            other => return other,
+        }
+    }
+    Err(Error::Busy { name: name.to_owned() })
+}
 
 /// What an object is to be made with.
 pub(crate) struct Shape {
@@ -88,6 +118,7 @@ impl Object {
         fill: impl FnOnce(Area, Option<Area>),
     ) -> Result<Self> {
         let presence = &inner.presence;
+        presence.enter()?;
         presence.check_all()?;
         let names = presence.segment().names();
         let claim =
@@ -131,10 +162,11 @@ impl Object {
     /// Finds an object.
     pub fn open(inner: &'static Inner, name: &str, kind: Kind) -> Result<Self> {
         let presence = &inner.presence;
+        presence.enter()?;
         presence.check_all()?;
         let segment = presence.segment();
         let missing = || Error::NotFound { name: name.to_owned() };
-        loop {
+        for _ in 0..TRIES {
             let entry = segment.names().find(name.as_bytes()).ok_or_else(missing)?;
             if entry.owner.is_some_and(|owner| !presence.lives(owner)) {
                 presence.sweep();
@@ -160,11 +192,12 @@ impl Object {
             };
             return Self::attached(inner, entry, head, kind);
         }
+        Err(Error::Busy { name: name.to_owned() })
     }
 
     fn attached(inner: &'static Inner, entry: Entry, head: Head, kind: Kind) -> Result<Self> {
         let presence = &inner.presence;
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let name = shown(&entry.name);
         // What no honest party writes is no version, but nonsense.
         let at = u64::from(head.page()) * PAGE + KIND as u64;
         let theirs = u16::try_from(presence.segment().word(at).load(Ordering::Acquire) >> 16).ok();
@@ -211,12 +244,25 @@ impl Object {
         self.presence().segment().names().remove(&self.entry)
     }
 
-    /// Claims pages that belong to the object from here on, zeroed.
-    pub fn add_pages(&self, pages: u32) -> Result<Extent> {
+    /// Claims pages for the object, zeroed: this party's until they are
+    /// [handed over](Self::hand_over).
+    pub fn claim(&self, pages: u32) -> Result<Extent> {
+        claim(self.presence(), pages)
+    }
+
+    /// Makes claimed pages the object's.
+    pub fn hand_over(&self, extent: Extent) -> Result<()> {
         let presence = self.presence();
-        let extent = claim(presence, pages)?;
-        let handed = presence.segment().hand_over(extent, presence.head(), self.head);
-        handed.map(|()| extent).map_err(|_| Error::Lost)
+        let handed = presence.segment().hand_over(extent, presence.head()?, self.head);
+        handed.map_err(|_| Error::Lost)
+    }
+
+    /// Frees pages that were claimed and not handed over.
+    pub fn give_up(&self, extent: Extent) {
+        if let Ok(party) = self.presence().head() {
+            let Extent { page, pages } = extent;
+            self.presence().segment().release_if_tagged(page, pages, party.page());
+        }
     }
 
     pub fn corrupt(&self) -> Error {
@@ -233,7 +279,7 @@ impl Drop for Object {
 /// Claims pages as the party's own, zeroed.
 fn claim(presence: &Presence, pages: u32) -> Result<Extent> {
     let segment = presence.segment();
-    let head = presence.head();
+    let head = presence.head()?;
     let owner = Owner { kind: Use::Data, tag: Some(head.page()), ..head.owner() };
     let claim = || segment.claim(pages, owner);
     let claimed = match claim() {
@@ -274,7 +320,8 @@ fn make(
     }
     let body = Area::new(segment, extent.offset() + PAGE, shape.pages * PAGE);
     fill(words, body.filter(|body| body.len() > 0));
-    let head = segment.promote(extent.page, presence.head()).map_err(|_| Error::Lost)?;
-    segment.hand_over(extent, presence.head(), head).map_err(|_| Error::Lost)?;
+    let party = presence.head()?;
+    let head = segment.promote(extent.page, party).map_err(|_| Error::Lost)?;
+    segment.hand_over(extent, party, head).map_err(|_| Error::Lost)?;
     Ok(head)
 }

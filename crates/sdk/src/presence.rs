@@ -22,11 +22,12 @@
 use crate::neighbour::Neighbour;
 use crate::raw::{ForkMark, LifeLock};
 use crate::{Error, Result, object};
+use ginnel_node::Waiter;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock};
 
 const PID: u64 = 0x08;
 const NAME: u64 = 0x10;
@@ -38,14 +39,21 @@ const USED: u64 = 1 << 63;
 /// This process's hold on a segment.
 pub(crate) struct Presence {
     pub neighbour: Neighbour,
-    head: Head,
-    party: Party,
+    /// Empty where the segment had no page for this party: then it looks at objects and removes
+    /// them, which is the way out of a full segment, and uses none.
+    own: OnceLock<Own>,
     /// The file `parties`, to ask about others.
     parties: Fd,
-    _life: LifeLock,
     mark: ForkMark,
     /// Where each object stands in the page that this process uses, and how many handles it has.
     uses: Mutex<HashMap<u64, (u64, u32)>>,
+}
+
+/// This process's page.
+struct Own {
+    head: Head,
+    party: Party,
+    _life: LifeLock,
 }
 
 fn use_word(index: u32, generation: u32) -> u64 {
@@ -72,37 +80,62 @@ fn open_parties(dir: i32) -> Result<Fd> {
 }
 
 impl Presence {
-    /// Enters this process.
+    /// Enters this process, or lets it look on where the segment is full.
     pub fn new(neighbour: Neighbour) -> Result<Self> {
         let failed = |errno| Error::System { doing: "enter the segment", errno };
         let mark = ForkMark::new().map_err(failed)?;
-        let (head, life) = enter(&neighbour)?;
-        let segment = neighbour.segment();
-        segment.clear(head.page());
-        let word = |at| segment.word(u64::from(head.page()) * PAGE + at);
-        word(PID).store(sys::pid().into(), Ordering::Relaxed);
-        for (at, part) in (0..).zip(program().chunks_exact(8)) {
-            let bytes = part.try_into().unwrap_or_default();
-            word(NAME + at * 8).store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
-        let head = segment.settle(head).ok_or(Error::Lost)?;
         let parties = open_parties(neighbour.wake_dir())?;
-        let (party, uses) = (party_of(head), Mutex::default());
-        let presence = Self { neighbour, head, party, parties, _life: life, mark, uses };
+        let (own, uses) = (OnceLock::new(), Mutex::default());
+        let presence = Self { neighbour, own, parties, mark, uses };
+        match presence.enter() {
+            Ok(()) | Err(Error::SegmentFull { .. } | Error::NoMemory) => {}
+            Err(error) => return Err(error),
+        }
         presence.sweep();
         Ok(presence)
+    }
+
+    /// Makes this process a party, where it is none yet.
+    pub fn enter(&self) -> Result<()> {
+        self.check()?;
+        let _alone = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
+        if self.own.get().is_some() {
+            return Ok(());
+        }
+        let claimed = match claim(&self.neighbour) {
+            // Pages of the dead are free after a look.
+            Err(Error::SegmentFull { .. }) => {
+                self.sweep();
+                claim(&self.neighbour)
+            }
+            other => other,
+        };
+        let (head, life) = claimed?;
+        let segment = self.segment();
+        segment.clear(head.page());
+        self.page_word(head, PID).store(sys::pid().into(), Ordering::Relaxed);
+        for (at, part) in (0..).zip(program().chunks_exact(8)) {
+            let bytes = part.try_into().unwrap_or_default();
+            let word = self.page_word(head, NAME + at * 8);
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        let head = segment.settle(head).ok_or(Error::Lost)?;
+        let _ = self.own.set(Own { head, party: party_of(head), _life: life });
+        Ok(())
     }
 
     pub fn segment(&self) -> &Segment {
         self.neighbour.segment()
     }
 
+    /// This process as a party; one that looks on is nobody.
+    #[inline]
     pub fn party(&self) -> Party {
-        self.party
+        self.own.get().map_or(Party::new(0, 0), |own| own.party)
     }
 
-    pub fn head(&self) -> Head {
-        self.head
+    pub fn head(&self) -> Result<Head> {
+        self.own.get().map(|own| own.head).ok_or(Error::SegmentFull { bytes: PAGE })
     }
 
     /// May this process use its handles?
@@ -117,7 +150,15 @@ impl Presence {
         if self.segment().is_gone() {
             return Err(Error::Gone);
         }
-        self.segment().still(self.head).map(drop).map_err(|_| Error::Lost)
+        self.segment().still(self.head()?).map(drop).map_err(|_| Error::Lost)
+    }
+
+    /// The same, for what one may do who only looks on.
+    pub fn check_looking(&self) -> Result<()> {
+        match self.check_all() {
+            Err(Error::SegmentFull { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// What is wrong, where an object holds nonsense: perhaps it is not there any more.
@@ -132,7 +173,7 @@ impl Presence {
 
     /// Does a party live? One that cannot be asked for does.
     pub fn lives(&self, party: Party) -> bool {
-        party == self.party || self.head_of(party).is_some_and(|head| self.head_lives(head))
+        party == self.party() || self.head_of(party).is_some_and(|head| self.head_lives(head))
     }
 
     fn head_lives(&self, head: Head) -> bool {
@@ -157,7 +198,7 @@ impl Presence {
     /// The word is written first, then the entry looked at again; whoever frees an object takes its
     /// name first, then looks at these words (Dekker, as hazard pointers do: Michael, 2004).
     pub fn start_use(&self, index: u32, generation: u32) -> Result<()> {
-        let word = use_word(index, generation);
+        let (word, own) = (use_word(index, generation), self.head()?);
         let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
         if let Some((_, count)) = uses.get_mut(&word) {
             *count += 1;
@@ -165,7 +206,7 @@ impl Presence {
         }
         let taken: Vec<u64> = uses.values().map(|&(at, _)| at).collect();
         let free = (0..MOST_USES).find(|at| !taken.contains(at)).ok_or(Error::TooManyObjects)?;
-        self.page_word(self.head, USES + free * 8).store(word, Ordering::Release);
+        self.page_word(own, USES + free * 8).store(word, Ordering::Release);
         fence(Ordering::SeqCst);
         uses.insert(word, (free, 1));
         Ok(())
@@ -173,9 +214,7 @@ impl Presence {
 
     /// Takes it off the list. Frees it, where its name was taken away and nobody else uses it.
     pub fn end_use(&self, index: u32, generation: u32) {
-        if self.check_all().is_err() {
-            return;
-        }
+        let (Ok(()), Ok(own)) = (self.check_all(), self.head()) else { return };
         let word = use_word(index, generation);
         let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
         let Some((at, count)) = uses.get_mut(&word) else { return };
@@ -183,18 +222,34 @@ impl Presence {
         if *count > 0 {
             return;
         }
-        self.page_word(self.head, USES + *at * 8).store(0, Ordering::Release);
+        self.page_word(own, USES + *at * 8).store(0, Ordering::Release);
         uses.remove(&word);
         drop(uses);
         fence(Ordering::SeqCst);
         self.bury_removed();
     }
 
+    /// Makes a waiter, of a page that was a dead one's where no other is free.
+    pub fn waiter(&self) -> Result<Waiter> {
+        let full = |error: &ginnel_region::Error| *error == ginnel_region::Error::Full;
+        let made = self.neighbour.waiter().or_else(|error| {
+            let swept = full(&error).then(|| self.sweep());
+            swept.map_or(Err(error), |()| self.neighbour.waiter())
+        });
+        made.map_err(|error| match error {
+            error if full(&error) => {
+                self.check_all().err().unwrap_or(Error::SegmentFull { bytes: PAGE })
+            }
+            error => error.into(),
+        })
+    }
+
     /// Every party, and whether it lives.
     fn parties(&self) -> impl Iterator<Item = (Head, bool)> + '_ {
         let heads = self.segment().heads_within_reach();
         let parties = heads.filter(|head| head.owner().kind == Use::Party);
-        parties.map(|head| (head, head == self.head || self.head_lives(head)))
+        let own = self.head().ok();
+        parties.map(move |head| (head, own == Some(head) || self.head_lives(head)))
     }
 
     /// Processes that use the object of an entry: (party, its process number, its program).
@@ -259,7 +314,7 @@ impl Presence {
 }
 
 /// Claims a page whose byte was locked before.
-fn enter(neighbour: &Neighbour) -> Result<(Head, LifeLock)> {
+fn claim(neighbour: &Neighbour) -> Result<(Head, LifeLock)> {
     let (segment, mut from) = (neighbour.segment(), 0);
     let owner = Owner::new(neighbour.member(), Use::Party);
     loop {

@@ -12,7 +12,7 @@
 //! | 0x40 | the party that receives; bit 63: it has left |
 //! | 0x80 | the receiver's wish to be woken |
 //! | 0xc0 | one bit for each lane that ever was in use |
-//! | 0x400 … | the lanes, 32 bytes each: the party that sends, its pages (first, number), its wish to be woken |
+//! | 0x400 … | the lanes, 32 bytes each: the party that sends, its pages ([`pages`]), its wish to be woken |
 //!
 //! A lane's pages hold its cells, one word for the state of each buffer, then the buffers. A
 //! position counts the messages of a lane; the cell of position *p* is number *p* modulo the cells,
@@ -39,6 +39,7 @@ mod lane;
 mod layout;
 mod loan;
 mod message;
+mod pages;
 mod recv;
 mod send;
 
@@ -47,7 +48,7 @@ pub use message::Message;
 pub use recv::Receiver;
 pub use send::Sender;
 
-use crate::object::{Object, Shape};
+use crate::object::{self, Object, Shape};
 use crate::{Error, Keep, Kind, Result, Segment};
 use layout::{Geometry, MOST_CELLS, MOST_LANES, MOST_LEN, MOST_LOANS};
 
@@ -157,18 +158,8 @@ impl Queue {
     /// # Errors
     /// [`Error::WrongShape`] where it was made with other measures, else as [`Self::create`].
     pub fn open_or_create(&self, segment: &Segment, name: &str) -> Result<()> {
-        loop {
-            match self.create(segment, name) {
-                Err(Error::Taken { kind: Kind::Queue, .. }) => {}
-                other => return other,
-            }
-            match Object::open(segment.inner, name, Kind::Queue) {
-                Ok(object) => return self.same_as(&object),
-                // It went between the two.
-                Err(Error::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let open = || self.same_as(&Object::open(segment.inner, name, Kind::Queue)?);
+        object::open_or_create(name, || self.create(segment, name), open)
     }
 
     fn same_as(&self, object: &Object) -> Result<()> {

@@ -1,12 +1,13 @@
 //! A segment, as a program opens it: by name, by path, or whatever this machine has for its user.
 
 use crate::neighbour::Neighbour;
+use crate::object::shown;
 use crate::presence::Presence;
 use crate::raw::{ForkMark, OwnPointer};
 use crate::wait::Sleepers;
 use crate::{Error, Kind, Result};
 use ginnel_node::home::default_directory;
-use ginnel_region::{device, parse_size};
+use ginnel_region::{Entry, device, parse_size};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -111,7 +112,7 @@ impl Options {
 /// What `ginnel ls` shows of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// Its name.
+    /// Its name; bytes that are no UTF-8 are escaped (`\xff`), and [`Segment::remove`] takes it so.
     pub name: String,
     /// What it is.
     pub kind: Kind,
@@ -172,7 +173,7 @@ impl Segment {
     /// [`Error::Forked`], [`Error::Gone`], [`Error::Lost`].
     pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
         let presence = &self.inner.presence;
-        presence.check_all()?;
+        presence.check_looking()?;
         presence.sweep();
         let names = presence.segment().names();
         let mut objects: Vec<_> = names
@@ -183,7 +184,7 @@ impl Segment {
                 let owner =
                     entry.owner.map(|owner| user((owner, presence.pid_of(owner), String::new())));
                 ObjectInfo {
-                    name: String::from_utf8_lossy(&entry.name).into_owned(),
+                    name: shown(&entry.name),
                     kind: Kind::of(entry.kind),
                     size: entry.size,
                     owner,
@@ -197,14 +198,17 @@ impl Segment {
     }
 
     /// Takes the name from an object. Who uses it goes on using it; it is freed when nobody does.
+    /// This works in a full segment, too.
     ///
     /// # Errors
     /// [`Error::NotFound`], and as for [`Self::objects`].
     pub fn remove(&self, name: &str) -> Result<()> {
         let presence = &self.inner.presence;
-        presence.check_all()?;
+        presence.check_looking()?;
         let names = presence.segment().names();
-        let found = names.find(name.as_bytes()).filter(|entry| names.remove(entry));
+        let is_shown = |entry: &Entry| !entry.removed && shown(&entry.name) == name;
+        let found = names.find(name.as_bytes()).or_else(|| names.entries().find(is_shown));
+        let found = found.filter(|entry| names.remove(entry));
         found.ok_or_else(|| Error::NotFound { name: name.to_owned() })?;
         presence.bury_removed();
         Ok(())
@@ -251,9 +255,11 @@ fn join(path: &Path, size: u64) -> Result<&'static Inner> {
     let here = identity(path);
     // What cannot be used any more stays in memory for the handles that have it.
     let usable = |inner: &&&'static Inner| {
-        inner.path == path && inner.file == here && inner.presence.check_all().is_ok()
+        inner.path == path && inner.file == here && inner.presence.check_looking().is_ok()
     };
     if let Some(inner) = joined.iter().find(usable).filter(|_| here.is_some()) {
+        // Where the segment was full, there may be room by now.
+        let _ = inner.presence.enter();
         return Ok(inner);
     }
     let presence = Presence::new(Neighbour::join(path, size)?)?;

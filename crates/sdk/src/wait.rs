@@ -16,6 +16,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use std::cell::OnceCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -28,6 +29,9 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_micros(30);
 /// … and where other machines have the segment, whose wake-ups are interrupts.
 const SPIN_FAR: Duration = Duration::from_micros(200);
+
+/// The shortest time that a timer takes: 0 switches it off.
+const AT_ONCE: Duration = Duration::from_nanos(1);
 
 /// When a call gives up.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +70,7 @@ impl Sleeper {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
-        let waiter = presence.neighbour.waiter()?;
+        let waiter = presence.waiter()?;
         let watch = |fd: BorrowedFd<'_>, how| {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | how)
         };
@@ -122,21 +126,22 @@ impl Sleeper {
     /// For a program that waits in its own epoll set: arms `want` and the descriptor. The caller
     /// looks once more after it.
     pub fn arm(&self, presence: &Presence, want: &AtomicU64) {
+        self.arm_for(presence, want, SLICE);
+    }
+
+    fn arm_for(&self, presence: &Presence, want: &AtomicU64, time: Duration) {
         self.awake(presence);
-        self.set_timer(SLICE);
+        self.set_timer(time);
         put_wish(want, self.wish());
         self.sleeping(presence);
     }
 
-    /// Takes that back.
-    pub fn disarm(&self, presence: &Presence, want: &AtomicU64) {
+    /// The look after [`Self::arm`] found something. Arming made the descriptor forget what came
+    /// before, so it becomes readable at once: there may be more.
+    pub fn again(&self, presence: &Presence, want: &AtomicU64) {
         take_wish_back(want, self.wish());
-        self.set_timer(Duration::ZERO);
         self.awake(presence);
-    }
-
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.set_timer(AT_ONCE);
     }
 
     pub fn retire(self, presence: &Presence) {
@@ -144,6 +149,34 @@ impl Sleeper {
             presence.neighbour.retire(self.waiter);
         }
     }
+}
+
+impl AsFd for Sleeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// The descriptor of an end that asks in `want`, made at the first call. It is readable then: a
+/// call before may have said [`Error::WouldBlock`], and nobody was asked to wake this.
+pub(crate) fn watched<'a>(
+    watch: &'a OnceCell<Sleeper>,
+    presence: &Presence,
+    want: &AtomicU64,
+) -> Result<BorrowedFd<'a>> {
+    presence.check()?;
+    if watch.get().is_none() {
+        let sleeper = Sleeper::new(presence)?;
+        sleeper.arm_for(presence, want, AT_ONCE);
+        let _ = watch.set(sleeper);
+    }
+    watch.get().map(AsFd::as_fd).ok_or(Error::WouldBlock)
+}
+
+/// In place of a descriptor that could not be made: one that epoll refuses, and that poll says is
+/// not open.
+pub(crate) fn no_descriptor() -> BorrowedFd<'static> {
+    crate::raw::borrow(i32::MAX)
 }
 
 /// Sleepers that nobody uses at the moment: a call that sleeps takes one.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | 0x80 | one bit for each place with a wish in it |
 //! | 0x400 … | the places |
+//! | 0xc0, 0x600 … | the same once more, for objects with two things to sleep for |
 //!
 //! Who sleeps puts its wish into a free place, then sets the bit, then looks once more at what it
 //! waits for. Who has news looks at the bits, clears one, then claims the wish. In this order a bit
@@ -21,34 +22,49 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-const ASLEEP: usize = 0x80;
-const PLACES: usize = 0x400;
+/// The bits, and the places.
+const FIRST: (usize, usize) = (0x80, 0x400);
+const SECOND: (usize, usize) = (0xc0, 0x600);
 const COUNT: usize = 64;
 
 /// The places of an object.
 #[derive(Clone, Copy)]
-pub(crate) struct Waitlist(Area);
+pub(crate) struct Waitlist {
+    words: Area,
+    at: (usize, usize),
+}
 
 impl Waitlist {
     /// In an object's first page.
     pub fn new(words: Area) -> Self {
-        Self(words)
+        Self { words, at: FIRST }
+    }
+
+    /// The second one in an object's first page.
+    pub fn second(words: Area) -> Self {
+        Self { words, at: SECOND }
     }
 
     fn asleep(self) -> &'static AtomicU64 {
-        self.0.word(ASLEEP)
+        self.words.word(self.at.0)
     }
 
     fn place(self, at: usize) -> &'static AtomicU64 {
-        self.0.word(PLACES + at % COUNT * 8)
+        self.words.word(self.at.1 + at % COUNT * 8)
     }
 
     /// Wakes one that sleeps, after what it waits for was stored.
     #[inline]
     pub fn wake_one(self, presence: &Presence) {
+        self.wake_some(presence, 1);
+    }
+
+    /// The same for so many of them.
+    #[inline]
+    pub fn wake_some(self, presence: &Presence, most: usize) {
         fence(SeqCst);
         if self.asleep().load(Relaxed) != 0 {
-            self.wake(presence, 1);
+            self.wake(presence, most);
         }
     }
 

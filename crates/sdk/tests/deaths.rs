@@ -115,7 +115,7 @@ fn send_for_ever(segment: &Segment) {
         let given_up = (i % 3 == 0).then(|| sender.try_loan(1));
         let mut loan = sender.loan(message.len()).expect("room");
         loan.write(0, &message);
-        loan.send();
+        loan.send().expect("whole");
         drop(given_up);
     }
 }
@@ -159,7 +159,7 @@ fn receivers(rounds: u64, full: WhenFull) {
                     let message = bytes(next);
                     loan.write(0, &message);
                     loan.truncate(message.len());
-                    loan.send();
+                    loan.send().expect("whole");
                     next += 1;
                 }
                 Err(Error::Ended { died: true }) => ended += 1,

@@ -4,25 +4,29 @@
 //! `GINNEL_SEED` repeats a run, as far as processes that race can be repeated.
 
 use crate::stage::{Part, play, role, segment};
-use ginnel::{Error, Memory, Queue, Receiver, Segment, Sender, WhenFull};
+use ginnel::{
+    Barrier, Error, Event, LockError, Memory, Permit, Queue, Receiver, Reset, RwLock, Segment,
+    Semaphore, Sender, WhenFull,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 const SIZE: u64 = 64 << 20;
 /// Header page, rendezvous and members, behind which the owner words lie, and then the names.
-const OWNERS: u64 = PAGE + (2 << 20) + (64 << 10);
-const NAMES: u64 = OWNERS + SIZE / PAGE * 8;
+pub const OWNERS: u64 = PAGE + (2 << 20) + (64 << 10);
+pub const NAMES: u64 = OWNERS + SIZE / PAGE * 8;
 const FIRST: u64 = (NAMES + 2048 * (8 + 128)) / PAGE;
 
-struct Stranger {
+/// Writes into the segment as any process of it can.
+pub struct Stranger {
     file: File,
     dice: u64,
 }
 
 impl Stranger {
-    fn new(segment: &Segment) -> Self {
+    pub fn new(segment: &Segment) -> Self {
         let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.subsec_nanos().into());
         let seed = std::env::var("GINNEL_SEED").ok().and_then(|text| text.parse().ok());
         let dice = seed.unwrap_or_else(clock) | 1;
@@ -38,18 +42,18 @@ impl Stranger {
         (self.dice >> 11) % below
     }
 
-    fn word(&self, at: u64) -> u64 {
+    pub fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, at).expect("inside");
         u64::from_le_bytes(bytes)
     }
 
-    fn put(&self, at: u64, value: u64) {
+    pub fn put(&self, at: u64, value: u64) {
         self.file.write_all_at(&value.to_le_bytes(), at).expect("inside");
     }
 
     /// Pages in use, each with what it is for.
-    fn pages(&self) -> Vec<(u64, u64)> {
+    pub fn pages(&self) -> Vec<(u64, u64)> {
         let mut words = vec![0; (SIZE / PAGE * 8) as usize];
         self.file.read_exact_at(&mut words, OWNERS).expect("inside");
         let words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -128,7 +132,7 @@ fn honest(segment: &Segment) {
                 let _ = sender.loan_timeout(i * 97 % 5001, time).map_err(check).map(|mut loan| {
                     let len = loan.len();
                     loan.write(0, &vec![1; len]);
-                    loan.send();
+                    let _ = loan.send().map_err(check);
                 });
             }
             let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(time));
@@ -137,6 +141,7 @@ fn honest(segment: &Segment) {
                 messages += 1;
             }
         }
+        synchronise(segment, &check);
         let _ = segment.objects().map_err(check);
         let _ = segment.remove("m").map_err(check);
         if messages % 2 == 0 {
@@ -145,6 +150,59 @@ fn honest(segment: &Segment) {
     }
     eprintln!("{messages} messages, {} errors", errors.get());
     assert!(errors.get() > 0, "the stranger did no harm");
+}
+
+/// A while with each of the objects by which processes wait for each other.
+fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
+    let time = Duration::from_millis(5);
+    let semaphore = Semaphore::open_or_create(segment, "s", 2, 600).map_err(check);
+    for _ in 0..10 {
+        let _ = semaphore.as_ref().map(|semaphore| {
+            let _ = semaphore.add(1).map_err(check);
+            let first = semaphore.acquire_timeout(time).map_err(check);
+            let _ = semaphore.acquire_timeout(time).map_err(check).map(Permit::use_up);
+            drop(first);
+            assert!(semaphore.available() <= 600);
+        });
+    }
+    for reset in [Reset::Manual, Reset::Auto] {
+        let event = Event::open_or_create(segment, "e", reset).map_err(check);
+        let _ = event.map(|event| {
+            let _ = event.set().map_err(check);
+            let _ = event.wait_timeout(time).map_err(check);
+            let _ = event.reset().map_err(check);
+            let _ = event.wait_timeout(time).map_err(check);
+        });
+    }
+    let lock = RwLock::open_or_create(segment, "r").map_err(check);
+    for _ in 0..5 {
+        let _ = lock.as_ref().map(|lock| {
+            if let Err(LockError::Failed(error)) = lock.read_timeout(time) {
+                check(error);
+            }
+            match lock.write_timeout(time) {
+                Ok(_) => {}
+                Err(LockError::HolderDied(guard)) => guard.mark_consistent(),
+                Err(LockError::Failed(error)) => check(error),
+            }
+        });
+    }
+    let barriers = [0, 1].map(|_| Barrier::open_or_create(segment, "b", 2).map_err(check).ok());
+    for mut barrier in barriers.into_iter().flatten() {
+        for _ in 0..3 {
+            let _ = barrier.wait_timeout(time).map_err(check);
+        }
+    }
+    for name in ["s", "e", "r", "b"] {
+        if of_no_account(3) == 0 {
+            let _ = segment.remove(name).map_err(check);
+        }
+    }
+}
+
+/// A number below `below`, of no account.
+fn of_no_account(below: u32) -> u32 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.subsec_micros() % below)
 }
 
 fn attack(part: Part, kinds: &[u64]) {

@@ -1,10 +1,21 @@
 //! Named objects between real processes. Each test is a process of its own, with a directory of its
 //! own, and with roles that are further processes ([`stage`]); docs/tests.md says what each proves.
 
+mod barrier;
+mod barrier_model;
 mod deaths;
+mod event;
+mod forks;
+mod full;
 mod hostile;
+mod lane_pages_model;
+mod lanes;
+mod lost;
 mod memory;
 mod mutex;
 mod queue;
 mod queue_model;
+mod rwlock;
+mod rwlock_model;
+mod semaphore;
 mod stage;

@@ -161,6 +161,25 @@ fn a_path_that_names_another_file_is_another_segment() {
     });
 }
 
+/// A name that another process wrote, and that is no text, is shown and removed by what is shown.
+#[test]
+fn a_name_that_is_no_text_can_be_removed() {
+    use crate::hostile::{NAMES, Stranger};
+    play("memory::a_name_that_is_no_text_can_be_removed", |_| {
+        let segment = segment();
+        drop(Memory::create(&segment, "m234567", 8).expect("free"));
+        let stranger = Stranger::new(&segment);
+        let is_it = |at: &u64| stranger.word(*at) == u64::from_le_bytes(*b"m234567\0");
+        let mut details = (0..2048).map(|entry| NAMES + 2048 * 8 + entry * 128 + 32);
+        let at = details.find(is_it).expect("in the table");
+        stranger.put(at, u64::from_le_bytes(*b"\xff234567\0"));
+        let shown = segment.objects().expect("listed").remove(0).name;
+        assert_eq!(shown, r"\xff234567");
+        segment.remove(&shown).expect("there");
+        assert_eq!(segment.objects().expect("listed"), []);
+    });
+}
+
 /// Making and removing takes no memory for good, and a full segment has room again.
 #[test]
 fn memory_comes_back() {

@@ -5,7 +5,7 @@ use ginnel::{Error, Guard, LockError, Memory, Mutex, Segment};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
 
-fn failed(result: ginnel::LockResult<'_>) -> Error {
+fn failed(result: ginnel::LockResult<Guard<'_>>) -> Error {
     match result.err() {
         Some(LockError::Failed(error)) => error,
         other => panic!("{other:?}"),

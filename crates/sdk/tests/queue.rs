@@ -1,9 +1,10 @@
 //! Queues between processes: order, loans, what is done where one is full, descriptors.
 
 use crate::stage::{Part, play, role, segment, until};
-use ginnel::{Error, Queue, Receiver, Sender, WhenFull};
+use ginnel::{Error, Memory, Queue, Receiver, Sender, WhenFull};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 fn queue() -> Queue {
@@ -25,7 +26,7 @@ fn messages_of_three_processes_arrive_once_each_in_order() {
                 loan.write(0, &[number]);
                 loan.write(1, &i.to_le_bytes());
                 loan.write(5, &vec![i as u8; len - 5]);
-                loan.send();
+                loan.send().expect("whole");
                 if i % 5000 == 0 {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -105,9 +106,9 @@ fn loans_are_kept_sent_in_any_order_and_given_back() {
             let third = sender.loan(3).expect("room");
             first.write(0, b"one");
             second.write(0, b"two");
-            second.send();
+            second.send().expect("whole");
             first.truncate(2);
-            first.send();
+            first.send().expect("whole");
             drop(third);
             let (two, on) = (receiver.recv().expect("there"), receiver.recv().expect("there"));
             assert_eq!((two.to_vec(), on.to_vec()), (b"two".to_vec(), b"on".to_vec()));
@@ -118,9 +119,11 @@ fn loans_are_kept_sent_in_any_order_and_given_back() {
             drop(on);
         }
         let kept: Vec<_> = (0..4).map(|_| sender.loan(1).expect("room")).collect();
-        assert_eq!(sender.loan(1).err(), Some(Error::WouldBlock), "a cell for each is kept");
+        // A cell for each is kept, and nobody else makes room: it would wait for itself.
+        assert_eq!(sender.loan(1).err(), Some(Error::TooManyLoans { most: 4 }));
+        assert_eq!(sender.try_loan(1).err(), Some(Error::TooManyLoans { most: 4 }));
         drop(kept);
-        sender.loan(1).expect("room again").send();
+        sender.loan(1).expect("room again").send().expect("whole");
     });
 }
 
@@ -201,6 +204,66 @@ fn a_descriptor_tells_of_news() {
     });
 }
 
+/// A call that finds nothing, and only then the first look at the descriptor.
+#[test]
+fn a_descriptor_that_is_made_late_tells_too() {
+    play("queue::a_descriptor_that_is_made_late_tells_too", |_| {
+        let segment = segment();
+        queue().create(&segment, "q").expect("free");
+        let receiver = Receiver::open(&segment, "q").expect("there");
+        let sender = Sender::open(&segment, "q").expect("a lane");
+        assert_eq!(receiver.try_recv().err(), Some(Error::WouldBlock));
+        let fd = receiver.as_fd();
+        sender.send(b"x").expect("room");
+        assert!(readable(fd, 2000));
+        receiver.try_recv().expect("there");
+        while sender.try_send(b"x").is_ok() {}
+        let fd = sender.as_fd();
+        receiver.recv().expect("there");
+        assert!(readable(fd, 2000));
+    });
+}
+
+/// Who takes one message each time that the descriptor tells comes to all of them, also where one
+/// arrives in the middle of a call.
+#[test]
+fn one_message_for_each_time_that_the_descriptor_tells() {
+    play("queue::one_message_for_each_time_that_the_descriptor_tells", |part| {
+        const ROUNDS: u64 = 3000;
+        let segment = segment();
+        let turn = Memory::open_or_create(&segment, "turn", 8).expect("there");
+        let turn = turn.word(0).expect("inside");
+        if let Part::Role(..) = part {
+            let sender = Sender::open(&segment, "q").expect("there");
+            for round in 1..=ROUNDS {
+                until("its turn", || turn.load(Acquire) >= round);
+                (0..3).for_each(|_| sender.send(b"x").expect("room"));
+            }
+            until("the last", || turn.load(Acquire) > ROUNDS);
+            return;
+        }
+        queue().create(&segment, "q").expect("free");
+        let receiver = Receiver::open(&segment, "q").expect("there");
+        let _ = receiver.as_fd();
+        let sender = role("sender", "");
+        for round in 1..=ROUNDS {
+            turn.store(round, Release);
+            // In the middle of one of these the first one comes.
+            while receiver.try_recv().is_err() {}
+            for _ in 0..2 {
+                let mut taken = false;
+                until("a message", || {
+                    assert!(readable(&receiver, 5000), "in round {round} there is one, untold");
+                    taken = receiver.try_recv().is_ok();
+                    taken
+                });
+            }
+        }
+        turn.store(ROUNDS + 1, Release);
+        sender.ends();
+    });
+}
+
 /// A queue of large messages in place: what is read is what was written, without a copy of it.
 #[test]
 fn large_messages_stay_where_they_are() {
@@ -215,7 +278,7 @@ fn large_messages_stay_where_they_are() {
             let at = loan.as_mut_ptr() as usize;
             // SAFETY: nobody else has the segment.
             unsafe { loan.in_place() }.expect("trusted").fill(round);
-            loan.send();
+            loan.send().expect("whole");
             let message = receiver.recv().expect("there");
             assert_eq!((message.as_ptr() as usize, at % 4096), (at, 0));
             // SAFETY: as above.

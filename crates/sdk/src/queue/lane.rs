@@ -20,7 +20,7 @@ pub(super) struct Lane {
 
 impl Lane {
     /// `None` unless the pages are the queue's own, and as many as its measures need. `pages`: the
-    /// first one (bits 0–31) and their number.
+    /// first one (bits 0–31) and their number; with bit 63 they are more than any lane has.
     pub fn new(object: &Object, geometry: Geometry, pages: u64) -> Option<Self> {
         let extent = Extent { page: pages as u32, pages: (pages >> 32) as u32 };
         let segment = object.presence().segment();

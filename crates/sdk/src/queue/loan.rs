@@ -59,12 +59,13 @@ impl Loan<'_> {
 
     /// Sends it. There is room: it was kept when the buffer was borrowed. Loans that are out at a
     /// time may be sent in any order, which is the order in which they arrive.
-    pub fn send(self) {
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`]: nothing is sent.
+    pub fn send(self) -> Result<()> {
         let (sender, buffer, len) = (self.sender, self.buffer, self.len);
         std::mem::forget(self);
-        if sender.object.presence().check().is_ok() {
-            sender.publish(buffer, len);
-        }
+        sender.publish(buffer, len)
     }
 }
 
@@ -92,9 +93,13 @@ impl<'a> Loan<'a> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        if self.sender.object.presence().check().is_ok() {
+        let presence = self.sender.object.presence();
+        if presence.check().is_err() {
+            return;
+        }
+        self.sender.lent.set(self.sender.lent.get() - 1);
+        if presence.check_all().is_ok() {
             self.sender.lane.state(self.buffer).store(FREE, Release);
-            self.sender.lent.set(self.sender.lent.get() - 1);
         }
     }
 }

@@ -99,6 +99,10 @@ impl Drop for Message<'_> {
         let mut lanes = self.receiver.lanes.borrow_mut();
         let Some(incoming) = lanes.get_mut(self.lane) else { return };
         incoming.held -= 1;
+        // What was taken for dead has given its messages to others.
+        if self.receiver.object.presence().check_all().is_err() {
+            return;
+        }
         // Only from what it was: a machine that stood still for so long that its buffers were given
         // to others frees none of theirs.
         let state = incoming.lane.state(self.buffer);

@@ -7,14 +7,14 @@ use super::layout::{
     want_space_at,
 };
 use crate::object::Object;
-use crate::presence::Presence;
-use crate::wait::{self, Deadline, Sleeper};
+use crate::raw::Area;
+use crate::wait::{self, Deadline, SLICE, Sleeper, watched};
 use crate::{Error, Kind, Result, Segment};
 use ginnel_region::Party;
 use std::cell::{Cell as Slot, OnceCell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The end that receives; a queue has one at a time. One thread at a time uses it.
 ///
@@ -26,8 +26,14 @@ pub struct Receiver {
     geometry: Geometry,
     party: Party,
     pub(super) lanes: RefCell<Vec<Incoming>>,
-    /// Which lanes of the word [`IN_USE`] are in `lanes`.
+    /// Which bits of the word [`IN_USE`] were seen.
     known: Slot<u64>,
+    /// Lanes that hold nonsense: one bit each. Nothing is taken from them.
+    aside: Slot<u64>,
+    /// One was set aside, and the program was not told yet.
+    untold: Slot<bool>,
+    /// When lanes that were set aside are looked at again.
+    again: Slot<Option<Instant>>,
     /// The lane to look at first.
     first: Slot<usize>,
     /// Somebody has sent, or could have, since this end was opened or last said that all had left.
@@ -51,7 +57,7 @@ pub(super) struct Incoming {
 
 /// What a look at a lane found.
 enum Found {
-    Message { buffer: u32, len: usize, position: u64 },
+    Message { buffer: u32, area: Area, position: u64 },
     Nothing,
     Nonsense,
 }
@@ -82,6 +88,9 @@ impl Receiver {
             party,
             lanes: RefCell::default(),
             known: Slot::new(0),
+            aside: Slot::new(0),
+            untold: Slot::new(false),
+            again: Slot::new(None),
             first: Slot::new(0),
             had_sender: Slot::new(false),
             saw_death: Slot::new(false),
@@ -89,43 +98,82 @@ impl Receiver {
             trusting: segment.is_trusting(),
             watch: OnceCell::new(),
         };
-        receiver.learn()?;
+        receiver.learn();
         Ok(receiver)
     }
 
     /// Looks for lanes that have come into use.
     #[inline]
-    fn learn(&self) -> Result<()> {
+    fn learn(&self) {
         // Acquire pairs with the Release of `Sender::open`.
-        let in_use = self.object.words.word(IN_USE).load(Acquire);
-        if in_use != self.known.get() { self.learn_of(in_use) } else { Ok(()) }
+        let new = self.object.words.word(IN_USE).load(Acquire) & !self.known.get();
+        if new != 0 {
+            self.learn_of(new);
+        }
     }
 
     #[cold]
-    fn learn_of(&self, in_use: u64) -> Result<()> {
+    fn learn_of(&self, new: u64) {
+        // Each once, whatever becomes of its bit; those beyond the lanes are nonsense.
+        self.known.set(self.known.get() | new);
+        for number in (0..self.geometry.lanes).filter(|number| new >> number & 1 == 1) {
+            match self.incoming(number) {
+                Some(incoming) => self.lanes.borrow_mut().push(incoming),
+                None => self.set_aside(number),
+            }
+        }
+    }
+
+    /// A lane as it is now; `None`: nonsense.
+    fn incoming(&self, number: u32) -> Option<Incoming> {
+        let pages = self.object.words.word(pages_at(number)).load(Acquire);
+        let lane = Lane::new(&self.object, self.geometry, pages)?;
+        Some(Incoming { number, lane, next: lane.inherit_as_receiver()?, held: 0 })
+    }
+
+    /// Takes nothing more from a lane: its sender harms itself alone.
+    #[cold]
+    fn set_aside(&self, number: u32) {
+        self.aside.set(self.aside.get() | 1 << number);
+        self.untold.set(true);
+        self.again.set(Instant::now().checked_add(SLICE));
+    }
+
+    fn is_aside(&self, number: u32) -> bool {
+        self.aside.get() >> number & 1 == 1
+    }
+
+    /// Looks now and then whether lanes that were set aside are in order again: perhaps another
+    /// sender has them.
+    #[cold]
+    fn mend(&self) {
+        if self.again.get().is_some_and(|again| Instant::now() < again) {
+            return;
+        }
+        self.again.set(Instant::now().checked_add(SLICE));
         let mut lanes = self.lanes.borrow_mut();
-        for number in 0..self.geometry.lanes {
-            if in_use >> number & 1 == 0 || self.known.get() >> number & 1 == 1 {
+        for number in (0..self.geometry.lanes).filter(|&number| self.is_aside(number)) {
+            let known = lanes.iter_mut().find(|incoming| incoming.number == number);
+            // What the program holds stays the lane's that it came by.
+            if known.as_ref().is_some_and(|incoming| incoming.held > 0) {
                 continue;
             }
-            self.known.set(self.known.get() | 1 << number);
-            let pages = self.object.words.word(pages_at(number)).load(Acquire);
-            let lane = Lane::new(&self.object, self.geometry, pages);
-            let found = lane.and_then(|lane| Some((lane, lane.inherit_as_receiver()?)));
-            let (lane, next) = found.ok_or_else(|| self.object.corrupt())?;
-            lanes.push(Incoming { number, lane, next, held: 0 });
+            let Some(new) = self.incoming(number) else { continue };
+            match known {
+                Some(known) => *known = new,
+                None => lanes.push(new),
+            }
+            self.aside.set(self.aside.get() & !(1 << number));
         }
-        // Bits beyond the lanes are nonsense, and not to be looked at each time.
-        self.known.set(in_use);
-        Ok(())
     }
 
     /// Takes the next message, waiting for it.
     ///
     /// # Errors
     /// [`Error::Ended`] where nothing is left and every sender has left or died; who calls again
-    /// waits for a new one. [`Error::TooManyMessages`], [`Error::Corrupt`], [`Error::Forked`],
-    /// [`Error::Lost`], [`Error::Gone`].
+    /// waits for a new one. [`Error::Corrupt`] where a sender's part of the queue holds nonsense:
+    /// told once, when the others have nothing to be taken; they go on. [`Error::TooManyMessages`],
+    /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
     pub fn recv(&self) -> Result<Message<'_>> {
         self.recv_until(Deadline::NEVER)
     }
@@ -139,7 +187,8 @@ impl Receiver {
     }
 
     fn recv_until(&self, deadline: Deadline) -> Result<Message<'_>> {
-        self.object.presence().check()?;
+        // A receiver that was taken for dead takes nothing from its successor.
+        self.object.presence().check_all()?;
         let inner = self.object.inner;
         let want = self.object.words.word(WANT_DATA);
         let attempt = || self.take();
@@ -154,7 +203,7 @@ impl Receiver {
     /// there is.
     pub fn try_recv(&self) -> Result<Message<'_>> {
         let presence = self.object.presence();
-        presence.check()?;
+        presence.check_all()?;
         if let Some(message) = self.take()? {
             return Ok(message);
         }
@@ -162,13 +211,19 @@ impl Receiver {
             let want = self.object.words.word(WANT_DATA);
             watch.arm(presence, want);
             if let Some(message) = self.take()? {
-                watch.disarm(presence, want);
+                watch.again(presence, want);
                 return Ok(message);
             }
             presence.check_all()?;
         }
         self.look_for_senders()?;
         Err(Error::WouldBlock)
+    }
+
+    /// The descriptor of [`AsFd`], or why there is none.
+    #[doc(hidden)]
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        watched(&self.watch, self.object.presence(), self.object.words.word(WANT_DATA))
     }
 
     /// How many messages senders threw away because they came faster than they were taken, as far
@@ -178,31 +233,35 @@ impl Receiver {
         self.lost.get()
     }
 
-    /// How many messages are held.
+    /// How many messages are held. In a child of fork none: they are its parent's.
     #[must_use]
     pub fn held(&self) -> u32 {
+        if self.object.presence().check().is_err() {
+            return 0;
+        }
         self.lanes.borrow().iter().map(|incoming| incoming.held).sum()
     }
 
     #[inline]
     fn take(&self) -> Result<Option<Message<'_>>> {
-        self.learn()?;
+        self.learn();
         let mut lanes = self.lanes.borrow_mut();
         let count = lanes.len();
         let mut too_many = false;
         for step in 0..count {
             let at = (self.first.get() + step) % count;
             let Some(incoming) = lanes.get_mut(at) else { break };
+            if self.is_aside(incoming.number) {
+                continue;
+            }
             if incoming.held >= self.geometry.loans {
                 too_many |= incoming.has_more();
                 continue;
             }
             match incoming.take(&self.lost) {
                 Found::Nothing => {}
-                Found::Nonsense => return Err(self.object.corrupt()),
-                Found::Message { buffer, len, position } => {
-                    let area = incoming.lane.buffer(buffer, len);
-                    let area = area.ok_or_else(|| self.object.corrupt())?;
+                Found::Nonsense => self.set_aside(incoming.number),
+                Found::Message { buffer, area, position } => {
                     incoming.held += 1;
                     self.first.set(at + 1);
                     self.had_sender.set(true);
@@ -214,12 +273,18 @@ impl Receiver {
             }
         }
         let most = self.geometry.loans;
-        if too_many { Err(Error::TooManyMessages { most }) } else { Ok(None) }
+        if too_many {
+            return Err(Error::TooManyMessages { most });
+        }
+        if self.untold.replace(false) { Err(self.object.corrupt()) } else { Ok(None) }
     }
 
     /// Is there a sender, or was there none yet?
     fn look_for_senders(&self) -> Result<()> {
         let presence = self.object.presence();
+        if self.aside.get() != 0 {
+            self.mend();
+        }
         let mut lives = false;
         for number in 0..self.geometry.lanes {
             let word = self.object.words.word(sender_at(number));
@@ -232,7 +297,8 @@ impl Receiver {
             }
         }
         // The last message of one that left is taken before that is told.
-        if lives || self.lanes.borrow().iter().any(Incoming::has_more) {
+        let has_more = |incoming: &Incoming| !self.is_aside(incoming.number) && incoming.has_more();
+        if lives || self.lanes.borrow().iter().any(has_more) {
             self.had_sender.set(true);
             return Ok(());
         }
@@ -274,7 +340,12 @@ impl Incoming {
                     {
                         let position = self.next;
                         self.next = self.next.wrapping_add(1);
-                        return Found::Message { buffer, len: len as usize, position };
+                        let area = self.lane.buffer(buffer, len as usize);
+                        return area.map_or(Found::Nonsense, |area| Found::Message {
+                            buffer,
+                            area,
+                            position,
+                        });
                     }
                 }
                 (0, _) => return Found::Nothing,
@@ -293,33 +364,20 @@ impl Incoming {
 
 /// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
 /// try, and now and then without. It is this end's for as long as it lives: not to be read or
-/// closed.
+/// closed. Where none can be made, poll says of it that it is not open.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        watched(&self.watch, self.object.presence())
-    }
-}
-
-/// The descriptor of an end, made at the first call.
-pub(super) fn watched<'a>(watch: &'a OnceCell<Sleeper>, presence: &Presence) -> BorrowedFd<'a> {
-    if watch.get().is_none()
-        && let Ok(sleeper) = Sleeper::new(presence)
-    {
-        let _ = watch.set(sleeper);
-    }
-    // Without descriptors left: one that epoll refuses, and that poll says is not open.
-    watch.get().map_or_else(|| crate::raw::borrow(i32::MAX), AsFd::as_fd)
-}
-
-impl AsFd for Sleeper {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        Sleeper::as_fd(self)
+        self.descriptor().unwrap_or_else(|_| wait::no_descriptor())
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         let presence = self.object.presence();
+        // A child of fork touches nothing of its parent's.
+        if presence.check().is_err() {
+            return;
+        }
         let want = self.object.words.word(WANT_DATA);
         if let Some(watch) = self.watch.take() {
             wait::take_wish_back(want, watch.wish());

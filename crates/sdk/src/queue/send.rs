@@ -2,19 +2,19 @@
 
 use super::lane::Lane;
 use super::layout::{
-    Cell, Content, FREE, Geometry, IN_USE, LEFT, LENT, RECEIVER, WANT_DATA, pages_at, sender_at,
-    sent, want_space_at,
+    Cell, Content, FREE, Geometry, IN_USE, LEFT, LENT, RECEIVER, WANT_DATA, sender_at, sent,
+    want_space_at,
 };
-use super::{Loan, WhenFull};
+use super::{Loan, WhenFull, pages};
 use crate::object::Object;
-use crate::wait::{self, Deadline, Sleeper};
+use crate::wait::{self, Deadline, Sleeper, watched};
 use crate::{Error, Kind, Result, Segment};
 use ginnel_region::Party;
 use ginnel_ring::park;
 use std::cell::{Cell as Slot, OnceCell};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An end that sends. One thread at a time uses it; open one for each thread.
@@ -48,11 +48,7 @@ impl Sender {
         let object = Object::open(segment.inner, name, Kind::Queue)?;
         let geometry = Geometry::of(&object)?;
         let party = object.presence().party();
-        let number = take_lane(&object, geometry)?;
-        let ready = prepare(&object, geometry, number).and_then(|lane| {
-            lane.inherit_as_sender().map(|next| (lane, next)).ok_or_else(|| object.corrupt())
-        });
-        let (lane, next) = ready.inspect_err(|_| give_lane(&object, number, party))?;
+        let (number, lane, next) = take_lane(&object, geometry)?;
         object.words.word(IN_USE).fetch_or(1 << number, Release);
         Ok(Self {
             object,
@@ -84,7 +80,8 @@ impl Sender {
     /// Borrows a buffer for a message of `len` bytes, which holds whatever was in it before.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; where the queue is full and nobody is to wait, [`Error::WouldBlock`];
+    /// [`Error::TooLarge`]; [`Error::TooManyLoans`] where as many loans are out as the queue holds
+    /// messages; where the queue is full and nobody is to wait, [`Error::WouldBlock`];
     /// [`Error::Ended`] where it is full and the receiver has left or died; [`Error::Corrupt`],
     /// [`Error::Forked`], [`Error::Lost`], [`Error::Gone`].
     pub fn loan(&self, len: usize) -> Result<Loan<'_>> {
@@ -126,7 +123,7 @@ impl Sender {
         if let Some(watch) = self.watch.get() {
             watch.arm(self.object.presence(), self.want());
             if let Some(loan) = self.take_buffer(len)? {
-                watch.disarm(self.object.presence(), self.want());
+                watch.again(self.object.presence(), self.want());
                 return Ok(loan);
             }
         }
@@ -142,8 +139,7 @@ impl Sender {
     pub fn send(&self, bytes: &[u8]) -> Result<()> {
         let mut loan = self.loan(bytes.len())?;
         loan.write(0, bytes);
-        loan.send();
-        Ok(())
+        loan.send()
     }
 
     /// Sends a copy, if there is room at the moment.
@@ -153,14 +149,13 @@ impl Sender {
     pub fn try_send(&self, bytes: &[u8]) -> Result<()> {
         let mut loan = self.try_loan(bytes.len())?;
         loan.write(0, bytes);
-        loan.send();
-        Ok(())
+        loan.send()
     }
 
-    /// How many buffers are lent.
+    /// How many buffers are lent. In a child of fork none: they are its parent's.
     #[must_use]
     pub fn lent(&self) -> u32 {
-        self.lent.get()
+        if self.object.presence().check().is_ok() { self.lent.get() } else { 0 }
     }
 
     fn want(&self) -> &'static AtomicU64 {
@@ -171,7 +166,8 @@ impl Sender {
     fn take_buffer(&self, len: usize) -> Result<Option<Loan<'_>>> {
         let (lane, geometry) = (self.lane, self.lane.geometry);
         if self.lent.get() >= geometry.cells {
-            return Ok(None);
+            // Nobody else makes room for another one.
+            return Err(Error::TooManyLoans { most: geometry.cells });
         }
         let position = self.next.get().wrapping_add(self.lent.get().into());
         let turn = geometry.turn_of(position);
@@ -195,6 +191,8 @@ impl Sender {
         });
         let Some(buffer) = free else { return Ok(None) };
         let area = lane.buffer(buffer, len).ok_or_else(|| self.object.corrupt())?;
+        // Who was taken for dead has no lane any more.
+        self.object.presence().check_all()?;
         lane.state(buffer).store(LENT, Relaxed);
         self.hint.set((buffer + 1) % buffers);
         self.lent.set(self.lent.get() + 1);
@@ -234,8 +232,12 @@ impl Sender {
         if dead { Err(Error::Ended { died: true }) } else { Ok(()) }
     }
 
-    pub(super) fn publish(&self, buffer: u32, len: usize) {
+    /// Sends a loan. Where this process is not, or no longer, the lane's party, nothing is sent.
+    pub(super) fn publish(&self, buffer: u32, len: usize) -> Result<()> {
         let (lane, position) = (self.lane, self.next.get());
+        self.object.presence().check()?;
+        self.lent.set(self.lent.get() - 1);
+        self.object.presence().check_all()?;
         let turn = lane.geometry.turn_of(position);
         // Before the cell: whoever takes a dead one's place tells by it what is in a cell.
         lane.state(buffer).store(sent(lane.geometry, position), Release);
@@ -246,22 +248,32 @@ impl Sender {
             wait::wake(self.object.presence(), want);
         }
         self.next.set(position.wrapping_add(1));
-        self.lent.set(self.lent.get() - 1);
+        Ok(())
+    }
+
+    /// The descriptor of [`AsFd`], or why there is none.
+    #[doc(hidden)]
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        watched(&self.watch, self.object.presence(), self.want())
     }
 }
 
 /// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
 /// try, and now and then without. It is this end's for as long as it lives: not to be read or
-/// closed.
+/// closed. Where none can be made, poll says of it that it is not open.
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        super::recv::watched(&self.watch, self.object.presence())
+        self.descriptor().unwrap_or_else(|_| wait::no_descriptor())
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
         let presence = self.object.presence();
+        // A child of fork touches nothing of its parent's.
+        if presence.check().is_err() {
+            return;
+        }
         if let Some(watch) = self.watch.take() {
             wait::take_wish_back(self.want(), watch.wish());
             watch.retire(presence);
@@ -273,40 +285,44 @@ impl Drop for Sender {
     }
 }
 
-/// Claims a lane: one that nobody has, or had who died.
-fn take_lane(object: &Object, geometry: Geometry) -> Result<u32> {
-    let presence = object.presence();
-    let free = |number: &u32| {
-        let word = object.words.word(sender_at(*number));
-        let old = word.load(Acquire);
-        !Party::of(old).is_some_and(|party| presence.lives(party))
-            && word.compare_exchange(old, presence.party().bits(), AcqRel, Relaxed).is_ok()
-    };
-    let in_use = || {
-        let party = Party::of(object.words.word(sender_at(0)).load(Acquire));
-        let (name, pid) = (object.name.clone(), party.map_or(0, |party| presence.pid_of(party)));
-        Error::InUse { name, role: "sender in each of its lanes, the first", pid }
-    };
-    (0..geometry.lanes).find(free).ok_or_else(in_use)
+/// Takes a lane that nobody has, or had who died, and that holds no nonsense: its number, its
+/// pages, the next position.
+fn take_lane(object: &Object, geometry: Geometry) -> Result<(u32, Lane, u64)> {
+    let party = object.presence().party();
+    let mut nonsense = false;
+    for number in (0..geometry.lanes).filter(|&number| claim_lane(object, number)) {
+        match pages::prepare(object, geometry, number) {
+            Ok(lane) => match lane.inherit_as_sender() {
+                Some(next) => return Ok((number, lane, next)),
+                None => nonsense = true,
+            },
+            Err(error) => {
+                give_lane(object, number, party);
+                return Err(error);
+            }
+        }
+        give_lane(object, number, party);
+    }
+    if nonsense {
+        return Err(object.corrupt());
+    }
+    let first = Party::of(object.words.word(sender_at(0)).load(Acquire));
+    let (name, pid) = (object.name.clone(), first.map_or(0, |had| object.presence().pid_of(had)));
+    Err(Error::InUse { name, role: "sender in each of its lanes, the first", pid })
+}
+
+fn claim_lane(object: &Object, number: u32) -> bool {
+    let (presence, word) = (object.presence(), object.words.word(sender_at(number)));
+    let old = word.load(Acquire);
+    let claimed = !Party::of(old).is_some_and(|party| presence.lives(party))
+        && word.compare_exchange(old, presence.party().bits(), AcqRel, Relaxed).is_ok();
+    if claimed {
+        object.words.word(want_space_at(number)).store(0, Relaxed);
+    }
+    claimed
 }
 
 fn give_lane(object: &Object, number: u32, party: Party) {
     let word = object.words.word(sender_at(number));
     let _ = word.compare_exchange(party.bits(), 0, AcqRel, Relaxed);
-}
-
-/// The pages of a lane that this process has claimed: those of the sender before, or new ones.
-fn prepare(object: &Object, geometry: Geometry, number: u32) -> Result<Lane> {
-    let pages = object.words.word(pages_at(number));
-    object.words.word(want_space_at(number)).store(0, Relaxed);
-    let known = pages.load(Acquire);
-    if let Some(lane) = Lane::new(object, geometry, known).filter(|_| known != 0) {
-        return Ok(lane);
-    }
-    let bytes = geometry.bytes();
-    let extent = object.add_pages(geometry.pages().ok_or(Error::SegmentFull { bytes })?)?;
-    let word = u64::from(extent.pages) << 32 | u64::from(extent.page);
-    // Release: who finds the pages finds them zeroed.
-    pages.store(word, Ordering::Release);
-    Lane::new(object, geometry, word).ok_or(Error::Lost)
 }
