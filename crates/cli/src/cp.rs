@@ -129,6 +129,7 @@ struct Counts {
     copied: u64,
     same: u64,
     moved: u64,
+    sent: u64,
     deleted: u64,
     skipped: u64,
     failed: u64,
@@ -211,6 +212,7 @@ impl Screen {
                 "files": counts.found,
                 "bytes": counts.bytes,
                 "copied": counts.copied,
+                "sent": counts.sent,
                 "same": counts.same,
                 "deleted": counts.deleted,
                 "skipped": counts.skipped,
@@ -222,13 +224,14 @@ impl Screen {
             let _ = writeln!(std::io::stdout(), "{value}");
         } else if self.names {
             #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let rate = human((counts.moved as f64 / seconds.max(1e-6)) as u64);
+            let rate = human((counts.sent as f64 / seconds.max(1e-6)) as u64);
             self.print(&format!(
-                "{} copied, {} there already, {} deleted, {} failed; {} of files in {seconds:.2} s ({rate}/s)",
+                "{} copied, {} there already, {} deleted, {} failed; {} of {} sent in {seconds:.2} s ({rate}/s)",
                 counts.copied,
                 counts.same,
                 counts.deleted,
                 counts.failed,
+                human(counts.sent),
                 human(counts.bytes)
             ));
         }
@@ -250,6 +253,10 @@ impl Report for Screen {
         if let Some(bar) = &self.bar {
             bar.set_position(self.counts.moved);
         }
+    }
+
+    fn carried(&mut self, bytes: u64) {
+        self.counts.sent += bytes;
     }
 
     fn became(&mut self, action: Action, path: &[u8]) {

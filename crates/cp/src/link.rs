@@ -40,6 +40,12 @@ pub struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
+    /// Does the data have these bytes?
+    #[must_use]
+    pub fn holds(&self, (pos, len): (u32, u32)) -> bool {
+        (pos as usize).checked_add(len as usize).is_some_and(|end| end <= self.payload)
+    }
+
     /// Writes bytes of the data into a file.
     ///
     /// # Errors
@@ -50,11 +56,10 @@ impl Incoming<'_> {
         at: u64,
         (pos, len): (u32, u32),
     ) -> std::io::Result<()> {
-        let (pos, len) = (pos as usize, len as usize);
-        if pos.checked_add(len).is_none_or(|end| end > self.payload) {
+        if !self.holds((pos, len)) {
             return Err(std::io::ErrorKind::InvalidInput.into());
         }
-        raw::write_from(file, at, &self.data, pos, len)
+        raw::write_from(file, at, &self.data, pos as usize, len as usize)
     }
 }
 

@@ -358,6 +358,9 @@ impl Receiving<'_> {
 
     fn bytes(&mut self, at: u64, part: (u32, u32), incoming: &Incoming<'_>) -> Result<()> {
         let wrong = || Failure::broken("data that does not fit its file");
+        if !incoming.holds(part) {
+            return Err(wrong());
+        }
         let (entry, wrote) = match &mut self.now {
             Now::Writing { entry, writing, moved, .. } => {
                 *moved += u64::from(part.1);
@@ -369,6 +372,7 @@ impl Receiving<'_> {
         match wrote {
             Ok(true) => {
                 self.report.moved(part.1.into());
+                self.report.carried(part.1.into());
                 Ok(())
             }
             Ok(false) => Err(wrong()),

@@ -10,6 +10,8 @@ pub trait Report {
     fn found(&mut self, _files: u64, _bytes: u64) {}
     /// Bytes of those files are done: moved, or there already.
     fn moved(&mut self, _bytes: u64) {}
+    /// Bytes of files went over the queue.
+    fn carried(&mut self, _bytes: u64) {}
     /// What became of a file, link or directory.
     fn became(&mut self, _action: Action, _path: &[u8]) {}
     /// Something was deleted, or would be.

@@ -207,6 +207,7 @@ impl<'a> Sending<'a> {
         let moved = packet.used as u64;
         packet.send()?;
         self.report.moved(moved);
+        self.report.carried(moved);
         Ok(true)
     }
 
@@ -237,8 +238,9 @@ impl<'a> Sending<'a> {
         let number = u32::try_from(batch.next).unwrap_or(u32::MAX);
         batch.next += 1;
         if let (Entry::File { path, .. }, true) = (&item.entry, want != Want::Nothing) {
-            let alive = self.order.checksum || self.order.partial;
-            self.reading = Some(Reading::new(path.to_vec(), item.source, number, want, alive));
+            let compare_only = self.order.dry_run;
+            let reading = Reading::new(path.to_vec(), item.source, number, want, compare_only);
+            self.reading = Some(reading);
         }
         true
     }

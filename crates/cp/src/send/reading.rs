@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// How often a file that changes is begun.
 const TRIES: u32 = 3;
+/// How often it is left to rest, each time.
+const RESTS: u32 = 8;
 /// Longer than a tick of the kernel's clock for files.
 const TICK: Duration = Duration::from_millis(12);
 /// Pieces begin and end at pages where they can.
@@ -51,7 +53,8 @@ pub struct Reading {
     /// Its number in its batch.
     pub entry: u32,
     want: Want,
-    alive: bool,
+    /// Its data is not sent, only whether it would be.
+    compare_only: bool,
     tries: u32,
     open: Option<Open>,
 }
@@ -69,8 +72,8 @@ struct Open {
 
 impl Reading {
     /// Of the entry with this number in its batch.
-    pub fn new(path: Vec<u8>, source: usize, entry: u32, want: Want, alive: bool) -> Self {
-        Self { path, source, entry, want, alive, tries: 0, open: None }
+    pub fn new(path: Vec<u8>, source: usize, entry: u32, want: Want, compare_only: bool) -> Self {
+        Self { path, source, entry, want, compare_only, tries: 0, open: None }
     }
 
     /// The next piece of it.
@@ -99,17 +102,22 @@ impl Reading {
         if tree::kind(&stat) != FileType::RegularFile {
             return Ok(Step::Failed { text: "it is no file any more".into(), vanished: false });
         }
-        if let Some(rest) = to_rest(&stat) {
+        let mut rests = 0;
+        while let Some(rest) = to_rest(&stat) {
+            // One that is written without end has no state to be copied.
+            if rests == RESTS {
+                return Ok(changed());
+            }
             std::thread::sleep(rest);
             stat = rustix::fs::fstat(&file)?;
+            rests += 1;
         }
         let size = tree::size(&stat);
         let mut from = 0;
         if let Want::Rest(have) = self.want
             && (have.len == size || have.extends && have.len < size)
         {
-            let alive = || if self.alive { packet.alive() };
-            if hash::of_start(&file, have.len, alive)? == Some(have.hash) {
+            if hash::of_start(&file, have.len, || packet.alive())? == Some(have.hash) {
                 from = have.len;
             }
         }
@@ -117,7 +125,8 @@ impl Reading {
         #[allow(clippy::unnecessary_cast, reason = "the types differ from one processor to another")]
         let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
         let data = if sparse { from } else { size };
-        self.open = Some(Open { file, stat, size, at: from, data, sparse });
+        let at = if self.compare_only { size } else { from };
+        self.open = Some(Open { file, stat, size, at, data, sparse });
         Ok(Step::On)
     }
 }
