@@ -1,6 +1,7 @@
 //! Every command and flag. Help, manual page and completions are made from these definitions.
 
 pub mod container;
+pub mod cp;
 pub mod service;
 
 use crate::name::SegmentName;
@@ -105,6 +106,13 @@ pub enum Command {
     /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
     /// memory is freed when nobody does.
     Rm(Rm),
+    /// Copy files between processes, containers and virtual machines of this host
+    ///
+    /// One of both sides is NAME:PATH, below the directory that `ginnel cp serve` offers there under that name; the other
+    /// is a path here. What is there before stays until the whole new file is there. The rules are rsync's (docs/cp.md):
+    /// a source with a slash at its end means what lies in it.
+    #[command(after_long_help = cp::CP)]
+    Cp(cp::Cp),
     /// Switch services of systemd on and off
     Service(service::Service),
     /// Have containers meet in a segment, by CDI or by options of their runtime

@@ -10,6 +10,7 @@
 //! | [`detach`] | `ginnel detach`, `ginnel attach` |
 //! | [`segment`], [`name`] | `ginnel segment` |
 //! | [`objects`] | `ginnel ls`, `ginnel rm` |
+//! | [`cp`] | `ginnel cp`, over the crate `ginnel-cp` |
 //! | [`served`] | segments of `ginneld` that programs of the host may use |
 //! | [`service`] | `ginnel service`: services of systemd
 //! | [`container`] | `ginnel container`: what a container is given
@@ -27,6 +28,7 @@ mod address;
 mod args;
 mod bench;
 mod container;
+mod cp;
 mod detach;
 mod doctor;
 mod exec;
@@ -67,6 +69,7 @@ fn start() -> i32 {
     let mut wrong = false;
     let done = match Cli::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Cp(args) => return cp::cp(&args),
         Command::Mpirun(args) => return mpi::mpirun(&args),
         Command::Mpi(args) => match args.command {
             args::MpiCommand::Env(args) => mpi::env(&args),

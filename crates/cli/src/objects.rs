@@ -12,9 +12,14 @@ use serde_json::{Value, json};
 const VERSION: u32 = 1;
 
 /// The segment that is meant. It is not made where there is none.
-fn open(name: Option<&SegmentName>) -> Result<Segment> {
-    let options = Options::new().existing(true);
-    let opened = match name {
+pub fn open(name: Option<&SegmentName>) -> Result<Segment> {
+    let opened = open_as(name, &Options::new().existing(true));
+    opened.map_err(|error| anyhow!("{error}; `ginnel segment list` shows those that are"))
+}
+
+/// The segment that is meant, opened in this way.
+pub fn open_as(name: Option<&SegmentName>, options: &Options) -> ginnel::Result<Segment> {
+    match name {
         Some(name) => match served::socket(name.as_str()).filter(|_| !name.is_path()) {
             Some(socket) => options.open(socket),
             None => options.open(name.as_str()),
@@ -23,8 +28,7 @@ fn open(name: Option<&SegmentName>) -> Result<Segment> {
             Some(socket) => options.open(socket),
             None => options.own(),
         },
-    };
-    opened.map_err(|error| anyhow!("{error}; `ginnel segment list` shows those that are"))
+    }
 }
 
 /// `ginnel ls`

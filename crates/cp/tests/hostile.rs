@@ -1,0 +1,427 @@
+//! A peer that keeps to no rule: a client that writes whatever it likes into a server's queues, and
+//! a server that does so to a client. Nothing outside is touched, nothing hangs, and the next honest
+//! one is served.
+
+use crate::stage::{Guarded, Place, bytes, chance, names};
+use ginnel::{Queue, Receiver, Segment, Sender};
+use ginnel_cp::wire::{self, Action, Entry, Hello, Message, Meta, Order, Record, VERSION, Want};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const WAIT: Duration = Duration::from_secs(5);
+
+/// This process, at one end.
+struct Peer {
+    tx: Sender,
+    rx: Receiver,
+}
+
+impl Peer {
+    /// As a client of the server s.
+    fn client(segment: &Segment) -> Self {
+        let id = 0x1000 + chance(1 << 60);
+        let [to, from] = wire::queues("s", id);
+        for name in [&to, &from] {
+            let queue = Queue::new().message_size(256 << 10).capacity(8).senders(1).loans(2);
+            queue.create(segment, name).expect("made");
+        }
+        let peer = Self {
+            tx: Sender::open(segment, &to).expect("ours"),
+            rx: Receiver::open(segment, &from).expect("ours"),
+        };
+        knock(segment, id);
+        assert!(matches!(peer.hears(), Some(Message::Welcome { .. })), "it is welcome");
+        // They go with their last user.
+        for name in [&to, &from] {
+            segment.remove(name).expect("there");
+        }
+        peer
+    }
+
+    fn says(&self, message: &Message) {
+        self.puts(&[], message);
+    }
+
+    fn puts(&self, data: &[u8], message: &Message) {
+        self.raw(&[data, &wire::encode(message)].concat());
+    }
+
+    fn raw(&self, bytes: &[u8]) {
+        // A peer that has left or does not take it is as good.
+        if let Ok(mut loan) = self.tx.loan_timeout(bytes.len(), WAIT) {
+            loan.write(0, bytes);
+            loan.send();
+        }
+    }
+
+    fn hears(&self) -> Option<Message> {
+        let bytes = self.rx.recv_timeout(WAIT).ok()?.to_vec();
+        let (body, len) = bytes.split_at(bytes.len().checked_sub(4)?);
+        let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
+        wire::decode(&body[body.len() - len..])
+    }
+
+    /// What it gives up with.
+    fn is_refused(&self) -> String {
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            match self.rx.recv_timeout(Duration::from_millis(200)) {
+                Ok(message) => {
+                    let bytes = message.to_vec();
+                    let (body, len) = bytes.split_at(bytes.len() - 4);
+                    let len = u32::from_le_bytes(len.try_into().expect("four")) as usize;
+                    if let Some(Message::Fail { text, .. }) = wire::decode(&body[body.len() - len..]) {
+                        return text;
+                    }
+                }
+                Err(ginnel::Error::TimedOut) => {}
+                Err(_) => return "it left".into(),
+            }
+        }
+        panic!("it goes on");
+    }
+}
+
+fn knock(segment: &Segment, id: u64) {
+    let hello = Hello { magic: wire::MAGIC, version: VERSION, id };
+    let mut bytes = postcard_of(&hello);
+    bytes.truncate(64);
+    Sender::open(segment, &wire::door("s")).expect("served").send(&bytes).expect("room");
+}
+
+fn postcard_of(hello: &Hello) -> Vec<u8> {
+    postcard::to_stdvec(hello).expect("small")
+}
+
+fn path(text: &[u8]) -> serde_bytes::ByteBuf {
+    serde_bytes::ByteBuf::from(text.to_vec())
+}
+
+const META: Meta = Meta { mode: 0o6777, mtime: 1, nanos: u32::MAX, uid: 0, gid: 0 };
+
+fn file(name: &[u8], size: u64) -> Entry {
+    Entry::File { path: path(name), meta: META, size }
+}
+
+fn dir(name: &[u8]) -> Entry {
+    Entry::Dir { path: path(name), meta: META }
+}
+
+fn link(name: &[u8], target: &[u8]) -> Entry {
+    Entry::Link { path: path(name), meta: META, target: path(target) }
+}
+
+fn all() -> Order {
+    let on = true;
+    Order { recursive: on, links: on, perms: on, times: on, owner: on, group: on, ..Order::default() }
+}
+
+/// What is outside of the root, and has to stay so.
+fn outside(place: &Place) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in names(place.path("").as_path()) {
+        let content = fs::read(place.path(&name)).unwrap_or_default();
+        all.insert(name, content);
+    }
+    all.insert("here".into(), names(&place.path("here")).join(" ").into_bytes());
+    all
+}
+
+fn still_serves(place: &Place) {
+    fs::write(place.here("honest"), "honest").expect("written");
+    place.copies(&["-I", "honest", "s:honest"]);
+    assert_eq!(fs::read_to_string(place.root("honest")).expect("there"), "honest");
+}
+
+#[test]
+fn a_client_that_writes_what_it_likes_stays_inside() {
+    let place = Place::new();
+    let _server = place.serve(&["--writable", "--timeout", "3"]);
+    let segment = place.segment();
+    fs::write(place.path("secret"), "secret").expect("written");
+    still_serves(&place);
+    let was = outside(&place);
+    let put = |to: &[u8]| {
+        let peer = Peer::client(&segment);
+        peer.says(&Message::Put { order: all(), to: path(to) });
+        peer.says(&Message::Start { single: false });
+        peer
+    };
+    let list = |entries: Vec<Entry>| Message::List { batch: 0, entries };
+    for to in ["../", "/../x/", "a/../../x/", "x\0y", "/"] {
+        let peer = put(to.as_bytes());
+        if to == "/" {
+            peer.says(&Message::List { batch: 1, entries: vec![] });
+        }
+        peer.is_refused();
+    }
+    let long = vec![b'x'; 300];
+    for name in [&b".."[..], b"../x", b"/x", b"a/../../x", b"a//b", b"a\0b", b".", &long] {
+        for entry in [file(name, 1), dir(name), link(name, b"x"), Entry::Left { path: path(name), meta: META }] {
+            let peer = put(b"");
+            peer.says(&list(vec![entry]));
+            assert!(peer.is_refused().contains("broke"), "{name:?}");
+        }
+    }
+    // Through a link that it makes itself.
+    let peer = put(b"");
+    peer.says(&list(vec![link(b"up", b".."), dir(b"d"), link(b"d/in", b"../.."), file(b"up/x", 1), dir(b"up/made"), Entry::Left { path: path(b"up"), meta: META }]));
+    let mut wants = None;
+    while wants.is_none() {
+        match peer.hears().expect("an answer") {
+            Message::Wants { wants: its, .. } => wants = Some(its),
+            Message::Note(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(wants.expect("heard").iter().all(|want| *want == Want::Nothing));
+    drop(peer);
+    assert_eq!(outside(&place), was);
+    assert!(fs::symlink_metadata(place.root("up")).is_err(), "links that lead out are not taken");
+    still_serves(&place);
+}
+
+#[test]
+fn data_that_does_not_fit_is_refused() {
+    let place = Place::new();
+    let _server = place.serve(&["--writable", "--timeout", "3"]);
+    let segment = place.segment();
+    fs::write(place.root("f"), "old").expect("written");
+    let begin = |entry, from, size| Record::Begin { entry, from, size, meta: META };
+    let piece = |at, pos, len| Record::Bytes { at, pos, len };
+    let attacks: Vec<Vec<Record>> = vec![
+        vec![Record::BatchEnd],
+        vec![Record::End],
+        vec![piece(0, 0, 1)],
+        vec![begin(7, 0, 10)],
+        vec![begin(u32::MAX, 0, 10)],
+        vec![begin(1, 0, 10)],
+        vec![begin(0, 1, 10)],
+        vec![begin(0, 0, u64::MAX)],
+        vec![begin(0, 0, 10), piece(0, 0, 11)],
+        vec![begin(0, 0, 10), piece(u64::MAX, 0, 1)],
+        vec![begin(0, 0, 10), piece(5, 0, 5), piece(0, 0, 5)],
+        vec![begin(0, 0, 1 << 40), piece(0, 0, 101)],
+        vec![begin(0, 0, 1 << 40), piece(0, u32::MAX, 1)],
+        vec![begin(0, 0, 1 << 40), piece(0, 99, u32::MAX)],
+        vec![begin(0, 0, 10), Record::BatchEnd],
+        vec![Record::Drop { entry: 9 }],
+        vec![Record::Drop { entry: 0 }, begin(0, 0, 1)],
+    ];
+    for attack in attacks {
+        let peer = Peer::client(&segment);
+        peer.says(&Message::Put { order: all(), to: path(b"") });
+        peer.says(&Message::Start { single: false });
+        peer.says(&Message::List { batch: 0, entries: vec![file(b"f", 10), dir(b"d")] });
+        peer.puts(&[b'x'; 100], &Message::Data(attack.clone()));
+        let text = peer.is_refused();
+        assert!(text.contains("broke") || text.contains("writing it"), "{attack:?}: {text}");
+        assert_eq!(fs::read_to_string(place.root("f")).expect("there"), "old", "{attack:?}");
+    }
+    let mut left = names(&place.path("root"));
+    left.retain(|name| name != "d");
+    assert_eq!(left, ["f"], "nothing half written is left");
+    still_serves(&place);
+}
+
+fn garbage(rounds: u64) {
+    let place = Place::new();
+    let server = place.serve(&["--writable", "--timeout", "3"]);
+    let segment = place.segment();
+    fs::write(place.path("secret"), "secret").expect("written");
+    still_serves(&place);
+    let was = outside(&place);
+    for round in 0..rounds {
+        let seed = chance(u64::MAX);
+        let noise = bytes(seed, 4096);
+        // At the door.
+        let len = noise[0] as usize % 64;
+        let door = Sender::open(&segment, &wire::door("s")).expect("served");
+        let _ = door.loan_timeout(len, WAIT).map(|mut loan| {
+            loan.write(0, &noise[..len]);
+            loan.send();
+        });
+        drop(door);
+        knock(&segment, seed);
+        let peer = Peer::client(&segment);
+        if round % 2 == 0 {
+            peer.says(&Message::Put { order: all(), to: path(b"") });
+        } else {
+            peer.says(&Message::Get(all()));
+            peer.says(&Message::Source(path(&noise[..len])));
+            peer.says(&Message::Go);
+        }
+        for part in noise.chunks(512) {
+            // Bytes that are none, lengths that lie, and words out of turn.
+            let mut spoilt = wire::encode(&Message::List { batch: 0, entries: vec![file(b"x", 3), dir(b"y")] });
+            let at = part[0] as usize % spoilt.len();
+            spoilt[at] ^= part[1] | 1;
+            match part[2] % 6 {
+                0 => peer.raw(part),
+                1 => peer.raw(&part[..usize::from(part[3]) % 8]),
+                2 => peer.raw(&spoilt),
+                3 => peer.says(&Message::Wants { batch: part[3].into(), wants: vec![Want::Whole; part[4].into()] }),
+                4 => peer.says(&Message::Done { batch: 0, actions: vec![Action::Same; part[4].into()] }),
+                _ => peer.says(&Message::Start { single: part[3] % 2 == 0 }),
+            }
+        }
+        peer.is_refused();
+    }
+    assert_eq!(outside(&place), was);
+    still_serves(&place);
+    let rss = fs::read_to_string(format!("/proc/{}/status", server.0.0.id())).expect("it lives");
+    let peak = rss.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+    let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kilobytes < 200_000, "{kilobytes} kB");
+}
+
+#[test]
+fn a_client_that_sends_garbage_costs_the_server_nothing() {
+    garbage(30);
+}
+
+#[test]
+#[ignore = "test-all: as above, thousands of times"]
+fn a_client_that_sends_garbage_for_long_costs_the_server_nothing() {
+    garbage(3000);
+}
+
+#[test]
+fn clients_that_say_nothing_are_left() {
+    let place = Place::new();
+    let _server = place.serve(&["--timeout", "1", "--sessions", "4"]);
+    let segment = place.segment();
+    fs::write(place.root("f"), "f").expect("written");
+    let silent: Vec<Peer> = (0..4).map(|_| Peer::client(&segment)).collect();
+    let said = place.cp(&["s:f", "."]);
+    assert!(said.code == Some(5) && said.err.contains("too many"), "{said:?}");
+    for peer in &silent {
+        assert!(peer.is_refused().contains("silent"));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    place.copies(&["s:f", "."]);
+}
+
+/// Plays a server to a real client, which is started with `args`.
+fn serve(place: &Place, args: &[&str], play: impl FnOnce(&Peer)) -> crate::stage::Said {
+    let segment = place.segment();
+    let door = wire::door("s");
+    let _ = segment.remove(&door);
+    Queue::new().message_size(64).capacity(4).senders(64).loans(1).create(&segment, &door).expect("made");
+    let receiver = Receiver::open(&segment, &door).expect("ours");
+    let client: Guarded = place.start(args);
+    let hello = receiver.recv_timeout(Duration::from_secs(20)).expect("it knocks").to_vec();
+    let (hello, _) = postcard::take_from_bytes::<Hello>(&hello).expect("a greeting");
+    let [to, from] = wire::queues("s", hello.id);
+    let peer = Peer {
+        rx: Receiver::open(&segment, &to).expect("made"),
+        tx: Sender::open(&segment, &from).expect("made"),
+    };
+    peer.says(&Message::Welcome { version: VERSION, writable: true });
+    play(&peer);
+    drop(peer);
+    client.ends()
+}
+
+#[test]
+fn a_server_cannot_make_a_client_write_elsewhere() {
+    let place = Place::new();
+    fs::create_dir(place.here("in")).expect("made");
+    fs::write(place.path("secret"), "secret").expect("written");
+    fs::write(place.here("kept"), "kept").expect("written");
+    let was = outside(&place);
+    let given = |entries: Vec<Entry>| {
+        let said = serve(&place, &["-a", "s:/asked", "in/"], |peer| {
+            peer.says(&Message::Start { single: false });
+            let count = u32::try_from(entries.len()).expect("few");
+            let deliver = |entry| {
+                let begin = Record::Begin { entry, from: 0, size: 4, meta: META };
+                vec![begin, Record::Bytes { at: 0, pos: 0, len: 4 }, Record::End]
+            };
+            peer.says(&Message::List { batch: 0, entries });
+            peer.puts(b"evil", &Message::Data((0..count).flat_map(deliver).collect()));
+        });
+        assert_ne!(said.code, Some(0), "{said:?}");
+        assert_eq!(outside(&place), was, "{said:?}");
+        said
+    };
+    // Names that were not asked for, or lead out.
+    for name in [&b".bashrc"[..], b"../kept", b"/tmp/x", b"asked/../../kept", b"asked/..", b"", b"askedx"] {
+        let said = given(vec![file(name, 4)]);
+        assert!(said.code == Some(12) && said.err.contains("broke"), "{said:?}");
+        assert_eq!(names(&place.here("in")), Vec::<String>::new(), "{name:?}");
+    }
+    // Through links.
+    let said = given(vec![link(b"asked", b".."), file(b"asked/kept", 4)]);
+    assert!(said.code == Some(12), "{said:?}");
+    let said = given(vec![dir(b"asked"), link(b"asked/up", b"../.."), file(b"asked/up/kept", 4)]);
+    assert!(said.code == Some(12), "{said:?}");
+    fs::remove_dir_all(place.here("in")).expect("removed");
+    fs::create_dir(place.here("in")).expect("made");
+    // What is asked for by its own name, as another's.
+    let said = serve(&place, &["s:/asked", "in/name"], |peer| {
+        peer.says(&Message::Start { single: true });
+        peer.says(&Message::List { batch: 0, entries: vec![file(b"asked", 4), file(b"asked", 4)] });
+    });
+    assert_eq!((said.code, names(&place.here("in"))), (Some(12), vec![]), "{said:?}");
+}
+
+#[test]
+fn a_server_cannot_have_more_deleted_than_was_meant() {
+    let place = Place::new();
+    fs::create_dir_all(place.here("in/asked")).expect("made");
+    fs::write(place.here("in/kept"), "kept").expect("written");
+    for listed in [&b""[..], b"asked", b"other"] {
+        let said = serve(&place, &["-a", "--delete", "s:/asked", "in"], |peer| {
+            peer.says(&Message::Start { single: false });
+            peer.says(&Message::List { batch: 0, entries: vec![Entry::Listed { path: path(listed), whole: true }] });
+            peer.puts(&[], &Message::Data(vec![Record::BatchEnd]));
+        });
+        assert_eq!(said.code, Some(12), "{said:?}");
+        assert_eq!(names(&place.here("in")), ["asked", "kept"]);
+    }
+}
+
+#[test]
+fn a_server_that_stops_lies_or_floods_ends_the_copy() {
+    let place = Place::new();
+    let quick = |play: &dyn Fn(&Peer)| {
+        let began = Instant::now();
+        let said = serve(&place, &["--timeout", "1", "s:/f", "."], play);
+        assert!(began.elapsed() < Duration::from_secs(15), "{said:?}");
+        assert_eq!(names(&place.path("here")), Vec::<String>::new());
+        said
+    };
+    let said = quick(&|_| std::thread::sleep(Duration::from_secs(2)));
+    assert_eq!(said.code, Some(30), "{said:?}");
+    let said = quick(&|_| {});
+    assert_eq!(said.code, Some(12), "it leaves: {said:?}");
+    let said = quick(&|peer| {
+        peer.says(&Message::Start { single: true });
+        peer.says(&Message::List { batch: 0, entries: vec![file(b"f", 1 << 40)] });
+        let begin = Record::Begin { entry: 0, from: 0, size: 1 << 40, meta: META };
+        peer.puts(&[7; 1000], &Message::Data(vec![begin, Record::Bytes { at: 1 << 39, pos: 0, len: 1000 }]));
+    });
+    assert_eq!(said.code, Some(12), "{said:?}");
+    let said = quick(&|peer| {
+        for batch in 0..40 {
+            peer.says(&Message::List { batch, entries: vec![file(b"f", 1)] });
+        }
+    });
+    assert_eq!(said.code, Some(12), "{said:?}");
+    for len in [0u32, 1, 5, 70_000, u32::MAX] {
+        let said = quick(&|peer| peer.raw(&[&[6; 80_000][..], &len.to_le_bytes()].concat()));
+        assert_eq!(said.code, Some(12), "{said:?}");
+    }
+    let said = quick(&|peer| peer.says(&Message::Fail { code: 99, text: "\u{1b}[2Jgone".repeat(50) }));
+    assert!(said.code == Some(12) && !said.err.contains('\u{1b}'), "{said:?}");
+    let said = serve(&place, &["-r", "s:/f", "."], |peer| {
+        peer.says(&Message::Note(wire::Note::Problem { path: path(b"\x1b[2J"), text: "\u{7}".into(), vanished: false }));
+        peer.says(&Message::Start { single: false });
+        peer.says(&Message::Finish);
+        assert_eq!(peer.hears(), Some(Message::Get(Order { recursive: true, chunk: u32::MAX, ..Order::default() })));
+        while peer.hears().is_some_and(|message| message != Message::Finish) {}
+    });
+    assert!(said.code == Some(23) && said.err.chars().all(|letter| letter == '\n' || !letter.is_control()), "{said:?}");
+}
