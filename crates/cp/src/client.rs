@@ -254,11 +254,11 @@ fn knock(segment: &Segment, server: &str, id: u64, stop: &Arc<AtomicBool>) -> Re
     let bytes = postcard::to_stdvec(&hello).unwrap_or_default();
     let since = Instant::now();
     loop {
-        let sent = Sender::open(segment, &wire::door(server))
-            .and_then(|door| door.loan_timeout(bytes.len(), Duration::from_millis(200)).map(|mut loan| {
-                loan.write(0, &bytes);
-                loan.send();
-            }));
+        let sent = Sender::open(segment, &wire::door(server)).and_then(|door| {
+            let mut loan = door.loan_timeout(bytes.len(), Duration::from_millis(200))?;
+            loan.write(0, &bytes);
+            loan.send()
+        });
         match sent {
             Ok(()) => return Ok(()),
             Err(Error::NotFound { .. }) => return Err(no_server(segment, server)),

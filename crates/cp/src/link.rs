@@ -256,8 +256,7 @@ impl Link {
         self.limit.spend(payload, || self.stopped())?;
         loan.write(payload, &meta);
         loan.truncate(len);
-        loan.send();
-        Ok(())
+        Ok(loan.send()?)
     }
 }
 
