@@ -135,7 +135,11 @@ uninstall_all() {
     for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover,ginnel-switch}.8; do
         gone+=("${to#"$root"}")
     done
-    for to in "${gone[@]}"; do rm -f "$root$to"; done
+    for to in "${gone[@]}"; do
+        rm -f "$root$to"
+        # Of libraries what an earlier version installed, too.
+        [[ $to != *.so.0 ]] || rm -f "$root$to".*
+    done
     # Directories that are Ginnel's alone; a staged tree loses what is empty in it.
     rmdir "$root$prefix/lib/ginnel" 2>/dev/null || true
     local file

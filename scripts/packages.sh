@@ -38,7 +38,7 @@ mkdir -p "$tree"
 PREFIX=/usr LIBDIR=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) DESTDIR=$tree/stage FROM=$BUILT \
     ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions scripts/install.sh install
 cp -r packaging/debian "$tree/debian"
-cp -r driver docs README.md CHANGELOG.md "$tree"
+cp -r driver docs README.md CHANGELOG.md crates/cache-capi/python/ginnel_cache.py "$tree"
 cp packaging/ginneld.service "$tree/debian/ginneld.service"
 cp packaging/ginnel-prover.service "$tree/debian/ginneld.ginnel-prover.service"
 cp packaging/ginnel-switch.service "$tree/debian/ginnel-switch.service"

@@ -84,6 +84,7 @@ fn what_make_install_installs_works_where_it_lies_and_goes_again() {
     let configuration = root.join("etc/ginnel/ginneld.toml");
     std::fs::write(&configuration, "[segment.mine]\n").expect("written");
     make("install", root, "/opt/ginnel");
+    std::fs::write(place.join("lib/libginnel.so.0.0.9"), "an earlier version's").expect("written");
     make("uninstall", root, "/opt/ginnel");
     assert!(files(&place).is_empty(), "nothing of it stays: {:?}", files(&place));
     assert_eq!(std::fs::read_to_string(&configuration).expect("kept"), "[segment.mine]\n");

@@ -39,8 +39,17 @@ fn packages(revision: &str) -> Option<PathBuf> {
     }
     let portable = portable()?;
     let into = build::release_dir().with_file_name("test-packages").join(revision);
-    let made_of = ["packaging", "packaging/debian", "scripts/packages.sh", "scripts/install.sh", "crates/capi/include", "driver"]
-        .map(|path| source.join(path));
+    let made_of = [
+        "packaging",
+        "packaging/debian",
+        "scripts/packages.sh",
+        "scripts/install.sh",
+        "crates/capi/include",
+        "crates/cache-capi/include",
+        "crates/cache-capi/python",
+        "driver",
+    ]
+    .map(|path| source.join(path));
     if is_newer(&into.join("Packages"), &[&made_of[..], std::slice::from_ref(&portable)].concat()) {
         return Some(into);
     }
@@ -223,21 +232,24 @@ fn the_packages_live_and_go_in_debian_13() {
     lives_in("trixie");
 }
 
-/// Programs in C, compiled with what the headers' package has, and run with what the libraries' have.
+/// Programs in C, compiled with what the headers' package has, and run with what the libraries' have;
+/// and one in Python.
 fn compiled_in(suite: &str) {
     let _permit = permit::cpu(1);
     let Some([one, _]) = both() else { return };
     let what = format!("programs in C in {suite}");
-    let packages = ["systemd", "systemd-sysv", "dbus", "gcc", "libc6-dev", "pkgconf"];
+    let packages = ["systemd", "systemd-sysv", "dbus", "gcc", "libc6-dev", "pkgconf", "python3"];
     let Some(root) = debian::root(&format!("{suite}-cc"), suite, &packages, &what) else { return };
     let Some(host) = Host::boot(&what, Some(&root), &[(one.parent().expect("a folder"), "/packages")]) else { return };
     let before = host.said(FILES);
     let crates = build::tests_dir().parent().expect("it lies in the source tree").join("crates");
-    for (source, name) in [("capi/tests/programs/objects.c", "objects"), ("cache-capi/tests/client.c", "client")] {
-        std::fs::copy(crates.join(source), host.path(&format!("/tmp/{name}.c"))).expect("copied");
+    for source in ["capi/tests/programs/objects.c", "cache-capi/tests/client.c", "cache-capi/tests/client.py"] {
+        let source = crates.join(source);
+        let to = Path::new("/tmp").join(source.file_name().expect("a file")).display().to_string();
+        std::fs::copy(source, host.path(&to)).expect("copied");
     }
     host.must(
-        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb ginnel-cache_*.deb",
+        "cd /packages/1 && dpkg --install libginnel0_*.deb libginnel-cache-client0_*.deb libginnel-dev_*.deb python3-ginnel-cache_*.deb ginnel-cache_*.deb",
     );
     host.must("cd /tmp && cc -std=c11 -D_GNU_SOURCE -Wall -Werror objects.c $(pkg-config --cflags --libs ginnel) -o objects");
     host.must("cd /tmp && cc -std=c11 -Wall -Werror client.c $(pkg-config --cflags --libs ginnel-cache) -o client");
@@ -250,8 +262,9 @@ fn compiled_in(suite: &str) {
     host.must("/tmp/objects");
     host.must("systemd-run --quiet ginnel-cache -u root -s /tmp/cache.sock && for _ in $(seq 100); do test -S /tmp/cache.sock && break; sleep 0.05; done");
     assert_eq!(host.said("/tmp/client /tmp/cache.sock").trim(), "direct 3 asked 2");
+    assert_eq!(host.said("python3 /tmp/client.py /tmp/cache.sock").trim(), "direct 2 asked 4");
     host.must("systemctl list-units --plain --no-legend 'run-*.service' | cut -d ' ' -f 1 | xargs systemctl stop; rm -rf /dev/shm/ginnel-*");
-    host.must("dpkg --purge libginnel-dev libginnel0 libginnel-cache-client0 ginnel-cache");
+    host.must("dpkg --purge libginnel-dev libginnel0 python3-ginnel-cache libginnel-cache-client0 ginnel-cache");
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
     let (before, after) = (lines(&before), lines(&host.said(FILES)));
     assert_eq!(after.difference(&before).collect::<Vec<_>>(), [""; 0], "left behind");
@@ -315,6 +328,7 @@ fn the_directory_is_an_apt_repository() {
         "ginnel-cache",
         "libginnel0",
         "libginnel-dev",
+        "python3-ginnel-cache",
         "libginnel-cache-client0",
     ] {
         assert!(list.contains(&format!("Package: {name}\n")), "{list}");
