@@ -2,6 +2,7 @@
 
 use crate::common::{Lab, PATIENCE};
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
+use ginnel_switch::status::Status;
 use ginnel_switch::vhost::message::Request;
 use ginnel_switch::vsock::packet::{Address, HEADER, HOST, Header, Op, STREAM};
 use std::io::{Read, Write};
@@ -191,6 +192,10 @@ fn nobody_speaks_for_another() {
     b.quiet();
     a.send(a.header(1000, (4, 80), Op::Rw), b"good");
     assert_eq!(b.data((3, 1000), 80, 4), b"good");
+    let status: Status = serde_json::from_str(&lab.ask("status")).expect("a status");
+    let of = |name: &str| status.vsock.iter().find(|one| one.name == name).expect("a device");
+    assert_eq!((of("c").bad, of("c").connections, of("a").connections), (3, 0, 1));
+    assert_eq!((of("a").sent_bytes, of("b").received_bytes, of("b").up), (4, 4, true));
 }
 
 #[test]
