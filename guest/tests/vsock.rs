@@ -35,7 +35,16 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
     let switch = VhostSwitch::start(directory.path(), MACHINES).expect("a switch");
     let file = ("/usr/bin/vsock".to_owned(), 0o755, program(directory.path(), "vsock"));
     let spec = |name: &str| Spec { files: vec![file.clone()], ..switch.vsock_spec(name).expect("options") };
-    let guests = Guest::boot_all(&kernel, directory.path(), &["one", "two"].map(spec)).expect("they boot");
+    let mut guests = Guest::boot_all(&kernel, directory.path(), &["one", "two"].map(spec)).expect("they boot");
+    // Suspended in the middle, it goes on.
+    serve(&guests[0], 99);
+    let under_way = guests[1].start("timeout 100 vsock call 3 99 50000000 65536", LIMIT).expect("started");
+    std::thread::sleep(Duration::from_millis(300));
+    for command in ["stop", "cont"] {
+        guests[0].qmp(serde_json::json!({"execute": command})).expect("done");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(under_way.finish().expect("ended").good().expect("it ends well").trim(), "50000000 good");
     let [one, two] = guests.as_slice() else { panic!("two") };
     // Writes of 8 KiB and more have hung elsewhere.
     for (n, (bytes, chunk)) in (100..).zip([(1000, 1), (1 << 20, 8192), (4 << 20, 65_536), (4 << 20, 1 << 20), (300_001, 4097)]) {

@@ -38,21 +38,35 @@ impl Hub {
             poller.wait(if busy { Some(Duration::ZERO) } else { rest }, &mut events)?;
             self.clock.read();
             for &event in &events {
-                match event {
-                    Token::Kick { port, queue } => self.kicked(port, queue),
-                    Token::Listen(index) => self.accept(index),
-                    Token::FrontEnd(index) => self.hear(index),
-                    Token::Door(index) => self.accept_at_door(index),
-                    Token::Stream(id) => self.hear_stream(id),
-                    Token::Signal => return Ok(()),
-                    Token::Tap(_) | Token::Control | Token::Visitor(_) => {}
-                }
+                self.handle(event);
             }
             for what in self.rests.due(self.clock.now) {
                 self.watch(what);
             }
             self.tell();
+            if events.contains(&Token::Signal) {
+                return Ok(());
+            }
         }
+    }
+
+    fn handle(&mut self, event: Token) {
+        match event {
+            Token::Kick { port, queue } => self.kicked(port, queue),
+            Token::Listen(index) => self.accept(index),
+            Token::FrontEnd(index) => self.hear(index),
+            Token::Door(index) => self.accept_at_door(index),
+            Token::Stream(id) => self.hear_stream(id),
+            Token::Signal | Token::Tap(_) | Token::Control | Token::Visitor(_) => {}
+        }
+    }
+
+    /// Has it anything in hand: a connection, or bytes that wait? For tests.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let waits = self.held.values().any(|&bytes| bytes > 0);
+        let held = |one: &super::machine::Machine| one.held > 0 || one.began > 0;
+        self.connections.is_empty() && !waits && !self.machines.iter().any(held)
     }
 
     /// Reads from programs that have something, each once.
