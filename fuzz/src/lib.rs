@@ -13,6 +13,7 @@
 //! | [`config`] | ginneld's configuration |
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 //! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
+//! | [`vsock`] | its sockets between machines: packets, and what programs of the host say |
 
 pub mod cache;
 pub mod channel;
@@ -21,6 +22,7 @@ pub mod fabric;
 pub mod protocol;
 pub mod segment;
 pub mod switch;
+pub mod vsock;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +32,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
@@ -41,6 +43,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("switch-ring", switch::ring),
     ("switch-messages", switch::messages),
     ("switch-offload", switch::offload),
+    ("switch-vsock", vsock::packets),
 ];
 
 /// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.

@@ -48,6 +48,11 @@ fn switch_offload() {
 }
 
 #[test]
+fn switch_vsock() {
+    bounded("switch-vsock");
+}
+
+#[test]
 fn cache_session() {
     bounded("cache-session");
 }

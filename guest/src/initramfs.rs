@@ -46,7 +46,7 @@ impl Initramfs {
         }
         for (n, module) in kernel.modules()?.iter().enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
-            this.file(&format!("{MODULES}/{n}-{name}"), 0o644, &fs::read(module)?);
+            this.file(&format!("{MODULES}/{n:02}-{name}"), 0o644, &fs::read(module)?);
         }
         let nobody = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
         this.file("/etc/passwd", 0o644, nobody.as_bytes());

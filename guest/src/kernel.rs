@@ -10,7 +10,7 @@ use std::process::Command;
 /// The package that depends on the newest kernel.
 const META: &str = "linux-image-cloud-amd64";
 /// What a guest needs to find its network card and its agent's port, in the order in which it is loaded. What is built in has no file.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 12] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_legacy_dev",
@@ -20,6 +20,9 @@ const MODULES: [&str; 9] = [
     "net_failover",
     "virtio_net",
     "virtio_console",
+    "vsock",
+    "vmw_vsock_virtio_transport_common",
+    "vmw_vsock_virtio_transport",
 ];
 
 /// The file in its folder that says that everything is unpacked, and where.

@@ -65,6 +65,24 @@ impl VhostSwitch {
         Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
     }
 
+    /// A guest without a network, with a device for sockets: as `ginnel vm args --vsock` connects it.
+    ///
+    /// # Errors
+    /// Where `ginnel` does not give the options.
+    pub fn vsock_spec(&self, name: &str) -> Result<Spec> {
+        let mut ginnel = Command::new(built("ginnel")?);
+        ginnel.args(["vm", "args", "--memory", "256M", "--vectors", "0", "--vsock"]);
+        ginnel.arg(self.directory.join(format!("{name}.vsock")));
+        let options = call(&mut ginnel)?.split_whitespace().map(str::to_owned).collect();
+        Ok(Spec { options, ..Spec::new(name) })
+    }
+
+    /// Where programs of the host reach a machine's sockets.
+    #[must_use]
+    pub fn host_socket(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.host"))
+    }
+
     /// What it says of a port.
     ///
     /// # Errors

@@ -16,3 +16,4 @@ mod possession;
 mod segments;
 mod servers;
 mod switch;
+mod vsock;

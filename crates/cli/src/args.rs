@@ -344,12 +344,14 @@ pub enum VmCommand {
 
 /// `ginnel vm args`
 #[derive(Debug, Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("switch").args(["net", "vsock"]).multiple(true))]
 pub struct VmArgs {
     /// Segment, as ginneld's configuration names it
-    #[arg(long, value_name = "NAME", required_unless_present = "net")]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["net", "vsock"])]
     pub segment: Option<String>,
     /// Slot in the segment, from 1 on: the machine's peer id
-    #[arg(long, value_name = "N", required_unless_present = "net")]
+    #[arg(long, value_name = "N", required_unless_present_any = ["net", "vsock"])]
     pub slot: Option<u16>,
     /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on machine pc: pci.0
     #[arg(long, value_name = "BUS")]
@@ -360,6 +362,9 @@ pub struct VmArgs {
     /// Socket of a port of ginnel-switch: a network card, rather than a segment
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["segment", "slot", "bus", "config"])]
     pub net: Option<PathBuf>,
+    /// Socket of a device of ginnel-switch for sockets between machines; with --net or alone
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["segment", "slot", "bus", "config"])]
+    pub vsock: Option<PathBuf>,
     /// The card's Ethernet address [default: one of the socket's own]
     #[arg(long, requires = "net")]
     pub mac: Option<String>,
@@ -367,10 +372,10 @@ pub struct VmArgs {
     #[arg(long, value_name = "N", requires = "net", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: u16,
     /// The machine's memory, as in QEMU's -m: prints also the options by which it is shared
-    #[arg(long, value_name = "SIZE", requires = "net")]
+    #[arg(long, value_name = "SIZE", requires = "switch")]
     pub memory: Option<String>,
-    /// Interrupts of the card; 0 for QEMU 7.2 without KVM, which crashes otherwise
-    #[arg(long, value_name = "N", requires = "net")]
+    /// Interrupts of each device; 0 for QEMU 7.2 without KVM, which crashes otherwise
+    #[arg(long, value_name = "N", requires = "switch")]
     pub vectors: Option<u16>,
 }
 

@@ -25,18 +25,8 @@ fn print(options: Vec<[String; 2]>) -> Result<()> {
 }
 
 fn print_args(args: &VmArgs) -> Result<()> {
-    if let Some(socket) = &args.net {
-        let (mac, memory) = (args.mac.as_deref(), args.memory.as_deref());
-        let (queues, vectors) = (args.queues, args.vectors);
-        print(net::options(&net::Net { socket, mac, queues, memory, vectors })?)?;
-        if memory.is_none() {
-            eprintln!("ginnel: the machine's memory must be shared: --memory prints its options too");
-        }
-        if !socket.exists() {
-            let socket = socket.display();
-            eprintln!("ginnel: {socket} is not there yet: start ginnel-switch before this machine");
-        }
-        return Ok(());
+    if args.net.is_some() || args.vsock.is_some() {
+        return print_switch_args(args);
     }
     // The command line has made sure of both.
     let segment = args.segment.as_deref().context("--segment is missing")?;
@@ -46,6 +36,27 @@ fn print_args(args: &VmArgs) -> Result<()> {
     let socket = config.socket(segment, slot);
     if !socket.exists() {
         eprintln!("ginnel: {} is not there yet: start ginneld before this machine", socket.display());
+    }
+    Ok(())
+}
+
+/// A card and a device for sockets, as `ginnel-switch` has them.
+fn print_switch_args(args: &VmArgs) -> Result<()> {
+    let (mac, queues, vectors) = (args.mac.as_deref(), args.queues, args.vectors);
+    let mut options = args.memory.as_deref().map_or(Ok(Vec::new()), net::memory)?;
+    if let Some(socket) = &args.net {
+        options.extend(net::options(&net::Net { socket, mac, queues, vectors })?);
+    }
+    if let Some(socket) = &args.vsock {
+        options.extend(net::vsock(socket, vectors)?);
+    }
+    print(options)?;
+    if args.memory.is_none() {
+        eprintln!("ginnel: the machine's memory must be shared: --memory prints its options too");
+    }
+    for socket in [&args.net, &args.vsock].into_iter().flatten().filter(|path| !path.exists()) {
+        let socket = socket.display();
+        eprintln!("ginnel: {socket} is not there yet: start ginnel-switch before this machine");
     }
     Ok(())
 }

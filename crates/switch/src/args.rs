@@ -1,6 +1,6 @@
 //! The command line, from which the manual page is made too.
 
-use crate::config::{PortConfig, RUN_DIR};
+use crate::config::{PortConfig, RUN_DIR, VsockConfig};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -19,6 +19,11 @@ pub struct Cli {
     /// times
     #[arg(long, value_name = "NAME:SOCKET[:KEY]", value_parser = PortConfig::parse)]
     pub port: Vec<PortConfig>,
+    /// Sockets for a machine without a network: its context id, 3 or more, QEMU's socket, and the key
+    /// of those that reach each other [default: 0]; may be given several times. Programs of the host
+    /// connect to SOCKET.host
+    #[arg(long, value_name = "NAME:CID:SOCKET[:KEY]", value_parser = VsockConfig::parse, conflicts_with = "config")]
+    pub vsock: Vec<VsockConfig>,
     /// Directory of the control socket, where ports are given on the command line
     #[arg(long, value_name = "DIRECTORY", default_value = RUN_DIR, conflicts_with = "config")]
     pub run_dir: PathBuf,

@@ -21,11 +21,19 @@
 //! broadcasts = 1000                # frames a second that it may send to all
 //! memory = "16G"                   # that its machine may share
 //!
+//! [vsock.vm1]
+//! cid = 3                          # the machine's context id
+//! key = 0                          # machines of one key reach each other, and no others
+//! socket = "/run/ginnel-switch/vm1.vsock"
+//! host = "/run/ginnel-switch/vm1.host"   # where programs of the host are; "off": none
+//! memory = "16G"
+//!
 //! [port.uplink]
 //! tap = "ginnel0"                  # a device of the host's network in place of a guest
 //! ```
 
 use crate::filter::Filter;
+use crate::vsock::packet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -62,6 +70,65 @@ pub struct Config {
     pub memory: Option<u64>,
     /// The ports.
     pub ports: Vec<PortConfig>,
+    /// Devices for sockets between machines.
+    pub vsock: Vec<VsockConfig>,
+}
+
+/// A device for sockets between machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VsockConfig {
+    /// Its name.
+    pub name: String,
+    /// The machine's context id.
+    pub cid: u32,
+    /// Machines of one key reach each other.
+    pub key: u32,
+    /// Where front ends connect.
+    pub socket: PathBuf,
+    /// Where programs of the host connect; its name with `_PORT` is where the machine finds them.
+    pub host: Option<PathBuf>,
+    /// Bytes of memory that its front end may share; `None`: see [`Config::share`].
+    pub memory: Option<u64>,
+    /// Permissions of its sockets.
+    pub mode: u32,
+    /// Their group.
+    pub group: Option<u32>,
+}
+
+impl VsockConfig {
+    /// A device for front ends at `socket`, whose programs of the host are at `SOCKET.host`.
+    #[must_use]
+    pub fn new(name: &str, cid: u32, socket: PathBuf, key: u32) -> Self {
+        let host = Some(PathBuf::from(format!("{}.host", socket.display())));
+        Self { name: name.into(), cid, key, socket, host, memory: None, mode: 0o660, group: None }
+    }
+
+    /// From `NAME:CID:SOCKET` or `NAME:CID:SOCKET:KEY`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| Err(format!("{what}: write NAME:CID:SOCKET[:KEY]"));
+        let parts: Vec<&str> = text.split(':').collect();
+        let (name, cid, socket, key) = match parts.as_slice() {
+            [name, cid, socket] => (*name, *cid, *socket, "0"),
+            [name, cid, socket, key] => (*name, *cid, *socket, *key),
+            _ => return wrong("not as many parts as there must be"),
+        };
+        let Ok(key) = key.parse() else { return wrong("the key is a number below 4294967296") };
+        let cid = cid.parse().ok().filter(|&cid| is_cid(cid));
+        let Some(cid) = cid else { return wrong("the context id is 3 to 4294967294") };
+        if socket.is_empty() {
+            return wrong("the socket has no path");
+        }
+        check_name(name)?;
+        Ok(Self::new(name, cid, socket.into(), key))
+    }
+}
+
+/// May a machine have this context id? (vsock(7): the first ones, and the last, mean others.)
+fn is_cid(cid: u32) -> bool {
+    (packet::FIRST..u32::MAX).contains(&cid)
 }
 
 /// One port.
@@ -173,7 +240,8 @@ impl Config {
     #[must_use]
     pub fn new(run_dir: PathBuf, ports: Vec<PortConfig>) -> Self {
         let poll = Duration::from_micros(50);
-        Self { run_dir, metrics: None, poll, busy: false, memory: None, ports }
+        let vsock = Vec::new();
+        Self { run_dir, metrics: None, poll, busy: false, memory: None, ports, vsock }
     }
 
     /// From a file.
@@ -202,7 +270,8 @@ impl Config {
     /// nobody takes another's, but no more than any machine has.
     #[must_use]
     pub fn share(&self, room: u64) -> u64 {
-        (room / self.ports.len().max(1) as u64).min(MEMORY)
+        let count = (self.ports.len() + self.vsock.len()).max(1);
+        (room / count as u64).min(MEMORY)
     }
 
     /// Where `ginnel-switch status` asks.

@@ -141,9 +141,8 @@ impl Switch {
         }
         let result = result.and_then(|()| {
             let idle = frames == 0 && !waits && !self.busy;
-            let since = queue.busy.map(|busy| self.clock.now.saturating_duration_since(busy));
             // With nothing more to be done, is it to be looked at further?
-            let done = idle && since.is_none_or(|since| since >= queue.patience);
+            let done = idle && queue.is_tired(self.clock.now);
             Ok(done && !ring.arm()?)
         });
         match result {

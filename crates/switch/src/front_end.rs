@@ -36,14 +36,27 @@ pub struct Options {
     pub size: u16,
     /// Pairs of queues.
     pub pairs: u16,
+    /// Protocol features that it agrees on.
+    pub protocol: u64,
     /// Enables queues before it says its features, as QEMU does.
     pub enables_first: bool,
+}
+
+impl Options {
+    /// A device for sockets.
+    #[must_use]
+    pub fn vsock() -> Self {
+        let features = features::COMMON & !features::LOG_ALL;
+        Self { features, protocol: 1 << 3, ..Self::default() }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         let features = features::OFFERED & !features::LOG_ALL;
-        Self { features, size: 256, pairs: 1, enables_first: true }
+        // Several queues, and answers where there are none.
+        let protocol = 1 << 0 | 1 << 3;
+        Self { features, size: 256, pairs: 1, protocol, enables_first: true }
     }
 }
 
@@ -141,7 +154,8 @@ impl FrontEnd {
     pub fn set_up(&mut self) -> io::Result<()> {
         self.number(Request::GetFeatures, &[])?;
         self.number(Request::GetProtocolFeatures, &[])?;
-        self.tell(Request::SetProtocolFeatures, &0x9_u64.to_le_bytes(), &[])?;
+        let protocol = self.options.protocol.to_le_bytes();
+        self.tell(Request::SetProtocolFeatures, &protocol, &[])?;
         self.number(Request::GetQueueNum, &[])?;
         self.tell(Request::SetOwner, &[], &[])?;
         if self.options.enables_first {

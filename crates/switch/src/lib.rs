@@ -10,6 +10,7 @@
 //! | [`fdb`], [`filter`], [`bucket`], [`offload`] | where addresses are; who may say what; rates; checksums and segments |
 //! | [`server`], [`poller`], [`rests`] | the loop, what it sleeps on, what it leaves alone for a moment |
 //! | [`closer`] | closing what others have sent, in a thread of its own |
+//! | [`vsock`] | sockets between machines |
 //! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
 //! | [`config`], [`mod@log`] | the TOML file; log lines |
 //! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
@@ -50,4 +51,5 @@ pub mod switch;
 pub mod tap;
 pub mod trace;
 pub mod vhost;
+pub mod vsock;
 pub mod wire;

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 fn configuration(cli: &Cli) -> Result<Config> {
     let mut config = match &cli.config {
         Some(file) => Config::load(file)?,
-        None if cli.port.is_empty() => {
+        None if cli.port.is_empty() && cli.vsock.is_empty() => {
             bail!("no ports; give --port NAME:SOCKET for each machine, or --config FILE")
         }
         None => {
@@ -53,7 +53,13 @@ fn configuration(cli: &Cli) -> Result<Config> {
             if names.len() != cli.port.len() {
                 bail!("two ports have one name");
             }
-            Config::new(cli.run_dir.clone(), cli.port.clone())
+            let known: std::collections::HashSet<_> =
+                cli.vsock.iter().map(|one| (one.key, one.cid)).collect();
+            if known.len() != cli.vsock.len() {
+                bail!("two machines of one key have one context id");
+            }
+            let vsock = cli.vsock.clone();
+            Config { vsock, ..Config::new(cli.run_dir.clone(), cli.port.clone()) }
         }
     };
     config.busy |= cli.busy;

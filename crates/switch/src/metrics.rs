@@ -5,7 +5,7 @@
 //! descriptors.)
 
 use crate::rests::EXHAUSTED;
-use crate::status::{PortStatus, Status};
+use crate::status::{PortStatus, Status, VsockStatus};
 use crate::{control, log};
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
@@ -66,6 +66,22 @@ pub fn text(status: &Status) -> String {
                     port.name
                 ));
             }
+        }
+    }
+    type Count = fn(&VsockStatus) -> u64;
+    let counts: [(&str, &str, Count); 5] = [
+        ("vsock_sent_bytes", "Bytes that a machine sent by its sockets", |one| one.sent_bytes),
+        ("vsock_received_bytes", "Bytes that it was given", |one| one.received_bytes),
+        ("vsock_refused", "Connections that it asked for in vain", |one| one.refused),
+        ("vsock_reset", "Connections that were reset by its fault", |one| one.reset),
+        ("vsock_bad_packets", "Packets that were none, or named another sender", |one| one.bad),
+    ];
+    for (name, help, value) in counts.iter().filter(|_| !status.vsock.is_empty()) {
+        head(&mut line, &format!("{name}_total"), help, "counter");
+        for one in &status.vsock {
+            let (machine, cid, key) = (&one.name, one.cid, one.key);
+            let labels = format!("vsock=\"{machine}\",cid=\"{cid}\",key=\"{key}\"");
+            line(format!("ginnel_switch_{name}_total{{{labels}}} {}", value(one)));
         }
     }
     head(&mut line, "port_up", "Do frames go in and out?", "gauge");

@@ -33,11 +33,15 @@ pub enum Token {
     Visitor(u32),
     /// The switch is to end.
     Signal,
+    /// A program of the host connects to the sockets of a machine.
+    Door(u32),
+    /// A stream of a program of the host. Numbers have 48 bits.
+    Stream(u64),
 }
 
 impl Token {
     fn pack(self) -> u64 {
-        let (kind, port, queue) = match self {
+        let (kind, port, queue): (u64, _, _) = match self {
             Self::Kick { port, queue } => (0, port, queue),
             Self::Listen(port) => (1, port, 0),
             Self::FrontEnd(port) => (2, port, 0),
@@ -45,6 +49,8 @@ impl Token {
             Self::Control => (4, 0, 0),
             Self::Visitor(visitor) => (5, visitor, 0),
             Self::Signal => (6, 0, 0),
+            Self::Door(machine) => (7, machine, 0),
+            Self::Stream(stream) => (8, stream as u32, (stream >> 32) as u16),
         };
         kind << 48 | u64::from(queue) << 32 | u64::from(port)
     }
@@ -59,6 +65,8 @@ impl Token {
             4 => Self::Control,
             5 => Self::Visitor(port),
             6 => Self::Signal,
+            7 => Self::Door(port),
+            8 => Self::Stream(word & ((1 << 48) - 1)),
             _ => return None,
         })
     }
@@ -95,6 +103,15 @@ impl Poller {
     /// The `errno` of epoll_ctl(2).
     pub fn watch_edges(&self, source: impl AsFd, token: Token) -> Result<(), Errno> {
         self.add(source, token, EventFlags::IN | EventFlags::ET)
+    }
+
+    /// Reports each time that something comes, or room, or the end, whether or not anybody reads.
+    ///
+    /// # Errors
+    /// The `errno` of epoll_ctl(2).
+    pub fn watch_stream(&self, source: impl AsFd, token: Token) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        self.add(source, token, flags)
     }
 
     /// Reports from now on also when `source` can be written, or no more.

@@ -7,8 +7,10 @@ use crate::log;
 use crate::poller::{Poller, Token};
 use crate::ring::Room;
 use crate::switch::Switch;
+use crate::vsock::Hub;
 use anyhow::Result;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Turns without a look at what else there is: new connections, kicks of queues that sleep.
@@ -20,6 +22,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(30);
 /// The switch, and all that is beside it.
 pub struct Server {
     switch: Switch,
+    /// Sockets between machines, until their thread has them.
+    vsock: Option<(Hub, Poller)>,
     control: Control,
     poller: Poller,
     events: Vec<Token>,
@@ -37,7 +41,14 @@ impl Server {
         let control = Control::new(&config.control(), &poller)?;
         let room = Room::new(config.memory.unwrap_or_else(Room::half_of_all));
         let switch = Switch::new(config, &room, poller.clone())?;
-        Ok(Self { switch, control, poller, events: Vec::new(), aged: 0 })
+        let mut vsock = None;
+        if !config.vsock.is_empty() {
+            let poller = Poller::new()?;
+            vsock = Some((Hub::new(config, &room, poller.clone())?, poller));
+        }
+        let mut switch = switch;
+        switch.vsock = vsock.as_ref().map(|(hub, _)| hub.shown()).unwrap_or_default();
+        Ok(Self { switch, vsock, control, poller, events: Vec::new(), aged: 0 })
     }
 
     /// Runs until `end` can be read.
@@ -47,6 +58,16 @@ impl Server {
     pub fn run(&mut self, end: impl AsFd) -> Result<()> {
         self.poller.watch(&end, Token::Signal)?;
         let ports = self.switch.ports().count();
+        // It ends when this end is closed.
+        let (_own, other) = UnixStream::pair()?;
+        let vsock = self.vsock.take().map(|(mut hub, poller)| {
+            let run = move || match hub.run(&poller, other) {
+                Ok(()) => {}
+                Err(error) => log!(Error, "vsock", why = format!("{error:#}")),
+            };
+            std::thread::Builder::new().name("vsock".into()).spawn(run)
+        });
+        vsock.transpose()?;
         log!(Info, "started", ports = ports, pid = std::process::id());
         let mut turns = 0;
         loop {
@@ -131,7 +152,7 @@ impl Server {
             Token::Tap(port) => self.switch.serve_tap(port),
             Token::Control => self.control.accept(&mut self.switch),
             Token::Visitor(visitor) => self.control.hear(visitor, &mut self.switch),
-            Token::Signal => {}
+            Token::Signal | Token::Door(_) | Token::Stream(_) => {}
         }
     }
 }

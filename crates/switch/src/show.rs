@@ -55,6 +55,26 @@ pub fn status(json: &str) -> Result<String> {
             }
         }
     }
+    for one in &status.vsock {
+        let (name, cid, state) = (&one.name, one.cid, if one.up { "up" } else { "waiting" });
+        let (connections, sent, received) = (one.connections, one.sent_bytes, one.received_bytes);
+        text += &format!(
+            "vsock {name} (cid {cid}, {state}): {connections} connections, {sent} bytes sent, \
+             {received} received\n"
+        );
+        if let Some(trouble) = &one.trouble {
+            text += &format!("vsock {name}: {trouble}\n");
+        }
+        for (count, what) in [
+            (one.refused, "connections that it asked for were refused"),
+            (one.reset, "connections were reset: it broke a rule, or too much waited for it"),
+            (one.bad, "packets of it were none, or named another sender"),
+        ] {
+            if count > 0 {
+                text += &format!("vsock {name}: {count} {what}\n");
+            }
+        }
+    }
     Ok(text)
 }
 

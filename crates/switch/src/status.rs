@@ -1,11 +1,15 @@
 //! What the switch says of itself: JSON, of which `--json` is the same text.
 
+use crate::config::VsockConfig;
 use crate::counters::Counters;
 use crate::port::{Link, Port};
 use crate::switch::Switch;
+use crate::vsock::machine::Shown;
 use crate::wire::{features, show};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// The state of the switch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,6 +26,40 @@ pub struct Status {
     pub addresses: usize,
     /// Its ports.
     pub ports: Vec<PortStatus>,
+    /// Its devices for sockets between machines.
+    #[serde(default)]
+    pub vsock: Vec<VsockStatus>,
+}
+
+/// The state of a device for sockets between machines.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VsockStatus {
+    /// Its name.
+    pub name: String,
+    /// The machine's context id.
+    pub cid: u32,
+    /// Who reach each other.
+    pub key: u32,
+    /// Where front ends connect, and programs of the host.
+    pub at: String,
+    /// See above; empty: nowhere.
+    pub host: String,
+    /// Does its guest serve its queues?
+    pub up: bool,
+    /// Why not, or why its last front end was let go.
+    pub trouble: Option<String>,
+    /// Connections now.
+    pub connections: u64,
+    /// Bytes that its guest sent, and was given.
+    pub sent_bytes: u64,
+    /// See above.
+    pub received_bytes: u64,
+    /// Connections that it asked for in vain.
+    pub refused: u64,
+    /// Connections that were reset: it broke a rule, or too much waited for it.
+    pub reset: u64,
+    /// Packets of it that were none, or named another sender.
+    pub bad: u64,
 }
 
 /// The state of one port.
@@ -134,6 +172,26 @@ fn port(port: &Port) -> PortStatus {
     }
 }
 
+fn vsock((config, shown): &(VsockConfig, Arc<Shown>)) -> VsockStatus {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let host = config.host.as_ref().map(|path| path.display().to_string());
+    VsockStatus {
+        name: config.name.clone(),
+        cid: config.cid,
+        key: config.key,
+        at: config.socket.display().to_string(),
+        host: host.unwrap_or_default(),
+        up: shown.up.load(Ordering::Relaxed),
+        trouble: shown.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        connections: count(&shown.connections),
+        sent_bytes: count(&shown.sent),
+        received_bytes: count(&shown.received),
+        refused: count(&shown.refused),
+        reset: count(&shown.reset),
+        bad: count(&shown.bad),
+    }
+}
+
 /// The state as JSON.
 #[must_use]
 pub fn status(switch: &Switch) -> String {
@@ -145,6 +203,7 @@ pub fn status(switch: &Switch) -> String {
         seconds: clock.now.saturating_duration_since(clock.began).as_secs_f64(),
         addresses: switch.fdb.iter().count(),
         ports: switch.ports().map(port).collect(),
+        vsock: switch.vsock.iter().map(vsock).collect(),
     };
     serde_json::to_string(&status).unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 //! One thread does everything, so nothing here is locked. [`crate::forward`] moves frames,
 //! [`crate::attach`] lets front ends in and out, [`crate::server`] is the loop.
 
-use crate::config::{Config, PortConfig};
+use crate::config::{Config, PortConfig, VsockConfig};
 use crate::fdb::Fdb;
 use crate::forward::Scratch;
 use crate::poller::Poller;
@@ -12,6 +12,7 @@ use crate::rests::Rests;
 use crate::ring::Room;
 use crate::trace::Tracer;
 use crate::vhost::Limits;
+use crate::vsock::machine::Shown;
 use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
@@ -48,6 +49,8 @@ pub struct Switch {
     pub(crate) clock: Clock,
     pub(crate) poll: Duration,
     pub(crate) busy: bool,
+    /// What is told of sockets between machines, which have a thread of their own.
+    pub(crate) vsock: Vec<(VsockConfig, Arc<Shown>)>,
     /// How many mappings were cut short, when it was last looked.
     pub(crate) cuts: usize,
 }
@@ -64,7 +67,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    fn new() -> Self {
+    /// Begins now.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each has its own beginning")]
+    pub fn new() -> Self {
         let now = Instant::now();
         Self { began: now, now, seconds: 0 }
     }
@@ -97,6 +103,7 @@ impl Switch {
             clock: Clock::new(),
             poll: config.poll,
             busy: config.busy,
+            vsock: Vec::new(),
             cuts: crate::ring::cuts(),
         };
         for port in &config.ports {
@@ -165,12 +172,7 @@ impl Switch {
         if number.is_multiple_of(2) || queue.awake || queue.ring.is_none() {
             return;
         }
-        queue.awake = true;
-        // As for how long to look before sleeping (Linux, kernel/virt/kvm/halt-polling): had it
-        // been looked at a little longer, this would have been seen.
-        let slept = queue.busy.map_or(Duration::MAX, |busy| now.saturating_duration_since(busy));
-        queue.patience = if slept <= 2 * poll { poll } else { queue.patience / 2 };
-        queue.busy = Some(now);
+        queue.wake(now, poll);
         self.awake.push(Sender { port: index, queue: number });
     }
 }

@@ -4,3 +4,4 @@ mod command;
 mod common;
 mod hostile;
 mod switching;
+mod vsock;

@@ -14,8 +14,6 @@ pub struct Net<'a> {
     pub mac: Option<&'a str>,
     /// Pairs of queues.
     pub queues: u16,
-    /// The machine's memory, as QEMU's `-m` has it: then the options that share it are printed too.
-    pub memory: Option<&'a str>,
     /// Interrupts of the card, where QEMU is not to choose.
     pub vectors: Option<u16>,
 }
@@ -66,12 +64,7 @@ fn is_mac(text: &str) -> bool {
 /// # Errors
 /// [`NoOptions`].
 pub fn options(net: &Net<'_>) -> Result<Vec<[String; 2]>, NoOptions> {
-    let path = net.socket.display().to_string();
-    for word in [Some(path.as_str()), net.memory].into_iter().flatten() {
-        if word.contains(char::is_whitespace) || word.is_empty() {
-            return Err(NoOptions::Blank(word.into()));
-        }
-    }
+    let path = checked(&net.socket.display().to_string())?.to_owned();
     let mac = net.mac.map_or_else(|| mac_of(&path), str::to_owned);
     if !is_mac(&mac) {
         return Err(NoOptions::Mac(mac));
@@ -86,13 +79,7 @@ pub fn options(net: &Net<'_>) -> Result<Vec<[String; 2]>, NoOptions> {
         n => (format!(",queues={n}"), format!(",mq=on,vectors={}", 2 * n + 2)),
     };
     let vectors = net.vectors.map_or(vectors, |n| format!(",vectors={n}"));
-    let mut options = Vec::new();
-    if let Some(memory) = net.memory {
-        let object = format!("memory-backend-memfd,id=ginnel-memory,size={memory},share=on");
-        options.push(["-object".into(), object]);
-        options.push(["-machine".into(), "memory-backend=ginnel-memory".into()]);
-    }
-    options.extend([
+    Ok(vec![
         ["-chardev".into(), format!("socket,id={id},path={path},reconnect=1")],
         ["-netdev".into(), format!("vhost-user,id={id},chardev={id}{queues}")],
         [
@@ -102,8 +89,41 @@ pub fn options(net: &Net<'_>) -> Result<Vec<[String; 2]>, NoOptions> {
                  tx_queue_size={QUEUE}{vectors}"
             ),
         ],
-    ]);
-    Ok(options)
+    ])
+}
+
+/// Options of a device for sockets between machines, whose context id the switch says. QEMU (7.2 to
+/// 10.0) does not connect such a device again.
+///
+/// # Errors
+/// [`NoOptions`].
+pub fn vsock(socket: &Path, vectors: Option<u16>) -> Result<Vec<[String; 2]>, NoOptions> {
+    let path = checked(&socket.display().to_string())?.replace(',', ",,");
+    let vectors = vectors.map_or(String::new(), |n| format!(",vectors={n}"));
+    Ok(vec![
+        ["-chardev".into(), format!("socket,id=ginnel-vsock,path={path}")],
+        ["-device".into(), format!("vhost-user-vsock-pci,chardev=ginnel-vsock{vectors}")],
+    ])
+}
+
+/// Options by which a machine's memory, as QEMU's `-m` has it, is shared.
+///
+/// # Errors
+/// [`NoOptions`].
+pub fn memory(size: &str) -> Result<Vec<[String; 2]>, NoOptions> {
+    let size = checked(size)?;
+    let object = format!("memory-backend-memfd,id=ginnel-memory,size={size},share=on");
+    Ok(vec![
+        ["-object".into(), object],
+        ["-machine".into(), "memory-backend=ginnel-memory".into()],
+    ])
+}
+
+fn checked(word: &str) -> Result<&str, NoOptions> {
+    if word.contains(char::is_whitespace) || word.is_empty() {
+        return Err(NoOptions::Blank(word.into()));
+    }
+    Ok(word)
 }
 
 #[cfg(test)]
@@ -111,7 +131,7 @@ mod tests {
     use super::*;
 
     fn net(socket: &str) -> Net<'_> {
-        Net { socket: Path::new(socket), mac: None, queues: 1, memory: None, vectors: None }
+        Net { socket: Path::new(socket), mac: None, queues: 1, vectors: None }
     }
 
     fn lines(net: &Net<'_>) -> Result<Vec<String>, String> {
@@ -122,12 +142,10 @@ mod tests {
     #[test]
     fn as_qemu_wants_them() {
         let mac = Some("52:54:00:00:00:01");
-        let all = Net { mac, queues: 4, memory: Some("2G"), ..net("/run/a,b.sock") };
+        let all = Net { mac, queues: 4, ..net("/run/a,b.sock") };
         assert_eq!(
             lines(&all).expect("good"),
             [
-                "-object memory-backend-memfd,id=ginnel-memory,size=2G,share=on",
-                "-machine memory-backend=ginnel-memory",
                 "-chardev socket,id=ginnel-net-525400000001,path=/run/a,,b.sock,reconnect=1",
                 "-netdev vhost-user,id=ginnel-net-525400000001,chardev=ginnel-net-525400000001,queues=4",
                 "-device virtio-net-pci,netdev=ginnel-net-525400000001,mac=52:54:00:00:00:01,\
@@ -136,6 +154,21 @@ mod tests {
         );
         let emulated = Net { vectors: Some(0), ..net("/a") };
         assert!(lines(&emulated).expect("good")[2].ends_with("tx_queue_size=1024,vectors=0"));
+    }
+
+    #[test]
+    fn memory_and_sockets() {
+        let text = |options: Vec<[String; 2]>| options.concat().join(" ");
+        assert_eq!(
+            text(memory("2G").expect("good")),
+            "-object memory-backend-memfd,id=ginnel-memory,size=2G,share=on \
+             -machine memory-backend=ginnel-memory"
+        );
+        assert_eq!(
+            text(vsock(Path::new("/a,b"), Some(0)).expect("good")),
+            "-chardev socket,id=ginnel-vsock,path=/a,,b \
+             -device vhost-user-vsock-pci,chardev=ginnel-vsock,vectors=0"
+        );
     }
 
     #[test]
@@ -148,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         assert!(lines(&net("/a b")).expect_err("a blank").contains("without blanks"));
-        assert!(lines(&Net { memory: Some("1 G"), ..net("/a") }).is_err());
+        assert!(memory("1 G").is_err() && memory("").is_err() && vsock(Path::new("/a b"), None).is_err());
         for mac in ["", "52:54:00:00:00", "53:54:00:00:00:01", "52:54:00:00:00:+1", "5254:00:00:00:01"] {
             let said = lines(&Net { mac: Some(mac), ..net("/a") }).expect_err(mac);
             assert!(said.contains("no address of a card"), "{mac}: {said}");

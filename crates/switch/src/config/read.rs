@@ -3,7 +3,7 @@
 
 use super::{
     Config, ConfigError, MACS, MAX_MACS, MAX_PAIRS, MAX_POLL, MAX_PORTS, PortConfig, RUN_DIR,
-    check_name,
+    VsockConfig, check_name, is_cid,
 };
 use crate::filter::Network;
 use crate::wire;
@@ -29,6 +29,19 @@ struct Raw {
     memory: Option<Spanned<String>>,
     #[serde(default)]
     port: BTreeMap<Spanned<String>, RawPort>,
+    #[serde(default)]
+    vsock: BTreeMap<Spanned<String>, RawVsock>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawVsock {
+    cid: Spanned<u32>,
+    #[serde(default)]
+    key: u32,
+    socket: Option<Spanned<PathBuf>>,
+    host: Option<Spanned<PathBuf>>,
+    memory: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -116,6 +129,12 @@ impl Reader<'_> {
             ports.push(self.port(name, port, &sockets)?);
         }
         self.check_ports(&raw, &ports)?;
+        let mut vsock: Vec<VsockConfig> = Vec::new();
+        for (name, one) in &raw.vsock {
+            let one = self.vsock(name, one, &sockets)?;
+            self.check_vsock(name, &one, &vsock, &ports)?;
+            vsock.push(one);
+        }
         let poll = Duration::from_micros(self.number(
             raw.poll_us.as_ref(),
             50,
@@ -126,12 +145,13 @@ impl Reader<'_> {
         let metrics = self.metrics(raw.metrics.as_ref())?;
         let memory = self.size(raw.memory.as_ref(), "memory")?;
         let (run_dir, busy) = (run_dir.clone(), raw.busy);
-        Ok(Config { run_dir, metrics, poll, busy, memory, ports })
+        Ok(Config { run_dir, metrics, poll, busy, memory, ports, vsock })
     }
 
     fn check_ports(&self, raw: &Raw, ports: &[PortConfig]) -> Result<(), ConfigError> {
         let end = self.text.len();
-        if ports.is_empty() || ports.len() > MAX_PORTS {
+        let none = ports.is_empty() && raw.vsock.is_empty();
+        if none || ports.len() + raw.vsock.len() > MAX_PORTS {
             let problem = format!("a switch has 1 to {MAX_PORTS} ports: write [port.NAME]");
             return Err(self.wrong(end..end, "port", problem));
         }
@@ -257,6 +277,59 @@ impl Reader<'_> {
         port.filter.addresses =
             self.list(raw.address.as_ref(), &key("address"), |text| text.parse::<Network>())?;
         Ok(port)
+    }
+
+    fn vsock(
+        &self,
+        name: &Spanned<String>,
+        raw: &RawVsock,
+        sockets: &Sockets<'_>,
+    ) -> Result<VsockConfig, ConfigError> {
+        let place = format!("vsock.{}", name.get_ref());
+        check_name(name.get_ref()).map_err(|problem| self.wrong(name.span(), &place, problem))?;
+        let path = |raw: Option<&Spanned<PathBuf>>, key: &str, end: &str| match raw {
+            None => Ok(sockets.run_dir.join(format!("{}.{end}", name.get_ref()))),
+            Some(path) if path.get_ref().is_absolute() => Ok(path.get_ref().clone()),
+            Some(path) => {
+                let key = format!("{place}.{key}");
+                Err(self.wrong(path.span(), key, "must be an absolute path"))
+            }
+        };
+        let cid = *raw.cid.get_ref();
+        if !is_cid(cid) {
+            let problem = "must be 3 to 4294967294: the others are not machines'";
+            return Err(self.wrong(raw.cid.span(), format!("{place}.cid"), problem));
+        }
+        let socket = path(raw.socket.as_ref(), "socket", "vsock")?;
+        let mut one = VsockConfig::new(name.get_ref(), cid, socket, raw.key);
+        let off = raw.host.as_ref().is_some_and(|path| path.get_ref() == Path::new("off"));
+        one.host = if off { None } else { Some(path(raw.host.as_ref(), "host", "host")?) };
+        one.memory = self.size(raw.memory.as_ref(), &format!("{place}.memory"))?;
+        (one.mode, one.group) = (sockets.mode, sockets.group);
+        Ok(one)
+    }
+
+    fn check_vsock(
+        &self,
+        name: &Spanned<String>,
+        one: &VsockConfig,
+        before: &[VsockConfig],
+        ports: &[PortConfig],
+    ) -> Result<(), ConfigError> {
+        let key = format!("vsock.{}", one.name);
+        if let Some(other) = before.iter().find(|other| (other.key, other.cid) == (one.key, one.cid)) {
+            let problem = format!("vsock {} of the same key has the same cid", other.name);
+            return Err(self.wrong(name.span(), key + ".cid", problem));
+        }
+        let ports = ports.iter().filter_map(|port| port.socket.as_ref());
+        let others = before.iter().flat_map(|other| [Some(&other.socket), other.host.as_ref()]);
+        let taken: Vec<_> = ports.chain(others.flatten()).collect();
+        let twice = one.host.as_ref() == Some(&one.socket);
+        if twice || taken.contains(&&one.socket) || one.host.as_ref().is_some_and(|path| taken.contains(&path)) {
+            let problem = "another has the same socket";
+            return Err(self.wrong(name.span(), key, problem));
+        }
+        Ok(())
     }
 
     fn tap(&self, tap: &Spanned<String>, key: &str) -> Result<String, ConfigError> {

@@ -27,6 +27,14 @@ fn everything_that_can_be_said() {
         [port.b]
         [port.c]
         tap = "tap0"
+        [vsock.a]
+        cid = 3
+        [vsock.b]
+        cid = 4294967294
+        key = 7
+        socket = "/tmp/v"
+        host = "off"
+        memory = "1G"
     "#;
     let config = parse(text).expect("good");
     assert_eq!(config.control(), Path::new("/run/x/control.sock"));
@@ -35,9 +43,15 @@ fn everything_that_can_be_said() {
     assert_eq!((a.key, a.pairs, a.macs), (u32::MAX, 4, 3));
     assert_eq!((a.rate, a.broadcasts), (Some(10_000_000), Some(5)));
     assert_eq!((config.memory, a.memory, b.memory), (Some(2 << 40), Some(512 << 20), None));
-    assert_eq!((config.share(30 << 30), config.share(1 << 46)), (10 << 30, 1 << 40));
+    assert_eq!((config.share(50 << 30), config.share(1 << 46)), (10 << 30, 1 << 40));
     assert_eq!((a.mode, a.group), (0o600, Some(7)));
     assert_eq!((a.filter.macs.len(), a.filter.addresses.len()), (2, 1));
+    let [one, two] = config.vsock.as_slice() else { panic!("two") };
+    assert_eq!((one.cid, one.key, one.mode, one.group), (3, 0, 0o600, Some(7)));
+    assert_eq!(one.socket, Path::new("/run/x/a.vsock"));
+    assert_eq!(one.host.as_deref(), Some(Path::new("/run/x/a.host")));
+    assert_eq!((two.cid, two.key, two.memory), (u32::MAX - 1, 7, Some(1 << 30)));
+    assert_eq!((two.socket.as_path(), &two.host), (Path::new("/tmp/v"), &None));
     assert_eq!(b.socket.as_deref(), Some(Path::new("/run/x/b.sock")));
     assert_eq!((b.rate, b.broadcasts, b.pairs), (None, None, 1));
     assert_eq!((c.socket.as_deref(), c.tap.as_deref()), (None, Some("tap0")));
@@ -69,6 +83,11 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(parse(twice).expect_err("twice").contains("port a of the same segment"));
     assert!(parse(&twice.replace("[port.b]", "[port.b]\nkey = 1")).is_ok());
     for (text, words) in [
+        ("[vsock.a]\ncid = 2\n", "vsock.a.cid: must be 3"),
+        ("[vsock.a]\n", "missing field"),
+        ("[vsock.a]\ncid = 3\n[vsock.b]\ncid = 3\n", "the same cid"),
+        ("[vsock.a]\ncid = 3\nsocket = \"/run/ginnel-switch/a.host\"", "the same socket"),
+        ("[port.a]\nsocket = \"/s\"\n[vsock.a]\ncid = 3\nsocket = \"/s\"", "the same socket"),
         ("", "1 to 1024 ports"),
         ("metrics = \"0.0.0.0:1\"\n[port.a]", "loopback"),
         ("run_dir = \"x\"\n[port.a]", "absolute"),
@@ -78,6 +97,16 @@ fn what_is_wrong_is_said_with_its_place() {
     ] {
         let said = parse(text).expect_err(text);
         assert!(said.contains(words), "{text}: {said}");
+    }
+}
+
+#[test]
+fn sockets_on_the_command_line() {
+    let one = VsockConfig::parse("vm1:3:/run/vm1.vsock:7").expect("good");
+    assert_eq!((one.name.as_str(), one.cid, one.key), ("vm1", 3, 7));
+    assert_eq!(one.host.as_deref(), Some(Path::new("/run/vm1.vsock.host")));
+    for wrong in ["vm1:/x", "vm1:2:/x", "vm1:4294967295:/x", "vm1:3:", "vm1:3:/x:-1", "a b:3:/x"] {
+        assert!(VsockConfig::parse(wrong).is_err(), "{wrong}");
     }
 }
 

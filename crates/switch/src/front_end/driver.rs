@@ -164,9 +164,15 @@ impl FrontEnd {
 
     /// Waits for a frame, asleep until the switch interrupts.
     pub fn wait(&mut self, queue: usize, limit: Duration) -> Option<Vec<u8>> {
+        let header = crate::port::header_len(self.options.features);
+        self.wait_with(queue, limit).map(|frame| frame[header..].to_vec())
+    }
+
+    /// The same with its header.
+    pub fn wait_with(&mut self, queue: usize, limit: Duration) -> Option<Vec<u8>> {
         let until = std::time::Instant::now() + limit;
         loop {
-            if let Some(frame) = self.receive(queue) {
+            if let Some(frame) = self.receive_with(queue) {
                 return Some(frame);
             }
             let left = until.saturating_duration_since(std::time::Instant::now());
@@ -174,7 +180,7 @@ impl FrontEnd {
                 return None;
             }
             self.arm(queue);
-            if let Some(frame) = self.receive(queue) {
+            if let Some(frame) = self.receive_with(queue) {
                 return Some(frame);
             }
             let mut polled = [rustix::event::PollFd::new(

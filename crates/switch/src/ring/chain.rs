@@ -163,6 +163,30 @@ impl<'m> Slices<'m> {
         done
     }
 
+    /// Takes the first bytes off: so many, or all that there are.
+    pub fn skip(&mut self, mut len: usize) {
+        let mut used = 0;
+        for piece in &mut self.pieces {
+            let skipped = len.min(piece.len);
+            *piece = piece.behind(skipped);
+            (self.len, len) = (self.len - skipped, len - skipped);
+            if !piece.is_empty() {
+                break;
+            }
+            used += 1;
+        }
+        self.pieces.drain(..used);
+    }
+
+    /// Keeps the first bytes only: so many, or all that there are.
+    pub fn keep(&mut self, mut len: usize) {
+        self.len = self.len.min(len);
+        for piece in &mut self.pieces {
+            *piece = piece.first(len);
+            len -= piece.len;
+        }
+    }
+
     /// Appends all bytes to `to`, which is ours.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         for piece in &self.pieces {

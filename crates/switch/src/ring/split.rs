@@ -248,6 +248,40 @@ impl Ring {
         }
     }
 
+    /// Looks at the next chain into which something may be written: its buffers into `to`, and its
+    /// head, for [`Self::fill`]. `None` where nothing waits.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn peek<'m>(
+        &mut self,
+        memory: &'m Memory,
+        to: &mut Slices<'m>,
+    ) -> Result<Option<u16>, Broken> {
+        to.clear();
+        if self.waiting()? == 0 {
+            return Ok(None);
+        }
+        let head = self.head(self.next)?;
+        self.walk(memory, head, WRITE, to)?;
+        if to.count() > MAX_PIECES { Err(Broken::Endless) } else { Ok(Some(head)) }
+    }
+
+    /// Writes `front`, and then `rest`, as far as there is room, into the chain that was looked at,
+    /// and gives it back. Returns how many bytes were written.
+    pub fn fill(
+        &mut self,
+        memory: &Memory,
+        (head, buffers): (u16, &Slices<'_>),
+        front: &[u8],
+        rest: &Slices<'_>,
+    ) -> usize {
+        let written = buffers.write(memory, front, rest);
+        self.complete(memory, head, u32::try_from(written).unwrap_or(u32::MAX));
+        self.next = self.next.wrapping_add(1);
+        written
+    }
+
     /// Puts a frame into the next buffers that a guest made available: `front`, which begins with
     /// a header of `header` bytes, and then `rest`. With `mergeable` it may take several, and their
     /// number is written into the header's last two bytes (virtio 1.2, 5.1.6.4). All or nothing.

@@ -115,6 +115,29 @@ impl Queue {
         }
     }
 
+    /// The guest has kicked: it is looked at from now on, for how long before it is to be kicked
+    /// again. As Linux decides it (virt/kvm, halt-polling): had it been looked at a little longer,
+    /// this would have been seen.
+    pub fn wake(&mut self, now: Instant, poll: Duration) {
+        self.awake = true;
+        let slept = self.busy.map_or(Duration::MAX, |busy| now.saturating_duration_since(busy));
+        self.patience = if slept <= 2 * poll { poll } else { self.patience / 2 };
+        self.busy = Some(now);
+    }
+
+    /// With nothing to be done, has it been looked at for long enough?
+    #[must_use]
+    pub fn is_tired(&self, now: Instant) -> bool {
+        let since = self.busy.map(|busy| now.saturating_duration_since(busy));
+        since.is_none_or(|since| since >= self.patience)
+    }
+
+    /// Index of the available ring at which it goes on.
+    #[must_use]
+    pub fn base(&self) -> u16 {
+        self.ring.as_ref().map_or(self.base, Ring::base)
+    }
+
     /// Interrupts the guest.
     pub fn interrupt(&self, ringer: &Ringer) {
         if let Some(call) = &self.call {

@@ -1,0 +1,279 @@
+//! Giving packets to machines: straight out of the sender's memory while the receiver takes them,
+//! and else when it does.
+
+use super::connection::{At, Connection, State};
+use super::hub::Hub;
+use super::machine::{RECEIVES, Shown};
+use super::packet::{HEADER, Header, Op};
+use crate::log;
+use crate::ring::{Broken, Memory, Ring, Slices};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes of one machine that may wait for one other, and for all others. They are more than the
+/// credit of many connections that Linux opens; whoever has more of them loses those.
+const MOST_FOR_ONE: usize = 16 << 20;
+const MOST_FOR_ALL: usize = 64 << 20;
+/// Bytes of one packet that waited.
+const PIECE: usize = 64 << 10;
+
+/// Puts one packet into a ring: the header, and as much of `rest` as fits, which is taken off.
+/// False where the guest has made no buffer available.
+fn place(
+    ring: &mut Ring,
+    memory: &Memory,
+    mut header: Header,
+    data: &mut VecDeque<u8>,
+    rest: &mut Slices<'_>,
+) -> Result<bool, Broken> {
+    let mut buffers = Slices::new();
+    let Some(head) = ring.peek(memory, &mut buffers)? else { return Ok(false) };
+    let room = buffers.len();
+    let len = (room.saturating_sub(HEADER)).min(data.len().min(PIECE) + rest.len());
+    if room < HEADER || (len == 0 && !(data.is_empty() && rest.is_empty())) {
+        return Err(Broken::Tiny(room));
+    }
+    header.len = u32::try_from(len).unwrap_or(u32::MAX);
+    if data.is_empty() {
+        ring.fill(memory, (head, &buffers), &header.bytes(), rest);
+        rest.skip(len);
+    } else {
+        let mut front = header.bytes().to_vec();
+        front.extend(data.drain(..len));
+        ring.fill(memory, (head, &buffers), &front, &Slices::new());
+    }
+    Ok(true)
+}
+
+impl Hub {
+    /// Gives an end of a connection something; it is in a machine. What is not taken waits.
+    pub(super) fn give(&mut self, id: u64, to: usize, op: Op, flags: u32, rest: &mut Slices<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let At::Machine(index) = connection.ends[to].at else { return };
+        let from = connection.ends[1 - to].at;
+        if self.machines.get(index as usize).is_some_and(|one| !one.queue.is_empty()) {
+            self.flush(index);
+        }
+        let free = self.machines.get(index as usize).is_some_and(|one| one.queue.is_empty());
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.ends[to].waiting.flags |= flags;
+        if free && connection.ends[to].waiting.is_empty() && self.give_now(id, index, to, op, rest) {
+            return self.tidy(id);
+        }
+        if let (Op::Rw, At::Machine(from)) = (op, from)
+            && !self.hold(from, index, rest.len())
+        {
+            return self.reset(id, Some(index));
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let waiting = &mut connection.ends[to].waiting;
+        if op == Op::Rw {
+            self.scratch.clear();
+            rest.append_to(&mut self.scratch);
+            waiting.data.extend(&self.scratch);
+        } else {
+            waiting.add(op, flags);
+        }
+        let listed = std::mem::replace(&mut waiting.listed, true);
+        let Some(machine) = self.machines.get_mut(index as usize) else { return };
+        if !listed {
+            machine.queue.push_back(id);
+        }
+    }
+
+    /// So many bytes of a machine are to wait for another. False where that is too much.
+    fn hold(&mut self, from: u32, to: u32, bytes: usize) -> bool {
+        let Some(sender) = self.machines.get_mut(from as usize) else { return false };
+        let one = self.held.entry((from, to)).or_default();
+        if *one + bytes > MOST_FOR_ONE || sender.held + bytes > MOST_FOR_ALL {
+            return false;
+        }
+        *one += bytes;
+        sender.held += bytes;
+        true
+    }
+
+    /// The same while nothing waits. False where something is left.
+    fn give_now(&mut self, id: u64, index: u32, to: usize, op: Op, rest: &mut Slices<'_>) -> bool {
+        let before = rest.len();
+        let done = self.with_ring(index, |hub, ring, memory| {
+            let Some(connection) = hub.connections.get_mut(&id) else { return Ok(true) };
+            loop {
+                let header = connection.header(to, op);
+                let placed = place(ring, memory, header, &mut VecDeque::new(), rest)?;
+                if placed && rest.is_empty() {
+                    return Ok(true);
+                }
+                if !placed && !ring.arm()? {
+                    return Ok(false);
+                }
+            }
+        });
+        let given = before - rest.len();
+        self.count(index, |shown| Shown::add(&shown.received, given as u64));
+        done
+    }
+
+    /// Gives a machine what waits for it, as far as it takes it.
+    pub(super) fn flush(&mut self, index: u32) {
+        let mut served = Vec::new();
+        self.with_ring(index, |hub, ring, memory| {
+            loop {
+                let Some(machine) = hub.machines.get_mut(index as usize) else { return Ok(true) };
+                if let Some(&header) = machine.replies.front() {
+                    if place(ring, memory, header, &mut VecDeque::new(), &mut Slices::new())? {
+                        machine.replies.pop_front();
+                    } else if !ring.arm()? {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                let Some(&id) = machine.queue.front() else { return Ok(true) };
+                if hub.flush_one(index, id, ring, memory)? {
+                    if let Some(machine) = hub.machines.get_mut(index as usize) {
+                        machine.queue.pop_front();
+                    }
+                    served.push(id);
+                } else if !ring.arm()? {
+                    return Ok(false);
+                }
+            }
+        });
+        for id in served {
+            self.tidy(id);
+            if self.connections.get(&id).is_some_and(|one| one.stream.is_some()) {
+                self.ready.push(id);
+            }
+        }
+    }
+
+    /// Gives a machine what waits of one connection: is that all?
+    fn flush_one(
+        &mut self,
+        index: u32,
+        id: u64,
+        ring: &mut Ring,
+        memory: &Memory,
+    ) -> Result<bool, Broken> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(true) };
+        let Some(to) = (0..2).find(|&to| {
+            let end = &connection.ends[to];
+            end.at == At::Machine(index) && end.waiting.listed
+        }) else {
+            return Ok(true);
+        };
+        let mut given = 0;
+        let done = loop {
+            let Some(op) = connection.ends[to].waiting.next() else { break true };
+            let header = connection.header(to, op);
+            let waiting = &mut connection.ends[to].waiting;
+            let (before, mut none) = (waiting.data.len(), VecDeque::new());
+            let data = if op == Op::Rw { &mut waiting.data } else { &mut none };
+            if !place(ring, memory, header, data, &mut Slices::new())? {
+                break false;
+            }
+            waiting.done(op);
+            given += before - waiting.data.len();
+        };
+        connection.ends[to].waiting.listed = !done;
+        let from = connection.ends[1 - to].at;
+        self.release(from, index, given);
+        self.count(index, |shown| Shown::add(&shown.received, given as u64));
+        Ok(done)
+    }
+
+    /// So many bytes wait no longer.
+    fn release(&mut self, from: At, to: u32, bytes: usize) {
+        let At::Machine(from) = from else { return };
+        if let Some(held) = self.held.get_mut(&(from, to)) {
+            *held = held.saturating_sub(bytes);
+        }
+        if let Some(sender) = self.machine(from) {
+            sender.held = sender.held.saturating_sub(bytes);
+        }
+    }
+
+    /// Nothing waits any longer for an end that is not there.
+    pub(super) fn drop_waiting(&mut self, id: u64, place: usize) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let waiting = std::mem::take(&mut connection.ends[place].waiting);
+        let (at, from) = (connection.ends[place].at, connection.ends[1 - place].at);
+        if let At::Machine(index) = at {
+            self.release(from, index, waiting.data.len());
+            if let Some(machine) = self.machine(index)
+                && waiting.listed
+            {
+                machine.queue.retain(|&one| one != id);
+            }
+        }
+    }
+
+    /// Forgets a connection that is over and of which nobody is to be told anything more.
+    pub(super) fn tidy(&mut self, id: u64) {
+        let is_done = |one: &Connection| {
+            let told = one.ends.iter().all(|end| end.waiting.is_empty() || end.at == At::Host);
+            one.state == State::Over && told
+        };
+        if self.connections.get(&id).is_some_and(is_done) {
+            self.connections.remove(&id);
+        }
+    }
+
+    /// Does something with the ring into which a machine receives. False where it is not there, or
+    /// is broken.
+    fn with_ring(
+        &mut self,
+        index: u32,
+        act: impl FnOnce(&mut Self, &mut Ring, &Memory) -> Result<bool, Broken>,
+    ) -> bool {
+        let Some(machine) = self.machine(index) else {
+            return false;
+        };
+        let Some(device) = machine.seat.device_mut() else { return false };
+        let memory = Arc::clone(&device.memory);
+        let Some(queue) = device.queues.get_mut(usize::from(RECEIVES)) else { return false };
+        let Some(mut ring) = queue.ring.take() else { return false };
+        let result = act(self, &mut ring, &memory);
+        if !self.touched.contains(&index) {
+            self.touched.push(index);
+        }
+        let ringer = &self.ringer;
+        let device = self.machines.get_mut(index as usize).and_then(|one| one.seat.device_mut());
+        let queue = device.and_then(|device| device.queues.get_mut(usize::from(RECEIVES)));
+        let Some(queue) = queue else { return false };
+        queue.ring = Some(ring);
+        match result {
+            Ok(done) => done,
+            Err(broken) => {
+                queue.fail(broken, ringer);
+                self.broken(index, RECEIVES, broken);
+                false
+            }
+        }
+    }
+
+    /// A guest broke a rule of virtio: its connections end when it is looked at next.
+    pub(super) fn broken(&mut self, index: u32, number: u16, why: Broken) {
+        let Some(machine) = self.machine(index) else { return };
+        machine.shown.set_trouble(Some(format!("queue {number}: {why}")));
+        log!(Warning, "broken", vsock = machine.config.name, queue = number, why = why);
+        self.fallen.push(index);
+    }
+
+    /// Tells those guests of what they were given.
+    pub(super) fn tell(&mut self) {
+        while let Some(index) = self.touched.pop() {
+            let ringer = &self.ringer;
+            let machine = self.machines.get_mut(index as usize);
+            let Some(device) = machine.and_then(|one| one.seat.device_mut()) else { continue };
+            let memory = Arc::clone(&device.memory);
+            let Some(queue) = device.queues.get_mut(usize::from(RECEIVES)) else { continue };
+            if queue.ring.as_mut().is_some_and(|ring| ring.publish(&memory)) {
+                queue.interrupt(ringer);
+            }
+        }
+        while let Some(index) = self.fallen.pop() {
+            self.look_at(index);
+        }
+    }
+}

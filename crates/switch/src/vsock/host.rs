@@ -1,0 +1,268 @@
+//! Programs of the host, by unix sockets, as Firecracker and vhost-device-vsock have it: a machine's
+//! connection to port N of the host is one to the socket `PATH_N`. A program that connects to
+//! `PATH` writes `CONNECT N\n`, and reads `OK M\n` once the machine has accepted on its port N.
+
+use super::connection::{At, End, State, Stream, WINDOW};
+use super::hub::Hub;
+use super::packet::{Address, HOST, Header, NO_RECEIVE, NO_SEND, Op};
+use crate::log;
+use crate::poller::Token;
+use crate::rests::EXHAUSTED;
+use crate::ring::Slices;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags};
+use rustix::net::{SocketType, connect, recv, send, shutdown, socket_with};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Programs of one machine that have not said yet what they want; the next one takes the place of
+/// the one that waits longest.
+const MAX_GREETINGS: usize = 64;
+/// Bytes of what they say.
+const MAX_LINE: usize = 32;
+/// Bytes that are read at once.
+const PIECE: u32 = 64 << 10;
+/// Where the host's ports begin, as others who do the same have it.
+const FIRST_PORT: u32 = 1 << 30;
+
+/// A program that has connected and not said yet to which port.
+pub struct Greeting {
+    socket: OwnedFd,
+    line: Vec<u8>,
+    machine: u32,
+}
+
+/// Sends what there is room for: how many bytes.
+fn put(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+    loop {
+        match send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            other => return other,
+        }
+    }
+}
+
+/// Reads what is there: `None` where nothing is.
+fn get(socket: impl AsFd, into: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Errno> {
+    loop {
+        match recv(&socket, &mut *into, RecvFlags::DONTWAIT | flags) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            other => return other.map(|(len, _)| Some(len)),
+        }
+    }
+}
+
+impl Hub {
+    /// A machine connects to a port of the host: the connection's number, if somebody is there.
+    pub(super) fn call_host(&mut self, index: u32, header: &Header) -> Option<u64> {
+        let path = self.machine(index)?.config.host.as_ref()?;
+        let path = format!("{}_{}", path.display(), header.to.port);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
+        let ends = [(At::Machine(index), header.from), (At::Host, header.to)];
+        let id = self.connect(ends.map(|(at, address)| End::new(at, address)));
+        let watched = self.poller.watch_stream(&socket, Token::Stream(id));
+        let connection = self.connections.get_mut(&id)?;
+        let _ = connection.ends[1].announce(WINDOW, 0, 0);
+        connection.state = State::Open;
+        connection.stream = Some(Stream { socket, readable: true, told: 0 });
+        if watched.is_err() {
+            self.end(id, Some(index));
+            return None;
+        }
+        Some(id)
+    }
+
+    /// A program connects.
+    pub(super) fn accept_at_door(&mut self, index: u32) {
+        let Some(door) = self.machines.get(index as usize).and_then(|one| one.door.as_ref()) else {
+            return;
+        };
+        let socket = match door.accept() {
+            Ok((socket, _)) => OwnedFd::from(socket),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(error) => {
+                log!(Error, "accept", vsock = index, why = error);
+                self.poller.forget(door);
+                return self.rests.add(Token::Door(index), self.clock.now + EXHAUSTED);
+            }
+        };
+        let ours = |greeting: &Greeting| greeting.machine == index;
+        let count = self.greetings.values().filter(|one| ours(one)).count();
+        if count >= MAX_GREETINGS {
+            let mut all = self.greetings.iter().filter(|(_, one)| ours(one)).map(|(&id, _)| id);
+            if let Some(longest) = all.by_ref().min() {
+                self.greetings.remove(&longest);
+            }
+        }
+        let id = self.number();
+        if self.poller.watch_stream(&socket, Token::Stream(id)).is_ok() {
+            let greeting = Greeting { socket, line: Vec::new(), machine: index };
+            self.greetings.insert(id, greeting);
+            self.hear_stream(id);
+        }
+    }
+
+    /// A program's stream has something to say, or room, or has ended.
+    pub(super) fn hear_stream(&mut self, id: u64) {
+        if self.greetings.contains_key(&id) {
+            return self.hear_greeting(id);
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(stream) = &mut connection.stream else { return };
+        stream.readable = true;
+        if connection.state == State::Asked {
+            // Nothing is read before the machine has answered; but who has gone is seen.
+            match get(&stream.socket, &mut [0], RecvFlags::PEEK) {
+                Ok(Some(0)) | Err(_) => self.end(id, None),
+                _ => {}
+            }
+            return;
+        }
+        self.drain(id);
+        self.ready.push(id);
+    }
+
+    fn hear_greeting(&mut self, id: u64) {
+        let Some(greeting) = self.greetings.get_mut(&id) else { return };
+        let mut byte = [0];
+        // One by one: what follows the line is for the machine.
+        while greeting.line.last() != Some(&b'\n') {
+            match get(&greeting.socket, &mut byte, RecvFlags::empty()) {
+                Ok(None) => return,
+                Ok(Some(1)) if greeting.line.len() < MAX_LINE => greeting.line.extend(byte),
+                _ => return drop(self.greetings.remove(&id)),
+            }
+        }
+        let Some(Greeting { socket, line, machine }) = self.greetings.remove(&id) else { return };
+        let text = String::from_utf8_lossy(&line);
+        let port = text.trim_end().strip_prefix("CONNECT ").and_then(|text| text.parse().ok());
+        let Some(port) = port else { return };
+        let Some(one) = self.machine(machine).filter(|one| one.is_up()) else { return };
+        let to = Address { cid: one.config.cid.into(), port };
+        let Some(from) = self.free_port(machine, port) else { return };
+        let from = Address { cid: HOST, port: from };
+        let ends = [(At::Host, from), (At::Machine(machine), to)];
+        self.connect_as(id, ends.map(|(at, address)| End::new(at, address)));
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let _ = connection.ends[0].announce(WINDOW, 0, 0);
+            connection.stream = Some(Stream { socket, readable: true, told: 0 });
+        }
+        self.give(id, 1, Op::Request, 0, &mut Slices::new());
+        self.tell();
+    }
+
+    fn free_port(&mut self, index: u32, to: u32) -> Option<u32> {
+        for _ in 0..1000 {
+            let port = FIRST_PORT + self.next_port % FIRST_PORT;
+            self.next_port = self.next_port.wrapping_add(1);
+            if !self.machine(index)?.connections.contains_key(&(to, HOST, port)) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// Tells a program what its machine says.
+    pub(super) fn tell_host(&mut self, id: u64, op: Op, rest: &Slices<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(stream) = &mut connection.stream else { return };
+        let host = usize::from(connection.ends[0].at != At::Host);
+        match op {
+            Op::Response => {
+                let line = format!("OK {}\n", connection.ends[host].address.port);
+                // Nothing was sent before, so there is room.
+                if put(&stream.socket, line.as_bytes()) != Ok(line.len()) {
+                    return self.end(id, None);
+                }
+                self.ready.push(id);
+            }
+            Op::Rw => {
+                self.scratch.clear();
+                rest.append_to(&mut self.scratch);
+                connection.ends[host].waiting.data.extend(&self.scratch);
+                self.drain(id);
+            }
+            Op::CreditRequest => self.give(id, 1 - host, Op::CreditUpdate, 0, &mut Slices::new()),
+            Op::Shutdown => self.drain(id),
+            _ => self.ready.push(id),
+        }
+    }
+
+    /// Writes what waits for a program, as far as there is room.
+    fn drain(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let host = usize::from(connection.ends[0].at != At::Host);
+        let Some(stream) = &connection.stream else { return };
+        let data = &mut connection.ends[host].waiting.data;
+        let mut written: u32 = 0;
+        while !data.is_empty() {
+            match put(&stream.socket, data.as_slices().0) {
+                Ok(0) => break,
+                Ok(len) => {
+                    data.drain(..len);
+                    written = written.wrapping_add(len as u32);
+                }
+                Err(_) => return self.end(id, None),
+            }
+        }
+        let (empty, shut) = (data.is_empty(), connection.ends[1 - host].shut);
+        if empty && shut & NO_SEND != 0 {
+            // It may have gone already.
+            let _ = shutdown(&stream.socket, Shutdown::Write);
+        }
+        if empty && shut == NO_SEND | NO_RECEIVE {
+            return self.end(id, None);
+        }
+        let told = stream.told;
+        let taken = connection.ends[host].fwd_cnt.wrapping_add(written);
+        let given = connection.given(host);
+        let _ = connection.ends[host].announce(WINDOW, taken, given);
+        if taken.wrapping_sub(told) >= WINDOW / 2 {
+            self.give(id, 1 - host, Op::CreditUpdate, 0, &mut Slices::new());
+        }
+    }
+
+    /// Reads from a program, as far as its machine has credit and nothing waits for it.
+    pub(super) fn pump(&mut self, id: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let host = usize::from(connection.ends[0].at != At::Host);
+        let guest = &connection.ends[1 - host];
+        let credit = guest.credit(connection.ends[host].sent).min(PIECE) as usize;
+        let takes = guest.waiting.is_empty() && guest.shut & NO_RECEIVE == 0 && credit > 0;
+        let open = connection.state == State::Open && connection.ends[host].shut & NO_SEND == 0;
+        let At::Machine(index) = guest.at else { return false };
+        let Some(stream) = connection.stream.as_mut().filter(|one| one.readable) else {
+            return false;
+        };
+        if !takes || !open {
+            return false;
+        }
+        self.scratch.resize(PIECE as usize, 0);
+        let into = self.scratch.get_mut(..credit).unwrap_or_default();
+        match get(&stream.socket, into, RecvFlags::empty()) {
+            Ok(Some(0)) => {
+                stream.readable = false;
+                connection.ends[host].shut |= NO_SEND;
+                self.give(id, 1 - host, Op::Shutdown, NO_SEND, &mut Slices::new());
+            }
+            Ok(Some(len)) => {
+                let sent = &mut connection.ends[host].sent;
+                *sent = sent.wrapping_add(len as u32);
+                let waiting = &mut connection.ends[1 - host].waiting;
+                waiting.data.extend(self.scratch.iter().take(len));
+                if !std::mem::replace(&mut waiting.listed, true)
+                    && let Some(machine) = self.machine(index)
+                {
+                    machine.queue.push_back(id);
+                }
+                self.flush(index);
+            }
+            Ok(None) => stream.readable = false,
+            Err(_) => self.end(id, None),
+        }
+        true
+    }
+}

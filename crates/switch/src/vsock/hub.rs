@@ -1,0 +1,410 @@
+//! The hub: machines, connections, and where packets go.
+
+use super::connection::{At, Connection, End, State};
+use super::host::Greeting;
+use super::machine::{Machine, RECEIVES, SENDS, Shown, key};
+use super::packet::{HEADER, HOST, Header, Op, STREAM};
+use crate::config::Config;
+use crate::poller::Poller;
+use crate::rests::Rests;
+use crate::ring::{Room, Slices};
+use crate::switch::Clock;
+use crate::vhost::Limits;
+use anyhow::Context;
+use ginnel_ivshmem::doorbell::Ringer;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What one machine may cost in one turn, bytes; and what a packet costs beside its own.
+const BUDGET: usize = 256 << 10;
+const PER_PACKET: usize = 1024;
+/// The longest packet. Linux sends 64 KiB.
+const LONGEST: u32 = 1 << 20;
+/// Connections that one machine may have begun.
+const MAX_BEGUN: usize = 1024;
+/// A connection that nobody has answered for so long makes room for another, seconds.
+const UNANSWERED: u32 = 10;
+/// Answers that wait for one machine before it is heard further.
+const MAX_REPLIES: usize = 64;
+
+/// The hub.
+pub struct Hub {
+    /// By their numbers.
+    pub machines: Vec<Machine>,
+    by_cid: HashMap<(u32, u64), u32>,
+    pub(super) connections: HashMap<u64, Connection>,
+    /// The next number of a connection or greeting.
+    pub(super) next: u64,
+    /// Programs of the host that have not said yet to which port they want.
+    pub(super) greetings: HashMap<u64, Greeting>,
+    pub(super) next_port: u32,
+    /// Bytes that wait, of one machine for another.
+    pub(super) held: HashMap<(u32, u32), usize>,
+    /// Machines whose senders are looked at in each turn.
+    pub(super) awake: Vec<u32>,
+    /// Machines that were given something that they were not told of yet.
+    pub(super) touched: Vec<u32>,
+    /// Machines that broke a rule, whose connections are to end.
+    pub(super) fallen: Vec<u32>,
+    /// Connections whose program may have something to be read.
+    pub(super) ready: Vec<u64>,
+    pub(super) scratch: Vec<u8>,
+    pub(super) poller: Poller,
+    pub(super) ringer: Ringer,
+    pub(super) rests: Rests,
+    pub(super) clock: Clock,
+    pub(super) cuts: usize,
+    poll: Duration,
+}
+
+impl Hub {
+    /// Opens every machine's sockets. What their front ends share is mapped in `room`.
+    ///
+    /// # Errors
+    /// The first that cannot be opened.
+    pub fn new(config: &Config, room: &Arc<Room>, poller: Poller) -> anyhow::Result<Self> {
+        let mut hub = Self {
+            machines: Vec::new(),
+            by_cid: HashMap::new(),
+            connections: HashMap::new(),
+            next: 0,
+            greetings: HashMap::new(),
+            next_port: 0,
+            held: HashMap::new(),
+            awake: Vec::new(),
+            touched: Vec::new(),
+            fallen: Vec::new(),
+            ready: Vec::new(),
+            scratch: Vec::new(),
+            poller,
+            ringer: Ringer::new(),
+            rests: Rests::default(),
+            clock: Clock::new(),
+            cuts: crate::ring::cuts(),
+            poll: config.poll,
+        };
+        for one in &config.vsock {
+            let index = u32::try_from(hub.machines.len())?;
+            let own = one.memory.unwrap_or_else(|| config.share(room.limit()));
+            let limits = Limits { own, room: Arc::clone(room) };
+            let machine = Machine::open(index, one.clone(), limits, &hub.poller);
+            hub.machines.push(machine.with_context(|| format!("vsock {}", one.name))?);
+            hub.by_cid.insert((one.key, u64::from(one.cid)), index);
+        }
+        Ok(hub)
+    }
+
+    pub(super) fn machine(&mut self, index: u32) -> Option<&mut Machine> {
+        self.machines.get_mut(index as usize)
+    }
+
+    /// One turn: every machine that is awake. True where there was something.
+    pub fn turn(&mut self) -> bool {
+        let (mut found, mut place) = (false, 0);
+        while let Some(&index) = self.awake.get(place) {
+            let (worked, asleep) = self.serve(index);
+            found |= worked;
+            self.tell();
+            if asleep {
+                self.awake.retain(|&one| one != index);
+            } else {
+                place += 1;
+            }
+        }
+        found
+    }
+
+    /// A guest has kicked a queue.
+    pub(super) fn kicked(&mut self, index: u32, number: u16) {
+        let (now, poll) = (self.clock.now, self.poll);
+        if number == RECEIVES {
+            self.flush(index);
+        }
+        // Whoever takes answers again may have more to send.
+        let Some(machine) = self.machine(index) else { return };
+        let Some(device) = machine.seat.device_mut() else { return };
+        let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return };
+        if queue.ring.is_some() && !queue.awake {
+            queue.wake(now, poll);
+            self.awake.push(index);
+        }
+        self.tell();
+    }
+
+    /// Takes what a machine sends: was there anything, and is it not to be looked at further?
+    fn serve(&mut self, index: u32) -> (bool, bool) {
+        let now = self.clock.now;
+        let Some(device) = self.machine(index).and_then(|one| one.seat.device_mut()) else {
+            return (false, true);
+        };
+        let memory = Arc::clone(&device.memory);
+        let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return (false, true) };
+        let Some(mut ring) = queue.ring.take() else {
+            queue.awake = false;
+            return (false, true);
+        };
+        let (mut cost, mut chain) = (0, Slices::new());
+        let mut full;
+        let result = loop {
+            full = self.machine(index).is_none_or(|one| one.replies.len() >= MAX_REPLIES);
+            if cost >= BUDGET || full {
+                break Ok(());
+            }
+            match ring.take(&memory, &mut chain) {
+                Ok(Some(head)) => {
+                    cost += PER_PACKET + chain.len();
+                    let mut bytes = [0; HEADER];
+                    if chain.take_front(&mut bytes) == HEADER {
+                        self.packet(index, &Header::parse(&bytes), &mut chain);
+                    } else {
+                        self.count(index, |shown| Shown::add(&shown.bad, 1));
+                    }
+                    ring.complete(&memory, head, 0);
+                }
+                Ok(None) => break Ok(()),
+                Err(broken) => break Err(broken),
+            }
+        };
+        let interrupt = ring.publish(&memory);
+        let ringer = &self.ringer;
+        let Some(machine) = self.machines.get_mut(index as usize) else { return (false, true) };
+        let Some(device) = machine.seat.device_mut() else { return (false, true) };
+        let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return (false, true) };
+        if interrupt {
+            queue.interrupt(ringer);
+        }
+        if cost > 0 {
+            queue.busy = Some(now);
+        }
+        // Whoever takes no answers is heard when it takes some: it kicks then.
+        let done = full || cost == 0 && queue.is_tired(now);
+        match result.and_then(|()| Ok(done && (full || !ring.arm()?))) {
+            Ok(sleeps) => {
+                (queue.awake, queue.ring) = (!sleeps, Some(ring));
+                (cost > 0, sleeps)
+            }
+            Err(broken) => {
+                queue.ring = Some(ring);
+                queue.fail(broken, ringer);
+                self.broken(index, SENDS, broken);
+                (cost > 0, true)
+            }
+        }
+    }
+
+    pub(super) fn count(&mut self, index: u32, count: impl Fn(&Shown)) {
+        if let Some(machine) = self.machine(index) {
+            count(&machine.shown);
+        }
+    }
+
+    /// A packet of a machine: `rest` is what lies behind its header.
+    fn packet(&mut self, index: u32, header: &Header, rest: &mut Slices<'_>) {
+        let Some(machine) = self.machine(index) else { return };
+        let own = u64::from(machine.config.cid);
+        let key = (header.from.port, header.to.cid, header.to.port);
+        let known = machine.connections.get(&key).copied();
+        if header.from.cid != own {
+            // There is nobody whom an answer would reach.
+            return Shown::add(&machine.shown.bad, 1);
+        }
+        let op = Op::of(header.op).filter(|_| header.kind == STREAM);
+        let fits = rest.len() >= header.len as usize && header.len <= LONGEST;
+        let Some(op) = op.filter(|_| fits) else {
+            Shown::add(&machine.shown.bad, 1);
+            return match known {
+                Some(id) => self.reset(id, Some(index)),
+                None => self.refuse(index, header),
+            };
+        };
+        rest.keep(if op == Op::Rw { header.len as usize } else { 0 });
+        match (op, known) {
+            (Op::Request, _) => self.request(index, header, known),
+            (_, Some(id)) => self.known(id, index, op, header, rest),
+            (Op::Rst, None) => {}
+            (_, None) => self.refuse(index, header),
+        }
+    }
+
+    /// A packet that belongs to nothing is answered by a reset.
+    fn refuse(&mut self, index: u32, header: &Header) {
+        if let Some(machine) = self.machine(index) {
+            machine.replies.push_back(header.refusal());
+            self.flush(index);
+        }
+    }
+
+    fn request(&mut self, index: u32, header: &Header, known: Option<u64>) {
+        if let Some(old) = known {
+            // Its guest has forgotten that.
+            self.end(old, Some(index));
+        }
+        let Some(machine) = self.machine(index) else { return };
+        let group = machine.config.key;
+        if machine.began >= MAX_BEGUN {
+            self.forget_unanswered(index);
+        }
+        let room = self.machine(index).is_some_and(|one| one.began < MAX_BEGUN);
+        let made = if !room {
+            None
+        } else if header.to.cid == HOST {
+            self.call_host(index, header)
+        } else {
+            self.by_cid.get(&(group, header.to.cid)).copied().and_then(|other| {
+                let up = other != index && self.machines.get(other as usize)?.is_up();
+                let ends = [(At::Machine(index), header.from), (At::Machine(other), header.to)];
+                up.then(|| self.connect(ends.map(|(at, address)| End::new(at, address))))
+            })
+        };
+        let Some(id) = made else {
+            self.count(index, |shown| Shown::add(&shown.refused, 1));
+            return self.refuse(index, header);
+        };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            // Nothing was given yet, so nothing can be wrong.
+            let _ = connection.ends[0].announce(header.buf_alloc, 0, 0);
+            let open = connection.state == State::Open;
+            let (to, op) = if open { (0, Op::Response) } else { (1, Op::Request) };
+            self.give(id, to, op, 0, &mut Slices::new());
+        }
+    }
+
+    /// Notes a connection: its number.
+    pub(super) fn connect(&mut self, ends: [End; 2]) -> u64 {
+        let id = self.number();
+        self.connect_as(id, ends);
+        id
+    }
+
+    /// The same under this number.
+    pub(super) fn connect_as(&mut self, id: u64, ends: [End; 2]) {
+        let keys = [key(&ends[0], &ends[1]), key(&ends[1], &ends[0])];
+        for (place, known) in keys.into_iter().enumerate() {
+            let Some((index, key)) = known else { continue };
+            let Some(machine) = self.machine(index) else { continue };
+            machine.connections.insert(key, id);
+            machine.began += usize::from(place == 0);
+            Shown::add(&machine.shown.connections, 1);
+        }
+        let began = self.clock.seconds;
+        let (state, stream) = (State::Asked, None);
+        self.connections.insert(id, Connection { ends, state, began, stream });
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A machine's connections that nobody answers make room for others.
+    fn forget_unanswered(&mut self, index: u32) {
+        let now = self.clock.seconds;
+        let old = |one: &Connection| {
+            let asked = one.state == State::Asked && one.ends[0].at == At::Machine(index);
+            asked && now.saturating_sub(one.began) >= UNANSWERED
+        };
+        let all = self.connections.iter().filter(|(_, one)| old(one));
+        for id in all.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.reset(id, None);
+        }
+    }
+
+    /// A packet of a connection that is known.
+    fn known(&mut self, id: u64, index: u32, op: Op, header: &Header, rest: &mut Slices<'_>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let from = usize::from(connection.ends[0].at != At::Machine(index));
+        if op == Op::Rst {
+            return self.end(id, Some(index));
+        }
+        let given = connection.given(from);
+        let good = connection.ends[from].announce(header.buf_alloc, header.fwd_cnt, given);
+        let len = header.len * u32::from(op == Op::Rw);
+        let credit = connection.ends[1 - from].credit(connection.ends[from].sent);
+        match (connection.state, op) {
+            _ if !good || len > credit => return self.reset(id, Some(index)),
+            (State::Asked, Op::Response) if from == 1 => connection.state = State::Open,
+            (State::Asked, Op::CreditUpdate | Op::CreditRequest) => return,
+            (State::Open, Op::Rw | Op::CreditUpdate | Op::CreditRequest) => {}
+            (State::Open, Op::Shutdown) => connection.ends[from].shut |= header.flags & 3,
+            // It does not wait for the answer.
+            (State::Asked, Op::Shutdown) if from == 0 => return self.reset(id, None),
+            _ => return self.reset(id, Some(index)),
+        }
+        let sent = &mut connection.ends[from].sent;
+        *sent = sent.wrapping_add(len);
+        let to_host = connection.ends[1 - from].at == At::Host;
+        self.count(index, |shown| Shown::add(&shown.sent, len.into()));
+        if to_host {
+            self.tell_host(id, op, rest);
+        } else {
+            self.give(id, 1 - from, op, header.flags & 3, rest);
+        }
+    }
+
+    /// Resets a connection: both ends are told. `culprit` broke a rule.
+    pub(super) fn reset(&mut self, id: u64, culprit: Option<u32>) {
+        if let Some(index) = culprit {
+            self.count(index, |shown| Shown::add(&shown.reset, 1));
+        }
+        self.end(id, None);
+    }
+
+    /// A connection is over; whoever is not `by` is told.
+    pub(super) fn end(&mut self, id: u64, by: Option<u32>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if matches!(connection.state, State::Ending | State::Over) {
+            return;
+        }
+        connection.state = State::Ending;
+        let stream = connection.stream.take();
+        let [one, two] = &connection.ends;
+        let keys = [key(one, two), key(two, one)];
+        let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
+        let told = [own(one), own(two)];
+        if let Some(stream) = stream {
+            self.poller.forget(&stream.socket);
+        }
+        for (place, known) in keys.into_iter().enumerate() {
+            let Some((index, key)) = known else { continue };
+            let Some(machine) = self.machine(index) else { continue };
+            if machine.connections.get(&key) == Some(&id) {
+                machine.connections.remove(&key);
+                machine.shown.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+            machine.began -= usize::from(place == 0);
+            let asks = self.connections.get(&id).map(|one| one.ends[place].waiting.has(Op::Request));
+            if told[place] || asks == Some(true) {
+                // Whoever was never asked need not be told.
+                self.drop_waiting(id, place);
+            } else {
+                self.give(id, place, Op::Rst, 0, &mut Slices::new());
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::Over;
+        }
+        self.tidy(id);
+    }
+
+    /// Every connection of a machine is over: it was let go, or has booted again.
+    pub(super) fn end_all(&mut self, index: u32) {
+        let Some(machine) = self.machine(index) else { return };
+        let all: Vec<u64> = machine.connections.values().copied().collect();
+        machine.replies.clear();
+        for id in all {
+            self.end(id, Some(index));
+        }
+        let queue = self.machine(index).map(|one| std::mem::take(&mut one.queue));
+        for id in queue.unwrap_or_default() {
+            for place in 0..2 {
+                let its = self.connections.get(&id).map(|one| one.ends[place].at);
+                if its == Some(At::Machine(index)) {
+                    self.drop_waiting(id, place);
+                }
+            }
+            self.tidy(id);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One machine: its device, its connections, and what waits until it takes more.
+
+use super::connection::At;
+use super::packet::Header;
+use crate::config::VsockConfig;
+use crate::poller::{Poller, Token};
+use crate::seat::{Place, Seat};
+use crate::vhost::{Limits, Model};
+use anyhow::Context;
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The queue into which the guest receives, and the one from which it sends.
+pub const RECEIVES: u16 = 0;
+/// See above.
+pub const SENDS: u16 = 1;
+
+/// What others are told of a machine while the hub runs in its own thread.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Both queues are served.
+    pub up: AtomicBool,
+    /// Why its front end was let go, or a queue is served no further.
+    pub trouble: Mutex<Option<String>>,
+    /// Connections now.
+    pub connections: AtomicU64,
+    /// Bytes that its guest sent, and was given.
+    pub sent: AtomicU64,
+    /// See above.
+    pub received: AtomicU64,
+    /// Connections that it asked for and did not get.
+    pub refused: AtomicU64,
+    /// Connections that were reset since it broke a rule, or too much waited for it.
+    pub reset: AtomicU64,
+    /// Packets of it that were none, or came from an address that is not its own.
+    pub bad: AtomicU64,
+}
+
+impl Shown {
+    /// Counts.
+    pub fn add(counter: &AtomicU64, more: u64) {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Says what is wrong.
+    pub fn set_trouble(&self, why: Option<String>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
+/// By which a machine knows a connection: its own port, and the other end.
+pub type Key = (u32, u64, u32);
+
+/// A machine.
+#[derive(Debug)]
+pub struct Machine {
+    /// Its configuration.
+    pub config: VsockConfig,
+    /// Its device.
+    pub seat: Seat,
+    /// Where programs of the host connect.
+    pub door: Option<UnixListener>,
+    /// Its connections, by their numbers.
+    pub connections: HashMap<Key, u64>,
+    /// How many of them it began.
+    pub began: usize,
+    /// Connections of which something waits for it, in their order.
+    pub queue: VecDeque<u64>,
+    /// Answers to packets that belong to no connection.
+    pub replies: VecDeque<Header>,
+    /// Bytes that its guest sent and that wait for others.
+    pub held: usize,
+    /// Where its guest's sending stood when its queues were stopped.
+    pub stopped: Option<u16>,
+    /// What others are told.
+    pub shown: Arc<Shown>,
+}
+
+impl Machine {
+    /// Listens at its sockets.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn open(
+        index: u32,
+        config: VsockConfig,
+        limits: Limits,
+        poller: &Poller,
+    ) -> anyhow::Result<Self> {
+        let place = Place { socket: &config.socket, mode: config.mode, group: config.group };
+        let kind = (Model::vsock(config.cid), limits);
+        let seat = Seat::open((&config.name, index), &place, kind, poller)?;
+        let mut door = None;
+        if let Some(path) = &config.host {
+            let listener = crate::port::listen(path, config.mode, config.group)
+                .with_context(|| format!("{}: cannot listen", path.display()))?;
+            poller.watch(&listener, Token::Door(index))?;
+            door = Some(listener);
+        }
+        Ok(Self {
+            config,
+            seat,
+            door,
+            connections: HashMap::new(),
+            began: 0,
+            queue: VecDeque::new(),
+            replies: VecDeque::new(),
+            held: 0,
+            stopped: None,
+            shown: Arc::default(),
+        })
+    }
+
+    /// Are both of its queues served?
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        let serves = |number: u16| {
+            let device = self.seat.device()?;
+            let queue = device.queues.get(usize::from(number))?;
+            Some(queue.ring.is_some() && device.is_enabled(number.into()))
+        };
+        serves(RECEIVES) == Some(true) && serves(SENDS) == Some(true)
+    }
+}
+
+/// By which an end in a machine knows the other.
+#[must_use]
+pub fn key(own: &super::connection::End, other: &super::connection::End) -> Option<(u32, Key)> {
+    let At::Machine(index) = own.at else { return None };
+    Some((index, (own.address.port, other.address.cid, other.address.port)))
+}

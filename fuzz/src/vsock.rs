@@ -1,0 +1,175 @@
+//! `ginnel-switch`'s sockets between machines: what guests send, and what programs of the host say.
+
+use crate::Bytes;
+use ginnel_switch::config::{Config, VsockConfig};
+use ginnel_switch::front_end::{FrontEnd, Options};
+use ginnel_switch::poller::Poller;
+use ginnel_switch::ring::Room;
+use ginnel_switch::vhost::message::Request;
+use ginnel_switch::vsock::Hub;
+use ginnel_switch::vsock::packet::{Address, HEADER, Header, Op, STREAM};
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Somewhere for sockets, removed when this is dropped.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ginnel-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is only a directory of sockets.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn connect(place: &Path, name: &str) -> Option<FrontEnd> {
+    for _ in 0..1000 {
+        // Whoever was there before is let go a little later.
+        if let Ok(guest) = FrontEnd::connect(&place.join(name), Options::vsock()) {
+            return Some(guest);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+/// A header that is nearly right, mostly.
+fn header(bytes: &mut Bytes<'_>, cid: u64) -> Header {
+    let near = |bytes: &mut Bytes<'_>, is: u64| if bytes.one_in(12) { bytes.value(is) } else { is };
+    let other = 2 + bytes.below(4);
+    let [own, to] = [1, 2].map(|_| 50 + bytes.below(3) as u32);
+    let op = if bytes.one_in(16) { u16::from(bytes.byte()) } else { Op::ALL[bytes.below(7) as usize] as u16 };
+    let taken = if bytes.one_in(2) { 0 } else { bytes.below(300) };
+    Header {
+        from: Address { cid: near(bytes, cid), port: own },
+        to: Address { cid: near(bytes, other), port: to },
+        len: 0,
+        kind: near(bytes, STREAM.into()) as u16,
+        op,
+        flags: u32::from(bytes.byte() & 3),
+        buf_alloc: near(bytes, 4096) as u32,
+        fwd_cnt: near(bytes, taken) as u32,
+    }
+}
+
+fn send(guest: &mut FrontEnd, header: Header, len: usize, said: u32) -> bool {
+    let header = Header { len: said, ..header };
+    guest.send_with(1, &header.bytes(), &vec![7; len])
+}
+
+/// Two guests that send anything, stop and come again; programs of the host beside them; and two
+/// that mind their own business, whose bytes must arrive. Nothing is left when all are gone.
+///
+/// # Panics
+/// When that is not so.
+pub fn packets(bytes: &[u8]) {
+    let mut bytes = Bytes::new(bytes);
+    let place = Place::new();
+    let mut config = Config::new(place.0.clone(), Vec::new());
+    let device = |(cid, name): (u32, &&str)| VsockConfig::new(name, cid, place.0.join(name), 0);
+    config.vsock = (2 + 1..).zip(&NAMES).map(device).collect();
+    let listeners = [51, 52].map(|port| UnixListener::bind(place.0.join(format!("a.host_{port}"))).expect("bound"));
+    let poller = Poller::new().expect("an epoll set");
+    let mut hub = Hub::new(&config, &Room::new(1 << 40), poller.clone()).expect("a hub");
+    let (end, ends) = UnixStream::pair().expect("a pair");
+    let hub = std::thread::spawn(move || {
+        hub.run(&poller, ends).expect("it runs");
+        hub
+    });
+    let mut evil = ["a", "b"].map(|name| connect(&place.0, name));
+    let mut programs = Vec::new();
+    while !bytes.is_empty() {
+        let n = usize::from(bytes.byte() % 2);
+        let Some(guest) = &mut evil[n] else {
+            evil[n] = connect(&place.0, NAMES[n]);
+            continue;
+        };
+        match bytes.byte() % 16 {
+            0 => evil[n] = None,
+            1 => {
+                let _ = guest.question(Request::GetVringBase, &[bytes.byte() % 3, 0, 0, 0, 0, 0, 0, 0]);
+            }
+            2 => {
+                let base = bytes.byte().into();
+                let _ = guest.start(usize::from(bytes.byte() % 2), base);
+            }
+            3 => {
+                let program = UnixStream::connect(place.0.join("a.host")).expect("connected");
+                let line = [&b"CONNECT 50\n"[..], b"CONNECT 51\nmore", b"CONNECT", b"\n"][bytes.below(4) as usize];
+                let _ = (&program).write_all(line);
+                programs.push(program);
+            }
+            4 => programs.truncate(bytes.below(4) as usize),
+            5..8 => while guest.receive_with(0).is_some() {},
+            8 => {
+                for listener in &listeners {
+                    listener.set_nonblocking(true).expect("set");
+                    programs.extend(listener.accept().map(|(program, _)| program));
+                }
+            }
+            9 => {
+                for program in &programs {
+                    program.set_nonblocking(true).expect("set");
+                    let _ = ({ program }.write(b"data"), { program }.read(&mut [0; 4096]));
+                }
+            }
+            _ => {
+                let header = header(&mut bytes, 3 + n as u64);
+                let len = if bytes.one_in(2) { 0 } else { bytes.below(5000) as usize };
+                let said = if bytes.one_in(16) { bytes.value(len as u64) as u32 } else { len as u32 };
+                let _ = send(guest, header, len, said);
+            }
+        }
+    }
+    bystanders(&place.0);
+    drop((evil, programs, listeners, end));
+    let hub = hub.join().expect("the hub goes on");
+    assert!(hub.is_idle(), "something is left although all are gone");
+}
+
+/// Two guests connect, and one sends the other something.
+fn bystanders(place: &Path) {
+    let mut c = connect(place, "c").expect("a guest");
+    let mut d = connect(place, "d").expect("a guest");
+    let header = |from: u64, to: u64, op: Op| Header {
+        from: Address { cid: from, port: 9 },
+        to: Address { cid: to, port: 9 },
+        len: 0,
+        kind: STREAM,
+        op: op as u16,
+        flags: 0,
+        buf_alloc: 65536,
+        fwd_cnt: 0,
+    };
+    let next = |guest: &mut FrontEnd, op: Op| {
+        // What the others may have sent before.
+        for _ in 0..1000 {
+            let whole = guest.wait_with(0, Duration::from_secs(20)).expect("a packet");
+            let got = Header::parse(whole.first_chunk().expect("a header"));
+            if got.to.port == 9 {
+                assert_eq!((got.op, got.len as usize), (op as u16, whole.len() - HEADER));
+                return;
+            }
+        }
+    };
+    assert!(send(&mut c, header(5, 6, Op::Request), 0, 0));
+    next(&mut d, Op::Request);
+    assert!(send(&mut d, header(6, 5, Op::Response), 0, 0));
+    next(&mut c, Op::Response);
+    assert!(send(&mut c, header(5, 6, Op::Rw), 1000, 1000));
+    next(&mut d, Op::Rw);
+}
