@@ -1,5 +1,5 @@
-/* Ginnel's named objects in C: memory, queues, locks and what else processes, containers and virtual
- * machines of one host share by name. docs/sdk.md explains them, with examples.
+/* Ginnel's named objects in C: memory, queues, locks and what else processes, containers and
+ * virtual machines of one host share by name. docs/sdk.md explains them, with examples.
  *
  * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
  * calling thread's last failure. Handles of senders, receivers and barriers may be used by one
@@ -184,8 +184,8 @@ typedef struct ginnel_rwlock ginnel_rwlock;
 int ginnel_rwlock_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
 int ginnel_rwlock_open(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
 int ginnel_rwlock_open_or_create(ginnel_segment *segment, const char *name, ginnel_rwlock **out);
-/* Beside others that read, or alone. 0: held. 1: held, but one that wrote died with it, and everybody
- * is told until one that writes calls ginnel_rwlock_mark_consistent. -1: not held. */
+/* Beside others that read, or alone. 0: held. 1: held, but one that wrote died with it, and
+ * everybody is told until one that writes calls ginnel_rwlock_mark_consistent. -1: not held. */
 int ginnel_rwlock_read(ginnel_rwlock *lock, int64_t time);
 int ginnel_rwlock_write(ginnel_rwlock *lock, int64_t time);
 /* By the thread that holds it to write. */

@@ -28,6 +28,18 @@ fn objects_are_listed_and_removed() {
     let shown = place.run(&["ls", "--segment", "some"]).out;
     assert!(shown.contains("frames") && shown.contains("1.0M"), "{shown}");
 
+    ginnel::Barrier::create(&segment, "z barrier", 2).expect("free");
+    ginnel::Event::create(&segment, "z event", ginnel::Reset::Auto).expect("free");
+    ginnel::RwLock::create(&segment, "z rwlock").expect("free");
+    ginnel::Semaphore::create(&segment, "z semaphore", 0, 1).expect("free");
+    let kinds = ["barrier", "event", "rwlock", "semaphore"];
+    let listed = json(&["ls", "--segment", "some", "--json"]);
+    let listed = listed["objects"].as_array().expect("a list")[2..].iter().map(|object| object["kind"].clone());
+    assert!(listed.eq(kinds), "{shown}");
+    let names = kinds.map(|kind| format!("z {kind}"));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(place.run(&[&["rm", "--segment", "some"], &names[..]].concat()).code, Some(0));
+
     let said = place.run(&["rm", "frames", "nothing", "lock", "--segment", "some"]);
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("2 of 3 removed") && said.err.contains("nothing"), "{said:?}");

@@ -127,6 +127,13 @@ impl Segment {
         if self.head(head.page) == Some(head) { Ok(head) } else { Err(Error::Full) }
     }
 
+    /// The word by which a head is known, and what stands there for as long as it [still](Self::still) is what was seen:
+    /// for who asks often.
+    #[must_use]
+    pub fn standing(&self, head: Head) -> (&AtomicU64, u64) {
+        (self.owner_word(head.page), head.word)
+    }
+
     fn step(&self, head: Head, word: u64) -> Option<Head> {
         let done = self.owner_word(head.page).compare_exchange(head.word, word, AcqRel, Relaxed);
         done.ok().map(|_| Head { word, ..head })

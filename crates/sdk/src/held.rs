@@ -6,43 +6,66 @@
 //! what ends with the thread stands beside it. A lock that is taken after that, and not given back,
 //! goes with the process.
 
+use crate::object::Object;
 use crate::segment::Inner;
-use crate::waitlist::Waitlist;
-use ginnel_region::Head;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One hold on an object.
+/// One hold on an object. Locking copies it, so it is small.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
     pub inner: &'static Inner,
-    /// The object's first page.
-    pub head: Head,
+    /// The object's first page, and the word that is another once that changed hands.
+    of: (u32, u64),
     /// The handle through which it was taken: see [`handle`].
-    pub handle: u64,
+    handle: u64,
     /// The word that says who holds it, by which the hold is known.
     pub word: &'static AtomicU64,
-    pub list: Waitlist,
     /// Leaves it as one that died.
-    pub leave: fn(&Held),
+    leave: fn(&Held),
 }
 
 impl Held {
+    #[inline]
+    pub fn new(object: &Object, handle: u64, word: &'static AtomicU64, leave: fn(&Held)) -> Self {
+        Self { inner: object.inner, of: object.head.parts(), handle, word, leave }
+    }
+
+    /// The object's first page.
+    pub fn page(&self) -> u32 {
+        self.of.0
+    }
+
+    #[inline]
+    pub fn is_of(&self, object: &Object) -> bool {
+        self.of == object.head.parts() && ptr::eq(self.inner, object.inner)
+    }
+
     /// Leaves it, where it is this process's still, and still the same object.
-    pub fn left(&self) {
+    fn left(&self) {
         let presence = &self.inner.presence;
-        if presence.check_all().is_ok() && presence.segment().still(self.head).is_ok() {
+        let there = || presence.segment().head(self.page()).map(ginnel_region::Head::parts);
+        if presence.check_all().is_ok() && there() == Some(self.of) {
             (self.leave)(self);
         }
     }
 }
 
+struct List {
+    held: ManuallyDrop<Vec<Held>>,
+    /// What ends with the thread knows of it.
+    begun: bool,
+    /// That has ended.
+    ended: bool,
+}
+
 thread_local! {
-    static HELD: RefCell<ManuallyDrop<Vec<Held>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    static HELD: RefCell<List> = const {
+        RefCell::new(List { held: ManuallyDrop::new(Vec::new()), begun: false, ended: false })
+    };
     static END: End = const { End };
 }
 
@@ -50,7 +73,10 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let held = HELD.with_borrow_mut(|held| std::mem::take(&mut **held));
+        let held = HELD.with_borrow_mut(|list| {
+            list.ended = true;
+            std::mem::take(&mut *list.held)
+        });
         held.iter().for_each(Held::left);
     }
 }
@@ -58,18 +84,38 @@ impl Drop for End {
 /// This thread holds it from here on.
 #[inline]
 pub(crate) fn push(held: Held) {
-    let _ = END.try_with(|_| ());
-    HELD.with_borrow_mut(|list| list.push(held));
+    HELD.with_borrow_mut(|list| {
+        if !list.begun {
+            list.begun = true;
+            let _ = END.try_with(|_| ());
+        }
+        list.held.push(held);
+    });
 }
 
-/// It does no longer: the last hold that `is_it`, where there is one.
+/// It does no longer hold what it holds by this word: most often what it took last.
 #[inline]
+pub(crate) fn forget(word: &AtomicU64) {
+    let last = HELD.with_borrow_mut(|list| {
+        let last = !list.ended && list.held.last().is_some_and(|held| ptr::eq(held.word, word));
+        if last {
+            let _ = list.held.pop();
+        }
+        last
+    });
+    if !last {
+        let _ = remove(|held| ptr::eq(held.word, word));
+    }
+}
+
+/// The last hold that `is_it`, where there is one, which it holds no longer.
+#[cold]
 pub(crate) fn remove(is_it: impl Fn(&Held) -> bool) -> Option<Held> {
     HELD.with_borrow_mut(|list| {
-        let at = list.iter().rposition(is_it)?;
-        let removed = list.swap_remove(at);
-        if list.is_empty() && END.try_with(|_| ()).is_err() {
-            **list = Vec::new();
+        let at = list.held.iter().rposition(is_it)?;
+        let removed = list.held.swap_remove(at);
+        if list.ended && list.held.is_empty() {
+            *list.held = Vec::new();
         }
         Some(removed)
     })
@@ -97,5 +143,5 @@ pub(crate) fn holds(word: &AtomicU64) -> bool {
 /// Is there one among what this thread holds?
 #[inline]
 pub(crate) fn any(is_it: impl FnMut(&Held) -> bool) -> bool {
-    HELD.with_borrow(|list| list.iter().any(is_it))
+    HELD.with_borrow(|list| list.held.iter().any(is_it))
 }

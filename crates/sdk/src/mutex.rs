@@ -14,10 +14,12 @@
 use crate::held::{self, Held};
 use crate::lock::{LockError, LockResult};
 use crate::object::{self, Object, Shape};
+use crate::presence::Presence;
+use crate::raw::Area;
 use crate::wait::{self, Deadline};
 use crate::waitlist::{Place, Waitlist};
 use crate::{Error, Keep, Kind, Result, Segment};
-use ginnel_region::Party;
+use ginnel_region::{PAGE, Party};
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -60,6 +62,8 @@ const HALF_DONE: u64 = 1 << 61;
 pub struct Mutex {
     object: Object,
     handle: u64,
+    /// This process's party.
+    mine: u64,
     holder: &'static AtomicU64,
     list: Waitlist,
 }
@@ -102,7 +106,8 @@ impl Mutex {
 
     fn of(object: Object) -> Self {
         let (holder, list) = (object.words.word(HOLDER), Waitlist::new(object.words));
-        Self { object, handle: held::handle(), holder, list }
+        let mine = object.presence().party().bits();
+        Self { object, handle: held::handle(), mine, holder, list }
     }
 
     /// Its name.
@@ -133,7 +138,7 @@ impl Mutex {
     /// # Errors
     /// As [`Self::lock`], and [`Error::WouldBlock`].
     pub fn try_lock(&self) -> LockResult<Guard<'_>> {
-        self.object.presence().check_all()?;
+        self.object.presence().check()?;
         if let Some(had) = self.take().map_or_else(|| self.take_from_dead(), Some) {
             return self.held(had);
         }
@@ -142,7 +147,7 @@ impl Mutex {
 
     #[inline]
     fn lock_until(&self, deadline: Deadline) -> LockResult<Guard<'_>> {
-        self.object.presence().check_all()?;
+        self.object.presence().check()?;
         if let Some(had) = self.take() {
             return self.held(had);
         }
@@ -160,7 +165,7 @@ impl Mutex {
     #[inline]
     fn take(&self) -> Option<u64> {
         let seen = self.holder.load(Relaxed);
-        let mine = self.object.presence().party().bits() | seen & HALF_DONE;
+        let mine = self.mine | seen & HALF_DONE;
         let free = Party::of(seen).is_none();
         // Acquire pairs with the Release of whoever gave it back.
         (free && self.holder.compare_exchange(seen, mine, Acquire, Relaxed).is_ok()).then_some(mine)
@@ -170,7 +175,7 @@ impl Mutex {
     fn take_from_dead(&self) -> Option<u64> {
         let seen = self.holder.load(Relaxed);
         let dead = Party::of(seen).filter(|&party| !self.object.presence().lives(party));
-        let mine = self.object.presence().party().bits() | HALF_DONE;
+        let mine = self.mine | HALF_DONE;
         dead.filter(|_| self.holder.compare_exchange(seen, mine, AcqRel, Relaxed).is_ok())?;
         Some(mine)
     }
@@ -179,7 +184,7 @@ impl Mutex {
         // Asked after it was taken: a party that was taken for dead before may hold it beside
         // another, and does not go in.
         if let Err(error) = self.object.presence().check_all() {
-            give_back(&self.hold(), had & HALF_DONE);
+            self.give_back(had & HALF_DONE);
             return Err(error.into());
         }
         held::push(self.hold());
@@ -187,11 +192,15 @@ impl Mutex {
         if had & HALF_DONE == 0 { Ok(guard) } else { Err(LockError::HolderDied(guard)) }
     }
 
+    #[inline]
     fn hold(&self) -> Held {
-        let (inner, head) = (self.object.inner, self.object.head);
-        let leave = |held: &Held| give_back(held, HALF_DONE);
-        let (handle, word, list) = (self.handle, self.holder, self.list);
-        Held { inner, head, handle, word, list, leave }
+        Held::new(&self.object, self.handle, self.holder, leave)
+    }
+
+    /// Gives it back where this process holds it. `add`: what is to stand beside.
+    #[inline]
+    fn give_back(&self, add: u64) {
+        give_back(self.object.presence(), self.mine, self.holder, self.list, add);
     }
 
     /// For the interface in C, which has no guards: gives back what this thread holds. False where
@@ -232,7 +241,7 @@ impl Guard<'_> {
     /// What the mutex protects is in order again, after a holder died: the next one is not told.
     pub fn mark_consistent(&self) {
         if self.mutex.object.presence().check().is_ok() {
-            let mine = self.mutex.object.presence().party().bits();
+            let mine = self.mutex.mine;
             // Only one's own word: a process that was taken for dead says nothing about another's.
             let _ = self.mutex.holder.compare_exchange(mine | HALF_DONE, mine, AcqRel, Relaxed);
         }
@@ -244,21 +253,29 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let mutex = self.mutex;
         if mutex.object.presence().check().is_ok() {
-            let _ = held::remove(|held| std::ptr::eq(held.word, mutex.holder));
-            give_back(&mutex.hold(), 0);
+            held::forget(mutex.holder);
+            mutex.give_back(0);
         }
     }
 }
 
-/// Gives a lock back that this process holds. `add`: what is to stand beside.
+/// Leaves a lock as a dead holder does.
+fn leave(held: &Held) {
+    let presence = &held.inner.presence;
+    let page = Area::new(presence.segment(), u64::from(held.page()) * PAGE, PAGE);
+    if let Some(page) = page {
+        let mine = presence.party().bits();
+        give_back(presence, mine, held.word, Waitlist::new(page), HALF_DONE);
+    }
+}
+
 #[inline]
-fn give_back(held: &Held, add: u64) {
-    let mine = held.inner.presence.party().bits();
-    let clean = held.word.compare_exchange(mine, add, Release, Relaxed);
+fn give_back(presence: &Presence, mine: u64, holder: &AtomicU64, list: Waitlist, add: u64) {
+    let clean = holder.compare_exchange(mine, add, Release, Relaxed);
     // Where neither stands there, this process was taken for dead, and it is another's.
     if clean.is_ok()
-        || held.word.compare_exchange(mine | HALF_DONE, HALF_DONE, Release, Relaxed).is_ok()
+        || holder.compare_exchange(mine | HALF_DONE, HALF_DONE, Release, Relaxed).is_ok()
     {
-        held.list.wake_one(&held.inner.presence);
+        list.wake_one(presence);
     }
 }

@@ -53,7 +53,16 @@ pub(crate) struct Presence {
 struct Own {
     head: Head,
     party: Party,
+    /// What stands in this word for as long as the page is this process's, and the segment there.
+    standing: (&'static AtomicU64, u64),
     _life: LifeLock,
+}
+
+impl Own {
+    #[inline]
+    fn stands(&self) -> bool {
+        self.standing.0.load(Ordering::Relaxed) == self.standing.1
+    }
 }
 
 fn use_word(index: u32, generation: u32) -> u64 {
@@ -120,7 +129,9 @@ impl Presence {
             word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
         let head = segment.settle(head).ok_or(Error::Lost)?;
-        let _ = self.own.set(Own { head, party: party_of(head), _life: life });
+        let (word, stands) = segment.standing(head);
+        let standing = (crate::raw::lasting(word), stands);
+        let _ = self.own.set(Own { head, party: party_of(head), standing, _life: life });
         Ok(())
     }
 
@@ -144,13 +155,20 @@ impl Presence {
         if self.mark.is_own() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// The same, and is the segment still there, and this party in it? For what may take longer.
+    /// The same, and is the segment still there, and this party in it?
+    #[inline]
     pub fn check_all(&self) -> Result<()> {
         self.check()?;
+        // What stands in place of a device that was unplugged holds no such word.
+        if self.own.get().is_some_and(Own::stands) { Ok(()) } else { Err(self.why_not()) }
+    }
+
+    #[cold]
+    fn why_not(&self) -> Error {
         if self.segment().is_gone() {
-            return Err(Error::Gone);
+            return Error::Gone;
         }
-        self.segment().still(self.head()?).map(drop).map_err(|_| Error::Lost)
+        self.head().err().unwrap_or(Error::Lost)
     }
 
     /// The same, for what one may do who only looks on.

@@ -126,6 +126,13 @@ impl Area {
     }
 }
 
+/// A word of a segment, for as long as the process lives.
+pub fn lasting(word: &AtomicU64) -> &'static AtomicU64 {
+    // SAFETY: a segment's map is never unmapped (see the head of this file), and only words of
+    // segments come here.
+    unsafe { &*std::ptr::from_ref(word) }
+}
+
 /// A descriptor of the segment's own, for one call.
 pub fn borrow(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: the numbers that come here are of open files that are kept for as long as the waiter

@@ -242,7 +242,7 @@ impl RwLock {
 
     fn may_ask(&self) -> Result<()> {
         self.presence().check_all()?;
-        if held::any(|held| self.is_of(held)) { Err(Error::Deadlock) } else { Ok(()) }
+        if held::any(|held| held.is_of(&self.object)) { Err(Error::Deadlock) } else { Ok(()) }
     }
 
     fn take_place(&self) -> Option<&'static AtomicU64> {
@@ -254,10 +254,6 @@ impl RwLock {
     fn take_place_after_a_look(&self) -> Option<&'static AtomicU64> {
         self.words.clear_dead(self.presence());
         self.take_place()
-    }
-
-    fn is_of(&self, held: &Held) -> bool {
-        held.head == self.object.head && std::ptr::eq(held.inner, self.object.inner)
     }
 
     fn reads(&self, place: &'static AtomicU64) -> LockResult<ReadGuard<'_>> {
@@ -278,15 +274,13 @@ impl RwLock {
     }
 
     fn hold(&self, word: &'static AtomicU64) -> Held {
-        let (inner, head, list) = (self.object.inner, self.object.head, self.words.readers());
         // A reader that ends leaves nothing, a writer what may be half done.
-        let leave = |held: &Held| leave(held, HALF_DONE);
-        Held { inner, head, handle: self.handle, word, list, leave }
+        Held::new(&self.object, self.handle, word, |held| leave(held, HALF_DONE))
     }
 
     /// Gives back what this thread holds by a word. False where it holds nothing.
     fn give_back(&self, is_it: impl Fn(&Held) -> bool) -> bool {
-        let held = held::remove(|held| self.is_of(held) && is_it(held));
+        let held = held::remove(|held| held.is_of(&self.object) && is_it(held));
         if let Some(held) = held.as_ref().filter(|_| self.presence().check_all().is_ok()) {
             leave(held, 0);
         }
@@ -314,7 +308,7 @@ impl RwLock {
 /// Gives back what this process holds. `add`: what is to stand in the first word where it wrote.
 fn leave(held: &Held, add: u64) {
     let presence = &held.inner.presence;
-    let Some(words) = Words::at(presence, held.head.page()) else { return };
+    let Some(words) = Words::at(presence, held.page()) else { return };
     if std::ptr::eq(held.word, words.writer()) {
         words.leave_writing(presence, add);
     } else {
