@@ -2,7 +2,7 @@
 //!
 //! | where | when | left behind by kill -9 |
 //! |---|---|---|
-//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing |
+//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing; in the instant of replacing another, `.NAME.ginnel-new`, which is whole, and which the next copy takes away |
 //! | `.NAME.RANDOM.ginnel-tmp` in the same directory | elsewhere | that file |
 //! | `.NAME.ginnel-partial` | `--partial` | that file, from which the next copy goes on |
 //! | the file itself | `--inplace` | a mixture |
@@ -183,16 +183,39 @@ impl Writing {
         Ok(())
     }
 
-    /// Names a file that has no name. Where something has its name, it needs another for a moment.
-    fn link(&mut self) -> Result<()> {
+    /// Names a file that has no name. Where something has its name, it needs another for a moment:
+    /// one that is known, so that the next copy takes away what a process leaves that is killed then.
+    /// Only whole files ever have it, so it does no harm that two copies take it from each other.
+    fn link(&self) -> Result<()> {
         match self.link_as(&self.name) {
             Err(Errno::EXIST) => {}
             other => return Ok(other?),
         }
-        let temporary = temporary_name(&self.name);
-        self.link_as(&temporary)?;
-        self.place = Place::Temporary(temporary.clone());
-        Ok(rustix::fs::renameat(&*self.dir, &temporary, &*self.dir, &self.name)?)
+        let new = beside(&self.name, b".ginnel-new");
+        let remove = || rustix::fs::unlinkat(&*self.dir, &new, AtFlags::empty());
+        for tries in 0..16 {
+            match self.link_as(&new) {
+                Err(Errno::EXIST) => {
+                    let _ = remove();
+                    continue;
+                }
+                other => other?,
+            }
+            match rustix::fs::renameat(&*self.dir, &new, &*self.dir, &self.name) {
+                // Another copy took it away, or gave it its name.
+                Err(Errno::NOENT) => {}
+                Ok(()) => {
+                    // One file under both names keeps both (rename(2)).
+                    let _ = (tries > 0).then(remove);
+                    return Ok(());
+                }
+                Err(errno) => {
+                    let _ = remove();
+                    return Err(errno.into());
+                }
+            }
+        }
+        Err(Errno::EXIST.into())
     }
 
     fn link_as(&self, name: &[u8]) -> rustix::io::Result<()> {
