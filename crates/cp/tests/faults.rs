@@ -1,6 +1,6 @@
 //! Whatever goes wrong, each file is the old one or the whole new one, and nothing is left beside.
 
-use crate::stage::{Guarded, Place, Server, bytes, chance, is_root, names};
+use crate::stage::{Guarded, Place, Server, bytes, chance, is_root, names, until};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -133,7 +133,7 @@ fn a_signal_stops_it_and_leaves_what_was_there() {
     fs::write(place.here("f"), "old").expect("written");
     for signal in ["INT", "TERM"] {
         let client = place.start(&["--bwlimit", "1M", "s:f", "."]);
-        std::thread::sleep(Duration::from_millis(400));
+        client.writes();
         let pid = client.0.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().expect("runs").success());
         let said = client.ends();
@@ -329,8 +329,9 @@ fn what_vanishes_is_said_to() {
     for file in 0..40 {
         fs::write(place.here(&format!("t/f{file:02}")), bytes(file, 200 << 10)).expect("written");
     }
-    let client = place.start(&["-r", "--bwlimit", "8M", "t", "s:"]);
-    std::thread::sleep(Duration::from_millis(200));
+    let client = place.start(&["-r", "--bwlimit", "4M", "t", "s:"]);
+    // All are listed by then.
+    until("it has begun", || place.root("t/f00").exists());
     fs::remove_file(place.here("t/f39")).expect("there");
     let said = client.ends();
     assert!(said.code == Some(24) && said.err.contains("t/f39: No such file"), "{said:?}");
@@ -347,7 +348,7 @@ fn a_server_that_stands_still_is_noticed() {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("runs").success());
     };
     let client = place.start(&["--bwlimit", "2M", "--timeout", "2", "s:f", "."]);
-    std::thread::sleep(Duration::from_millis(500));
+    client.writes();
     signal("STOP");
     let said = client.ends();
     assert!(said.code == Some(30) && said.err.contains("silent for 2 s"), "{said:?}");

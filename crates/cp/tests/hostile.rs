@@ -326,8 +326,7 @@ fn clients_that_say_nothing_are_left() {
     for peer in &silent {
         assert!(peer.is_refused().contains("silent"));
     }
-    std::thread::sleep(Duration::from_millis(300));
-    place.copies(&["s:f", "."]);
+    crate::stage::until("there is room", || place.cp(&["s:f", "."]).code == Some(0));
 }
 
 /// Plays a server to a real client, which is started with `args`.

@@ -125,7 +125,7 @@ fn races(seconds: f64) {
     }
     stop.store(true, Ordering::Relaxed);
     let swaps = swapper.join().expect("no panic");
-    assert!(swaps > 100, "{swaps} swaps");
+    assert!(swaps > 10, "{swaps} swaps");
     assert_eq!(names(&place.path("victim")), ["secret"], "nothing was written or deleted outside");
     assert_eq!(fs::read_to_string(place.path("victim/secret")).expect("there"), "secret");
 }

@@ -1,6 +1,6 @@
 //! What each option and form of a path means: rsync's rules.
 
-use crate::stage::{Place, names, snapshot};
+use crate::stage::{Place, names, snapshot, until};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
@@ -247,9 +247,9 @@ fn an_interrupted_copy_goes_on_from_where_it_was() {
         let partial = directory.join(".big.ginnel-partial");
         let mut child = place.start(&[&["--partial", "--bwlimit", "4M"], &args[..]].concat());
         let has_begun = || partial.metadata().is_ok_and(|meta| meta.len() > 1 << 20);
-        wait_until("it has begun", has_begun);
+        until("it has begun", has_begun);
         child.kill();
-        wait_until("it stands still", || {
+        until("it stands still", || {
             let len = || partial.metadata().expect("kept").len();
             let was = len();
             std::thread::sleep(Duration::from_millis(300));
@@ -269,14 +269,6 @@ fn an_interrupted_copy_goes_on_from_where_it_was() {
         let said = place.copies(&[&["--partial", "-I", "--json"], &args[..]].concat());
         assert_eq!(said.count("sent"), 8 << 20);
         assert_eq!(fs::read(directory.join("big")).expect("there"), whole);
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = std::time::Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(std::time::Instant::now() < limit, "{what}: never");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -310,4 +302,31 @@ fn a_rate_is_kept() {
     let began = std::time::Instant::now();
     place.copies(&["--bwlimit", "1024", "f", "s:g"]);
     assert!(began.elapsed() > Duration::from_millis(600), "{:?}", began.elapsed());
+}
+
+#[test]
+fn owners_and_their_bits_are_a_servers_to_allow() {
+    if !crate::stage::is_root() {
+        return println!("skipped: takes root");
+    }
+    let place = Place::new();
+    write(place.here("f"), "f");
+    std::os::unix::fs::chown(place.here("f"), Some(12345), Some(54321)).expect("root may");
+    fs::set_permissions(place.here("f"), fs::Permissions::from_mode(0o6755)).expect("set");
+    let is = |path: std::path::PathBuf| {
+        let meta = fs::metadata(path).expect("there");
+        (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+    };
+    let server = place.serve(&["--writable"]);
+    place.copies(&["-a", "f", "s:"]);
+    assert_eq!(is(place.root("f")), (0, 0, 0o755), "not by itself");
+    drop(server);
+    let server = place.serve(&["--writable", "--owners"]);
+    place.copies(&["-a", "f", "s:"]);
+    assert_eq!(is(place.root("f")), (12345, 54321, 0o6755));
+    place.copies(&["-a", "s:f", "back"]);
+    assert_eq!(is(place.here("back")), (12345, 54321, 0o6755));
+    place.copies(&["-rlpt", "s:f", "plain"]);
+    assert_eq!(is(place.here("plain")), (0, 0, 0o755));
+    drop(server);
 }

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name under which an unfinished file waits.
 #[must_use]
@@ -218,7 +220,16 @@ impl Writing {
         Err(Errno::EXIST.into())
     }
 
+    /// By the descriptor itself, where the kernel takes that (Linux 6.10, or the right to), else by its
+    /// path in /proc, which is slower.
     fn link_as(&self, name: &[u8]) -> rustix::io::Result<()> {
+        static BY_PATH: AtomicBool = AtomicBool::new(false);
+        if !BY_PATH.load(Ordering::Relaxed) {
+            match rustix::fs::linkat(&self.file, c"", &*self.dir, name, AtFlags::EMPTY_PATH) {
+                Err(Errno::NOENT) => BY_PATH.store(true, Ordering::Relaxed),
+                other => return other,
+            }
+        }
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         rustix::fs::linkat(rustix::fs::CWD, path, &*self.dir, name, AtFlags::SYMLINK_FOLLOW)
     }
@@ -244,10 +255,10 @@ impl Drop for Writing {
 /// `None` where the file system has no such files, or there is no /proc to name them by.
 fn open_nowhere(dir: &OwnedFd, mode: u32) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let made = rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(mode & 0o777)).ok()?;
-    let path = format!("/proc/self/fd/{}", made.as_raw_fd());
-    let shown = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::empty());
-    shown.is_ok().then_some(made)
+    static NAMEABLE: OnceLock<bool> = OnceLock::new();
+    let nameable = *NAMEABLE.get_or_init(|| std::path::Path::new("/proc/self/fd").exists());
+    let mode = Mode::from_raw_mode(mode & 0o777);
+    nameable.then(|| rustix::fs::openat(dir, c".", flags, mode).ok()).flatten()
 }
 
 fn open_temporary(dir: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Place)> {
