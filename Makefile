@@ -10,6 +10,7 @@
 #   make bench-mpi     NetPIPE between two ranks of Open MPI, by every way, beside its own shared memory
 #   make bench-guests  those between two virtual machines
 #   make bench-switch  frames through ginnel-switch beside DPDK's testpmd, as one table
+#   make bench-cp      ginnel cp beside cp, tar over nc and rsync, as one table
 #   make bench-cache   ginnel-cache beside memcached: reads, load, hits (CACHE_ARGS=get names a part)
 #   make portable      ginnel, ginnel-bench, ginneld and the library for older C libraries, in target/portable
 #   make docs          this project's documentation as a site, in target/site
@@ -24,7 +25,7 @@
 CARGO  ?= cargo
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo demo-peers test test-all bench bench-cache bench-peers bench-compare bench-guests bench-switch bench-mpi portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
+.PHONY: help build demo demo-peers test test-all bench bench-cache bench-cp bench-peers bench-compare bench-guests bench-switch bench-mpi portable install uninstall packages docs conformance lint clean product loom deps-demo deps-test deps-bench deps-peers deps-switch deps-packages deps-conformance deps-mpi
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -69,6 +70,10 @@ loom:
 bench: deps-bench
 	$(CARGO) build --release --workspace
 	$(CARGO) run --release -p ginnel-bench --bin ginnel-bench-table -- $(BENCH_ARGS)
+
+bench-cp:
+	$(CARGO) build --release -p ginnel-cli
+	scripts/bench-cp.sh $(BENCH_ARGS)
 
 # Every server in it is its own, on loopback. GINNEL_DIR is a folder of its own, too.
 bench-cache: deps-test

@@ -83,7 +83,7 @@ pub fn run(
     order.chunk = job.rate.map_or(u32::MAX, Limit::piece);
     match &job.way {
         Way::Upload { sources, to } => {
-            let sources = open_all(sources, |path| Source::of_user(path), report)?;
+            let sources = open_all(sources, Source::of_user, report)?;
             refuse_delete(&order, &sources)?;
             let link = connect(segment, job, stop)?;
             link.send(&Message::Put { order: order.clone(), to: ByteBuf::from(to.clone()) })?;
@@ -263,7 +263,10 @@ fn knock(segment: &Segment, server: &str, id: u64, stop: &Arc<AtomicBool>) -> Re
             Ok(()) => return Ok(()),
             Err(Error::NotFound { .. }) => return Err(no_server(segment, server)),
             Err(Error::Ended { .. }) => {
-                return Err(Failure::new(Code::Start, format!("{server} has ended; start it again")));
+                return Err(Failure::new(
+                    Code::Start,
+                    format!("{server} has ended; start it again"),
+                ));
             }
             // Many knock at once.
             Err(Error::TimedOut | Error::InUse { .. }) => {}

@@ -61,7 +61,8 @@ impl Failure {
     /// The other end broke a rule.
     #[must_use]
     pub fn broken(what: &str) -> Self {
-        let text = format!("the other end broke the protocol: {what}; what was there before is kept");
+        let text =
+            format!("the other end broke the protocol: {what}; what was there before is kept");
         Self::new(Code::Protocol, text)
     }
 
@@ -85,7 +86,9 @@ impl From<ginnel::Error> for Failure {
         use ginnel::Error;
         let code = match error {
             Error::TimedOut => Code::Timeout,
-            Error::Segment { .. } | Error::NotFound { .. } | Error::SegmentFull { .. } => Code::Start,
+            Error::Segment { .. } | Error::NotFound { .. } | Error::SegmentFull { .. } => {
+                Code::Start
+            }
             _ => Code::Protocol,
         };
         Self::new(code, error.to_string())

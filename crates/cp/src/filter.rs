@@ -71,9 +71,13 @@ mod tests {
             let filter = Filter::new(&[pattern.to_owned()]).expect(pattern);
             filter.leaves_out(path.as_bytes(), dir)
         };
-        assert!(out("*.o", "a/b/c.o", false) && out("*.o", "c.o", false) && !out("*.o", "c.oo", false));
+        assert!(
+            out("*.o", "a/b/c.o", false) && out("*.o", "c.o", false) && !out("*.o", "c.oo", false)
+        );
         assert!(out("/top", "top", false) && !out("/top", "a/top", false));
-        assert!(out("a/b", "x/a/b", false) && out("a/b", "a/b", false) && !out("a/b", "xa/b", false));
+        assert!(
+            out("a/b", "x/a/b", false) && out("a/b", "a/b", false) && !out("a/b", "xa/b", false)
+        );
         assert!(out("cache/", "x/cache", true) && !out("cache/", "x/cache", false));
         assert!(!out("/a/*", "a/b/c", false) && out("/a/**", "a/b/c", false));
         assert!(out("[ab]?", "x/a1", false) && !out("[ab]?", "x/c1", false));

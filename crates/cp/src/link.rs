@@ -164,7 +164,8 @@ impl Link {
     /// Copies what it says out of a message, and checks it. `None`: it only said that it lives.
     fn open<'a>(&self, data: ginnel::Message<'a>) -> Result<Option<Incoming<'a>>> {
         let mut last = [0; 4];
-        let end = data.len().checked_sub(4).ok_or_else(|| Failure::broken("a message without end"))?;
+        let end =
+            data.len().checked_sub(4).ok_or_else(|| Failure::broken("a message without end"))?;
         data.read(end, &mut last);
         let len = u32::from_le_bytes(last) as usize;
         if len > MOST_META || len > end {
@@ -172,7 +173,8 @@ impl Link {
         }
         let mut meta = vec![0; len];
         data.read(end - len, &mut meta);
-        let message = wire::decode(&meta).ok_or_else(|| Failure::broken("a message that is none"))?;
+        let message =
+            wire::decode(&meta).ok_or_else(|| Failure::broken("a message that is none"))?;
         match message {
             Message::Fail { code, text } => {
                 let text = format!("the {}: {}", self.peer, names::clean(&text));

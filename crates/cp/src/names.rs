@@ -61,7 +61,11 @@ pub fn shown(path: &[u8]) -> String {
 #[must_use]
 pub fn clean(text: &str) -> String {
     let plain = |letter: char| -> Cow<'static, str> {
-        if letter.is_control() { letter.escape_default().to_string().into() } else { letter.to_string().into() }
+        if letter.is_control() {
+            letter.escape_default().to_string().into()
+        } else {
+            letter.to_string().into()
+        }
     };
     text.chars().map(plain).collect()
 }

@@ -23,7 +23,13 @@ fn offset(at: u64) -> Result<libc::off_t> {
 ///
 /// # Errors
 /// The system's; `InvalidInput` where the range is not in the loan.
-pub fn read_into(file: impl AsFd, at: u64, loan: &mut Loan<'_>, to: usize, len: usize) -> Result<usize> {
+pub fn read_into(
+    file: impl AsFd,
+    at: u64,
+    loan: &mut Loan<'_>,
+    to: usize,
+    len: usize,
+) -> Result<usize> {
     if !is_inside(to, len, loan.len()) {
         return Err(ErrorKind::InvalidInput.into());
     }

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod base;
+mod data;
 mod decide;
 mod delete;
 mod place;
@@ -15,20 +16,16 @@ mod writing;
 pub use attributes::Policy;
 pub use base::From;
 
-use crate::failure::{Code, Failure, Result, said};
+use crate::failure::{Code, Failure, Result};
 use crate::filter::Filter;
-use crate::link::{Incoming, Link};
+use crate::link::Link;
 use crate::names;
 use crate::report::Report;
-use crate::tree;
-use crate::wire::{
-    Action, Entry, MOST_BATCHES, MOST_ENTRIES, Message, Meta, Order, Record, Want,
-};
-use attributes::{Attributes, Old, Owners};
+use crate::wire::{Action, Entry, MOST_BATCHES, MOST_ENTRIES, Message, Meta, Order, Want};
+use attributes::{Attributes, Owners};
 use base::Base;
 use std::collections::{HashSet, VecDeque};
-use std::io::Error;
-use writing::{How, Writing};
+use writing::Writing;
 
 /// Directories that were named and not listed yet, and names in one directory, at most: what a
 /// sender can have its receiver remember.
@@ -74,13 +71,27 @@ struct Batch {
 enum Now {
     None,
     /// It is being written.
-    Writing { entry: usize, writing: Writing, meta: Meta, size: u64, moved: u64 },
+    Writing {
+        entry: usize,
+        writing: Writing,
+        meta: Meta,
+        size: u64,
+        moved: u64,
+    },
     /// It is there already, as the sender found by its hash.
-    Same { entry: usize, meta: Meta },
+    Same {
+        entry: usize,
+        meta: Meta,
+    },
     /// Nothing is to be written.
-    Dry { entry: usize, same: bool },
+    Dry {
+        entry: usize,
+        same: bool,
+    },
     /// It failed, and what comes of it is not looked at.
-    Failing { entry: usize },
+    Failing {
+        entry: usize,
+    },
 }
 
 impl Now {
@@ -212,7 +223,9 @@ impl Receiving<'_> {
         }
         if self.base.rename.is_some() {
             let fits = match entry {
-                Entry::File { .. } | Entry::Link { .. } if !self.renamed && is_whole && !path.is_empty() => {
+                Entry::File { .. } | Entry::Link { .. }
+                    if !self.renamed && is_whole && !path.is_empty() =>
+                {
                     self.renamed = true;
                     true
                 }
@@ -242,7 +255,10 @@ impl Receiving<'_> {
                 let here = std::mem::take(&mut self.here);
                 keep.push_back(if here.0 == path.as_slice() { here.1 } else { HashSet::new() });
             }
-            Entry::File { path, .. } | Entry::Dir { path, .. } | Entry::Link { path, .. } | Entry::Other { path } => {
+            Entry::File { path, .. }
+            | Entry::Dir { path, .. }
+            | Entry::Link { path, .. }
+            | Entry::Other { path } => {
                 if matches!(entry, Entry::Dir { .. }) {
                     self.announced.insert(path.to_vec());
                 }
@@ -260,210 +276,5 @@ impl Receiving<'_> {
             _ => {}
         }
         Ok(())
-    }
-
-    fn record(&mut self, record: &Record, incoming: &Incoming<'_>) -> Result<()> {
-        match *record {
-            Record::Begin { entry, from, size, meta } => self.begin(entry as usize, from, size, meta),
-            Record::Bytes { at, pos, len } => self.bytes(at, (pos, len), incoming),
-            Record::End => self.end(),
-            Record::Drop { entry } => {
-                let entry = entry as usize;
-                if self.now.entry() != Some(entry) {
-                    self.is_next(entry)?;
-                }
-                if let Now::Writing { writing, .. } = std::mem::replace(&mut self.now, Now::None) {
-                    writing.give_up(false);
-                }
-                self.pass(entry, Action::Failed)
-            }
-            Record::BatchEnd => self.batch_end(),
-        }
-    }
-
-    /// Is this an entry of the oldest batch that was wanted, and not had yet, with none in between?
-    fn is_next(&self, entry: usize) -> Result<(Want, &[u8])> {
-        let wrong = || Failure::broken("data that was not asked for");
-        let batch = self.batches.front().ok_or_else(wrong)?;
-        let want = batch.wants.get(entry).copied().filter(|&want| want != Want::Nothing);
-        let want = want.filter(|_| entry >= batch.passed && matches!(self.now, Now::None));
-        let between = batch.wants.get(batch.passed..entry).unwrap_or_default();
-        if between.iter().any(|&want| want != Want::Nothing) {
-            return Err(wrong());
-        }
-        let path = batch.entries.get(entry).map(Entry::path).ok_or_else(wrong)?;
-        Ok((want.ok_or_else(wrong)?, path))
-    }
-
-    fn pass(&mut self, entry: usize, action: Action) -> Result<()> {
-        self.now = Now::None;
-        let batch = self.batches.front_mut().ok_or_else(|| Failure::broken("data of no batch"))?;
-        batch.passed = entry + 1;
-        if let Some(its) = batch.actions.get_mut(entry) {
-            *its = action;
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, entry: usize, from: u64, size: u64, meta: Meta) -> Result<()> {
-        // It changed while it was read, and begins anew.
-        if self.now.entry() == Some(entry) {
-            self.now = Now::None;
-        }
-        let (want, path) = self.is_next(entry)?;
-        let path = path.to_vec();
-        let wrong = || Failure::broken("a file that does not fit what was asked for");
-        let compared = match want {
-            Want::Rest(have) if from == have.len && from <= size => !have.extends,
-            _ if from == 0 => false,
-            _ => return Err(wrong()),
-        };
-        // A length that no file can have would be told by the system, too, but late.
-        if i64::try_from(size).is_err() || compared && from != size {
-            return Err(wrong());
-        }
-        if self.order.dry_run {
-            self.now = Now::Dry { entry, same: compared };
-            return Ok(());
-        }
-        if compared {
-            self.now = Now::Same { entry, meta };
-            return Ok(());
-        }
-        self.now = match self.open(&path, from, size, &meta) {
-            Ok(writing) => {
-                self.report.moved(from);
-                Now::Writing { entry, writing, meta, size, moved: from }
-            }
-            Err(error) => {
-                self.failed(&path, "writing it", &error)?;
-                Now::Failing { entry }
-            }
-        };
-        Ok(())
-    }
-
-    fn open(&mut self, path: &[u8], from: u64, size: u64, meta: &Meta) -> std::io::Result<Writing> {
-        let (dir, name) = self.place(path)?;
-        let mut old = None;
-        if let Some(stat) = place::look(&dir, &name)? {
-            let is_file = tree::kind(&stat) == rustix::fs::FileType::RegularFile;
-            old = is_file.then(|| Old { meta: tree::meta(&stat) });
-            self.make_way(&dir, &name, path, &stat)?;
-        }
-        let Order { partial, inplace, .. } = *self.order;
-        let how = How { partial, inplace, mode: self.attributes.mode(meta, old) };
-        Writing::begin(dir, &name, how, from, size)
-    }
-
-    fn bytes(&mut self, at: u64, part: (u32, u32), incoming: &Incoming<'_>) -> Result<()> {
-        let wrong = || Failure::broken("data that does not fit its file");
-        if !incoming.holds(part) {
-            return Err(wrong());
-        }
-        let (entry, wrote) = match &mut self.now {
-            Now::Writing { entry, writing, moved, .. } => {
-                *moved += u64::from(part.1);
-                (*entry, writing.write(incoming, at, part))
-            }
-            Now::Failing { .. } => return Ok(()),
-            Now::None | Now::Same { .. } | Now::Dry { .. } => return Err(wrong()),
-        };
-        match wrote {
-            Ok(true) => {
-                self.report.moved(part.1.into());
-                self.report.carried(part.1.into());
-                Ok(())
-            }
-            Ok(false) => Err(wrong()),
-            Err(error) => {
-                let path = self.path_of(entry);
-                self.failed(&path, "writing it", &error)?;
-                self.now = Now::Failing { entry };
-                Ok(())
-            }
-        }
-    }
-
-    fn path_of(&self, entry: usize) -> Vec<u8> {
-        let batch = self.batches.front();
-        batch.and_then(|batch| batch.entries.get(entry)).map(|entry| entry.path().to_vec()).unwrap_or_default()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.now, Now::None) {
-            Now::None => Err(Failure::broken("the end of nothing")),
-            Now::Failing { entry } => self.pass(entry, Action::Failed),
-            Now::Dry { entry, same } => {
-                self.pass(entry, if same { Action::Same } else { Action::Copied })
-            }
-            Now::Same { entry, meta } => {
-                let path = self.path_of(entry);
-                let action = self.same(&path, &meta)?;
-                self.pass(entry, action)
-            }
-            Now::Writing { entry, writing, meta, size, moved } => {
-                let path = self.path_of(entry);
-                self.report.moved(size.saturating_sub(moved));
-                match self.commit(&path, writing, &meta) {
-                    Ok(()) => self.pass(entry, Action::Copied),
-                    Err(error) => {
-                        self.failed(&path, "putting it in its place", &error)?;
-                        self.pass(entry, Action::Failed)
-                    }
-                }
-            }
-        }
-    }
-
-    fn commit(&mut self, path: &[u8], mut writing: Writing, meta: &Meta) -> std::io::Result<()> {
-        writing.end()?;
-        let (dir, name) = self.place(path)?;
-        let old = match (self.order.perms, place::look(&dir, &name)?) {
-            (false, Some(stat)) if tree::kind(&stat) == rustix::fs::FileType::RegularFile => {
-                Some(Old { meta: tree::meta(&stat) })
-            }
-            _ => None,
-        };
-        let mode = self.attributes.mode(meta, old);
-        self.attributes.set(writing.file(), meta, mode, &writing.meta()?)?;
-        writing.commit(self.order.fsync)
-    }
-
-    /// Something failed for one file. Where the file system is full, all the rest would.
-    fn failed(&mut self, path: &[u8], doing: &str, error: &Error) -> Result<()> {
-        if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
-            let way = "what was there before is kept; make room, then copy again";
-            let text = format!("{}: {doing}: {}; {way}", names::shown(path), said(error));
-            return Err(Failure::new(Code::Io, text));
-        }
-        self.report.problem(path, &format!("{doing}: {}", said(error)), false);
-        Ok(())
-    }
-
-    /// All data of the oldest batch has come: what is left of it is done, in order.
-    fn batch_end(&mut self) -> Result<()> {
-        let wrong = || Failure::broken("the end of a batch that is not over");
-        let mut batch = self.batches.pop_front().ok_or_else(wrong)?;
-        let rest = batch.wants.get(batch.passed..).unwrap_or_default();
-        if !matches!(self.now, Now::None) || rest.iter().any(|&want| want != Want::Nothing) {
-            return Err(wrong());
-        }
-        for (entry, action) in batch.entries.iter().zip(&batch.actions) {
-            match entry {
-                Entry::Listed { path, whole } if self.order.delete => {
-                    let keep = batch.keep.pop_front().unwrap_or_default();
-                    if *whole {
-                        self.delete(path, &keep);
-                    }
-                }
-                Entry::Left { path, meta } => self.leave(path, meta)?,
-                Entry::File { path, .. } | Entry::Dir { path, .. } | Entry::Link { path, .. } => {
-                    self.report.became(*action, path);
-                }
-                _ => {}
-            }
-        }
-        self.link.send(&Message::Done { batch: batch.number, actions: batch.actions })
     }
 }

@@ -12,8 +12,8 @@ use crate::filter::Filter;
 use crate::link::{Link, Packet};
 use crate::report::Report;
 use crate::walk::{Source, Walk};
-use crate::wire::{Action, Entry, MOST_BATCHES, MOST_ENTRIES, Message, Record, Want};
 use crate::wire::Order;
+use crate::wire::{Action, Entry, MOST_BATCHES, MOST_ENTRIES, Message, Record, Want};
 use ginnel::Loan;
 use reading::{Reading, Step};
 use std::collections::VecDeque;
@@ -111,10 +111,13 @@ impl<'a> Sending<'a> {
                 let is_it = |front: &&Batch| {
                     front.sent && front.number == batch && front.items.len() == actions.len()
                 };
-                self.batches.front().filter(is_it).ok_or_else(|| {
-                    Failure::broken("it has done what it was not given")
-                })?;
-                for (item, action) in self.batches.pop_front().into_iter().flat_map(|done| done.items).zip(actions) {
+                self.batches
+                    .front()
+                    .filter(is_it)
+                    .ok_or_else(|| Failure::broken("it has done what it was not given"))?;
+                for (item, action) in
+                    self.batches.pop_front().into_iter().flat_map(|done| done.items).zip(actions)
+                {
                     self.became(&item.entry, action);
                 }
             }

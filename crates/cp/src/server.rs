@@ -46,7 +46,8 @@ pub fn default_name() -> String {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let name: String = host.split('.').next().unwrap_or_default().chars().map(plain).take(48).collect();
+    let name: String =
+        host.split('.').next().unwrap_or_default().chars().map(plain).take(48).collect();
     if name.is_empty() { "host".into() } else { name }
 }
 
@@ -59,7 +60,8 @@ fn check_name(name: &str) -> Result<()> {
     if (1..=48).contains(&name.len()) && name.chars().all(plain) {
         return Ok(());
     }
-    let text = format!("{name:?}: a server's name has 1 to 48 letters, digits, '-' and '_' (--name)");
+    let text =
+        format!("{name:?}: a server's name has 1 to 48 letters, digits, '-' and '_' (--name)");
     Err(Failure::new(Code::Usage, text))
 }
 
@@ -71,15 +73,23 @@ impl Serve {
     pub fn new(segment: Segment, name: &str, root: &Path, log: fn(&str)) -> Result<Self> {
         check_name(name)?;
         let failed = |error: std::io::Error| {
-            Failure::of_path(Code::Files, "offering it", root.as_os_str().as_encoded_bytes(), &error)
+            Failure::of_path(
+                Code::Files,
+                "offering it",
+                root.as_os_str().as_encoded_bytes(),
+                &error,
+            )
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(root, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        let fd =
+            rustix::fs::open(root, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         // Every path is resolved by this call: better to hear now that there is none.
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         rustix::fs::openat2(&fd, ".", flags, Mode::empty(), how).map_err(|errno| {
-            let text = format!("openat2(2), which keeps clients inside of the directory: {errno}; it \
-                 takes Linux 5.6, and a sandbox that allows it");
+            let text = format!(
+                "openat2(2), which keeps clients inside of the directory: {errno}; it \
+                 takes Linux 5.6, and a sandbox that allows it"
+            );
             Failure::new(Code::Start, text)
         })?;
         Ok(Self {
@@ -112,7 +122,9 @@ impl Serve {
             let heard = door.recv_timeout(Duration::from_millis(500));
             let hello = match heard.map(|message| hello(&message)) {
                 Ok(hello) => hello,
-                Err(Error::TimedOut | Error::Ended { .. } | Error::TooManyMessages { .. }) => continue,
+                Err(Error::TimedOut | Error::Ended { .. } | Error::TooManyMessages { .. }) => {
+                    continue;
+                }
                 // Somebody's nonsense. What knocked meanwhile knocks again.
                 Err(Error::Corrupt { .. }) => {
                     (serve.log)("somebody wrote nonsense into the door; it is made anew");
@@ -155,13 +167,18 @@ impl Serve {
     fn open_door(&self) -> Result<Receiver> {
         let name = wire::door(&self.name);
         let queue = Queue::new().message_size(64).capacity(4).senders(64).loans(1);
-        queue.keep(Keep::WithCreator).create(&self.segment, &name).map_err(|error| match error {
-            Error::Taken { .. } => {
-                let text = format!("{} serves already in this segment; choose another --name", self.name);
-                Failure::new(Code::Start, text)
-            }
-            error => error.into(),
-        })?;
+        queue.keep(Keep::WithCreator).create(&self.segment, &name).map_err(
+            |error| match error {
+                Error::Taken { .. } => {
+                    let text = format!(
+                        "{} serves already in this segment; choose another --name",
+                        self.name
+                    );
+                    Failure::new(Code::Start, text)
+                }
+                error => error.into(),
+            },
+        )?;
         Ok(Receiver::open(&self.segment, &name)?)
     }
 

@@ -229,8 +229,13 @@ mod tests {
         let tree = Tree::new(opened(&root));
         assert!(tree.dir(b"in/deep").is_ok() && tree.dir(b"in/deep").is_ok());
         for path in ["stays", "up", "absolute", "in/file"] {
-            assert!(tree.dir(path.as_bytes()).is_err(), "{path}: within a copy no link is followed");
+            assert!(
+                tree.dir(path.as_bytes()).is_err(),
+                "{path}: within a copy no link is followed"
+            );
         }
-        assert!(tree.stat(b"stays/x").is_err() && tree.stat(b"in/none").is_ok_and(|it| it.is_none()));
+        assert!(
+            tree.stat(b"stays/x").is_err() && tree.stat(b"in/none").is_ok_and(|it| it.is_none())
+        );
     }
 }

@@ -42,13 +42,12 @@ impl Source {
     fn new(path: &[u8], open: impl Fn(&[u8], OFlags) -> Result<OwnedFd>) -> Result<Self> {
         let (directory, name) = taken_apart(path);
         let root = open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
-        let source = Self {
-            tree: Tree::new(root),
-            name: name.map(<[u8]>::to_vec),
-            shown: path.to_vec(),
-        };
+        let source =
+            Self { tree: Tree::new(root), name: name.map(<[u8]>::to_vec), shown: path.to_vec() };
         match name {
-            Some(name) if source.tree.stat(name)?.is_none() => Err(Error::from_raw_os_error(libc::ENOENT)),
+            Some(name) if source.tree.stat(name)?.is_none() => {
+                Err(Error::from_raw_os_error(libc::ENOENT))
+            }
             _ => Ok(source),
         }
     }
@@ -170,7 +169,9 @@ impl<'a> Walk<'a> {
 
     fn turn(&mut self, frame: Frame, report: &mut dyn Report) {
         match frame {
-            Frame::Leave(path, meta) => self.ready.push(Entry::Left { path: ByteBuf::from(path), meta }),
+            Frame::Leave(path, meta) => {
+                self.ready.push(Entry::Left { path: ByteBuf::from(path), meta })
+            }
             Frame::Visit(path) => {
                 let Some(tree) = self.tree() else { return };
                 let (found, read) = match tree.dir(&path) {
@@ -178,7 +179,11 @@ impl<'a> Walk<'a> {
                     Err(error) => (Vec::new(), Err(error)),
                 };
                 if let Err(error) = &read {
-                    report.problem(&path, &format!("reading it: {}", said(error)), tree::is_missing(error));
+                    report.problem(
+                        &path,
+                        &format!("reading it: {}", said(error)),
+                        tree::is_missing(error),
+                    );
                 }
                 let (names, whole) = (found.into_iter(), read.is_ok());
                 self.here = Some(Here { path, names, directories: Vec::new(), whole });
@@ -243,7 +248,8 @@ impl<'a> Walk<'a> {
             },
             other => {
                 let link = "a symbolic link (-l copies it)";
-                let why = if other == FileType::Symlink { link } else { "no file, directory or link" };
+                let why =
+                    if other == FileType::Symlink { link } else { "no file, directory or link" };
                 report.skipped(&path, why);
                 Entry::Other { path: bytes }
             }

@@ -71,7 +71,9 @@ impl Peer {
                     let bytes = message.to_vec();
                     let (body, len) = bytes.split_at(bytes.len() - 4);
                     let len = u32::from_le_bytes(len.try_into().expect("four")) as usize;
-                    if let Some(Message::Fail { text, .. }) = wire::decode(&body[body.len() - len..]) {
+                    if let Some(Message::Fail { text, .. }) =
+                        wire::decode(&body[body.len() - len..])
+                    {
                         return text;
                     }
                 }
@@ -114,7 +116,15 @@ fn link(name: &[u8], target: &[u8]) -> Entry {
 
 fn all() -> Order {
     let on = true;
-    Order { recursive: on, links: on, perms: on, times: on, owner: on, group: on, ..Order::default() }
+    Order {
+        recursive: on,
+        links: on,
+        perms: on,
+        times: on,
+        owner: on,
+        group: on,
+        ..Order::default()
+    }
 }
 
 /// What is outside of the root, and has to stay so.
@@ -158,7 +168,12 @@ fn a_client_that_writes_what_it_likes_stays_inside() {
     }
     let long = vec![b'x'; 300];
     for name in [&b".."[..], b"../x", b"/x", b"a/../../x", b"a//b", b"a\0b", b".", &long] {
-        for entry in [file(name, 1), dir(name), link(name, b"x"), Entry::Left { path: path(name), meta: META }] {
+        for entry in [
+            file(name, 1),
+            dir(name),
+            link(name, b"x"),
+            Entry::Left { path: path(name), meta: META },
+        ] {
             let peer = put(b"");
             peer.says(&list(vec![entry]));
             assert!(peer.is_refused().contains("broke"), "{name:?}");
@@ -166,7 +181,14 @@ fn a_client_that_writes_what_it_likes_stays_inside() {
     }
     // Through a link that it makes itself.
     let peer = put(b"");
-    peer.says(&list(vec![link(b"up", b".."), dir(b"d"), link(b"d/in", b"../.."), file(b"up/x", 1), dir(b"up/made"), Entry::Left { path: path(b"up"), meta: META }]));
+    peer.says(&list(vec![
+        link(b"up", b".."),
+        dir(b"d"),
+        link(b"d/in", b"../.."),
+        file(b"up/x", 1),
+        dir(b"up/made"),
+        Entry::Left { path: path(b"up"), meta: META },
+    ]));
     let mut wants = None;
     while wants.is_none() {
         match peer.hears().expect("an answer") {
@@ -254,15 +276,20 @@ fn garbage(rounds: u64) {
         }
         for part in noise.chunks(512) {
             // Bytes that are none, lengths that lie, and words out of turn.
-            let mut spoilt = wire::encode(&Message::List { batch: 0, entries: vec![file(b"x", 3), dir(b"y")] });
+            let mut spoilt =
+                wire::encode(&Message::List { batch: 0, entries: vec![file(b"x", 3), dir(b"y")] });
             let at = part[0] as usize % spoilt.len();
             spoilt[at] ^= part[1] | 1;
             match part[2] % 6 {
                 0 => peer.raw(part),
                 1 => peer.raw(&part[..usize::from(part[3]) % 8]),
                 2 => peer.raw(&spoilt),
-                3 => peer.says(&Message::Wants { batch: part[3].into(), wants: vec![Want::Whole; part[4].into()] }),
-                4 => peer.says(&Message::Done { batch: 0, actions: vec![Action::Same; part[4].into()] }),
+                3 => peer.says(&Message::Wants {
+                    batch: part[3].into(),
+                    wants: vec![Want::Whole; part[4].into()],
+                }),
+                4 => peer
+                    .says(&Message::Done { batch: 0, actions: vec![Action::Same; part[4].into()] }),
                 _ => peer.says(&Message::Start { single: part[3] % 2 == 0 }),
             }
         }
@@ -299,8 +326,7 @@ fn clients_that_say_nothing_are_left() {
     for peer in &silent {
         assert!(peer.is_refused().contains("silent"));
     }
-    std::thread::sleep(Duration::from_millis(300));
-    place.copies(&["s:f", "."]);
+    crate::stage::until("there is room", || place.cp(&["s:f", "."]).code == Some(0));
 }
 
 /// Plays a server to a real client, which is started with `args`.
@@ -308,7 +334,13 @@ fn serve(place: &Place, args: &[&str], play: impl FnOnce(&Peer)) -> crate::stage
     let segment = place.segment();
     let door = wire::door("s");
     let _ = segment.remove(&door);
-    Queue::new().message_size(64).capacity(4).senders(64).loans(1).create(&segment, &door).expect("made");
+    Queue::new()
+        .message_size(64)
+        .capacity(4)
+        .senders(64)
+        .loans(1)
+        .create(&segment, &door)
+        .expect("made");
     let receiver = Receiver::open(&segment, &door).expect("ours");
     let client: Guarded = place.start(args);
     let hello = receiver.recv_timeout(Duration::from_secs(20)).expect("it knocks").to_vec();
@@ -347,7 +379,9 @@ fn a_server_cannot_make_a_client_write_elsewhere() {
         said
     };
     // Names that were not asked for, or lead out.
-    for name in [&b".bashrc"[..], b"../kept", b"/tmp/x", b"asked/../../kept", b"asked/..", b"", b"askedx"] {
+    for name in
+        [&b".bashrc"[..], b"../kept", b"/tmp/x", b"asked/../../kept", b"asked/..", b"", b"askedx"]
+    {
         let said = given(vec![file(name, 4)]);
         assert!(said.code == Some(12) && said.err.contains("broke"), "{said:?}");
         assert_eq!(names(&place.here("in")), Vec::<String>::new(), "{name:?}");
@@ -375,7 +409,10 @@ fn a_server_cannot_have_more_deleted_than_was_meant() {
     for listed in [&b""[..], b"asked", b"other"] {
         let said = serve(&place, &["-a", "--delete", "s:/asked", "in"], |peer| {
             peer.says(&Message::Start { single: false });
-            peer.says(&Message::List { batch: 0, entries: vec![Entry::Listed { path: path(listed), whole: true }] });
+            peer.says(&Message::List {
+                batch: 0,
+                entries: vec![Entry::Listed { path: path(listed), whole: true }],
+            });
             peer.puts(&[], &Message::Data(vec![Record::BatchEnd]));
         });
         assert_eq!(said.code, Some(12), "{said:?}");
@@ -401,7 +438,10 @@ fn a_server_that_stops_lies_or_floods_ends_the_copy() {
         peer.says(&Message::Start { single: true });
         peer.says(&Message::List { batch: 0, entries: vec![file(b"f", 1 << 40)] });
         let begin = Record::Begin { entry: 0, from: 0, size: 1 << 40, meta: META };
-        peer.puts(&[7; 1000], &Message::Data(vec![begin, Record::Bytes { at: 1 << 39, pos: 0, len: 1000 }]));
+        peer.puts(
+            &[7; 1000],
+            &Message::Data(vec![begin, Record::Bytes { at: 1 << 39, pos: 0, len: 1000 }]),
+        );
     });
     assert_eq!(said.code, Some(12), "{said:?}");
     let said = quick(&|peer| {
@@ -414,14 +454,26 @@ fn a_server_that_stops_lies_or_floods_ends_the_copy() {
         let said = quick(&|peer| peer.raw(&[&[6; 80_000][..], &len.to_le_bytes()].concat()));
         assert_eq!(said.code, Some(12), "{said:?}");
     }
-    let said = quick(&|peer| peer.says(&Message::Fail { code: 99, text: "\u{1b}[2Jgone".repeat(50) }));
+    let said =
+        quick(&|peer| peer.says(&Message::Fail { code: 99, text: "\u{1b}[2Jgone".repeat(50) }));
     assert!(said.code == Some(12) && !said.err.contains('\u{1b}'), "{said:?}");
     let said = serve(&place, &["-r", "s:/f", "."], |peer| {
-        peer.says(&Message::Note(wire::Note::Problem { path: path(b"\x1b[2J"), text: "\u{7}".into(), vanished: false }));
+        peer.says(&Message::Note(wire::Note::Problem {
+            path: path(b"\x1b[2J"),
+            text: "\u{7}".into(),
+            vanished: false,
+        }));
         peer.says(&Message::Start { single: false });
         peer.says(&Message::Finish);
-        assert_eq!(peer.hears(), Some(Message::Get(Order { recursive: true, chunk: u32::MAX, ..Order::default() })));
+        assert_eq!(
+            peer.hears(),
+            Some(Message::Get(Order { recursive: true, chunk: u32::MAX, ..Order::default() }))
+        );
         while peer.hears().is_some_and(|message| message != Message::Finish) {}
     });
-    assert!(said.code == Some(23) && said.err.chars().all(|letter| letter == '\n' || !letter.is_control()), "{said:?}");
+    assert!(
+        said.code == Some(23)
+            && said.err.chars().all(|letter| letter == '\n' || !letter.is_control()),
+        "{said:?}"
+    );
 }

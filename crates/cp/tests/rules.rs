@@ -1,6 +1,6 @@
 //! What each option and form of a path means: rsync's rules.
 
-use crate::stage::{Place, names, snapshot};
+use crate::stage::{Place, names, snapshot, until};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
@@ -107,11 +107,17 @@ fn what_is_there_is_not_copied_again() {
     let _server = place.serve(&["--writable"]);
     write(place.here("t/a"), "same");
     place.copies(&["-a", "t", "s:"]);
-    let again = |args: &[&str]| place.copies(&[args, &["--json", "t", "s:"]].concat()).count("copied");
+    let again =
+        |args: &[&str]| place.copies(&[args, &["--json", "t", "s:"]].concat()).count("copied");
     assert_eq!(again(&["-a"]), 0);
     assert_eq!(again(&["-aI"]), 1);
     // The same size and time, and other bytes.
-    let time = File::open(place.here("t/a")).expect("there").metadata().expect("open").modified().expect("set");
+    let time = File::open(place.here("t/a"))
+        .expect("there")
+        .metadata()
+        .expect("open")
+        .modified()
+        .expect("set");
     write(place.here("t/a"), "SAME");
     File::open(place.here("t/a")).expect("there").set_modified(time).expect("set");
     assert_eq!(again(&["-a"]), 0);
@@ -160,12 +166,18 @@ fn links_are_links_or_left_out() {
     symlink("/etc/passwd", place.root("linked/t/out")).expect("made");
     place.copies(&["-a", "s:linked/t", "."]);
     let said = place.cp(&["-a", "--safe-links", "s:linked/t", "safe"]);
-    assert_eq!((said.code, names(&place.here("safe/t"))), (Some(23), vec!["a".into(), "in".into()]));
+    assert_eq!(
+        (said.code, names(&place.here("safe/t"))),
+        (Some(23), vec!["a".into(), "in".into()])
+    );
     // A link is replaced, not followed.
     symlink("a", place.root("linked/t/replaced")).expect("made");
     write(place.here("replaced"), "new");
     place.copies(&["replaced", "s:linked/t/"]);
-    assert_eq!((read(place.root("linked/t/a")), read(place.root("linked/t/replaced"))), ("a".into(), "new".into()));
+    assert_eq!(
+        (read(place.root("linked/t/a")), read(place.root("linked/t/replaced"))),
+        ("a".into(), "new".into())
+    );
 }
 
 #[test]
@@ -183,7 +195,10 @@ fn delete_makes_the_destination_alike() {
     let said = place.copies(&["-a", "--delete", "--exclude", "*.log", "t", "s:", "--json"]);
     assert_eq!(said.count("deleted"), 3, "{said:?}");
     assert_eq!(names(&place.root("t")), ["a", "kept.log", "sub"]);
-    assert_eq!((names(&place.root("t/sub")), read(place.root("beside"))), (vec!["b".into()], "x".into()));
+    assert_eq!(
+        (names(&place.root("t/sub")), read(place.root("beside"))),
+        (vec!["b".into()], "x".into())
+    );
     place.copies(&["-a", "--delete", "t/", "s:t"]);
     assert_eq!(snapshot(&place.root("t")), snapshot(&place.here("t")));
     // A file where a directory was, and a directory where a file was.
@@ -212,7 +227,10 @@ fn what_is_excluded_stays_away() {
         write(place.here(file), file);
     }
     place.copies(&["-r", "--exclude", "*.o", "--exclude", "cache/", "t/", "s:t"]);
-    assert_eq!((names(&place.root("t")), names(&place.root("t/sub"))), (vec!["a.c".into(), "sub".into()], vec!["cache".into()]));
+    assert_eq!(
+        (names(&place.root("t")), names(&place.root("t/sub"))),
+        (vec!["a.c".into(), "sub".into()], vec!["cache".into()])
+    );
     place.copies(&["-r", "--exclude", "/t/sub", "s:t", "back"]);
     assert_eq!(names(&place.here("back/t")), ["a.c"]);
 }
@@ -229,9 +247,9 @@ fn an_interrupted_copy_goes_on_from_where_it_was() {
         let partial = directory.join(".big.ginnel-partial");
         let mut child = place.start(&[&["--partial", "--bwlimit", "4M"], &args[..]].concat());
         let has_begun = || partial.metadata().is_ok_and(|meta| meta.len() > 1 << 20);
-        wait_until("it has begun", has_begun);
+        until("it has begun", has_begun);
         child.kill();
-        wait_until("it stands still", || {
+        until("it stands still", || {
             let len = || partial.metadata().expect("kept").len();
             let was = len();
             std::thread::sleep(Duration::from_millis(300));
@@ -242,20 +260,15 @@ fn an_interrupted_copy_goes_on_from_where_it_was() {
         let said = place.copies(&[&["--partial", "--json"], &args[..]].concat());
         let sent = said.json()["sent"].as_u64().expect("a count");
         assert_eq!(sent, (8 << 20) - there, "only what is missing: {said:?}");
-        assert_eq!((fs::read(directory.join("big")).expect("there"), names(&directory)), (whole.clone(), vec!["big".into()]));
+        assert_eq!(
+            (fs::read(directory.join("big")).expect("there"), names(&directory)),
+            (whole.clone(), vec!["big".into()])
+        );
         // What is not the same at its beginning comes as a whole.
         fs::write(&partial, vec![1; 1 << 20]).expect("written");
         let said = place.copies(&[&["--partial", "-I", "--json"], &args[..]].concat());
         assert_eq!(said.count("sent"), 8 << 20);
         assert_eq!(fs::read(directory.join("big")).expect("there"), whole);
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = std::time::Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(std::time::Instant::now() < limit, "{what}: never");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -289,4 +302,31 @@ fn a_rate_is_kept() {
     let began = std::time::Instant::now();
     place.copies(&["--bwlimit", "1024", "f", "s:g"]);
     assert!(began.elapsed() > Duration::from_millis(600), "{:?}", began.elapsed());
+}
+
+#[test]
+fn owners_and_their_bits_are_a_servers_to_allow() {
+    if !crate::stage::is_root() {
+        return println!("skipped: takes root");
+    }
+    let place = Place::new();
+    write(place.here("f"), "f");
+    std::os::unix::fs::chown(place.here("f"), Some(12345), Some(54321)).expect("root may");
+    fs::set_permissions(place.here("f"), fs::Permissions::from_mode(0o6755)).expect("set");
+    let is = |path: std::path::PathBuf| {
+        let meta = fs::metadata(path).expect("there");
+        (meta.uid(), meta.gid(), meta.mode() & 0o7777)
+    };
+    let server = place.serve(&["--writable"]);
+    place.copies(&["-a", "f", "s:"]);
+    assert_eq!(is(place.root("f")), (0, 0, 0o755), "not by itself");
+    drop(server);
+    let server = place.serve(&["--writable", "--owners"]);
+    place.copies(&["-a", "f", "s:"]);
+    assert_eq!(is(place.root("f")), (12345, 54321, 0o6755));
+    place.copies(&["-a", "s:f", "back"]);
+    assert_eq!(is(place.here("back")), (12345, 54321, 0o6755));
+    place.copies(&["-rlpt", "s:f", "plain"]);
+    assert_eq!(is(place.here("plain")), (0, 0, 0o755));
+    drop(server);
 }

@@ -118,6 +118,16 @@ impl Guarded {
         Said::of(Output { status, stdout, stderr })
     }
 
+    /// Waits until it writes a file that has no name yet.
+    pub fn writes(&self) {
+        let fds = format!("/proc/{}/fd", self.0.id());
+        let is_nameless = |entry: std::io::Result<std::fs::DirEntry>| {
+            let link = entry.and_then(|entry| std::fs::read_link(entry.path()));
+            link.is_ok_and(|link| link.to_string_lossy().ends_with(" (deleted)"))
+        };
+        until("it writes", || std::fs::read_dir(&fds).is_ok_and(|mut all| all.any(is_nameless)));
+    }
+
     /// kill -9
     pub fn kill(&mut self) {
         let _ = self.0.kill();
@@ -208,6 +218,15 @@ fn look(path: &Path, name: &[u8], all: &mut BTreeMap<Vec<u8>, Thing>) {
             let below = [name, b"/", entry.file_name().as_bytes()].concat();
             look(&entry.path(), &below, all);
         }
+    }
+}
+
+/// Waits until something is so, with a limit that only a hang meets.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < limit, "{what}: never");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -13,9 +13,14 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Clone)]
 enum What {
     Dir,
-    File { len: usize },
+    File {
+        len: usize,
+    },
     /// Pieces of data between holes.
-    Sparse { len: u64, pieces: Vec<(u64, usize)> },
+    Sparse {
+        len: u64,
+        pieces: Vec<(u64, usize)>,
+    },
     Link(Vec<u8>),
 }
 
@@ -90,7 +95,8 @@ fn build(root: &Path, nodes: &[Node]) {
     }
     // The deepest first: what is made in a directory changes its time.
     for (path, node) in made.iter().rev() {
-        let time = SystemTime::UNIX_EPOCH + Duration::new(node.time.into(), node.time % 1_000_000_000);
+        let time =
+            SystemTime::UNIX_EPOCH + Duration::new(node.time.into(), node.time % 1_000_000_000);
         let is_dir = matches!(node.what, What::Dir);
         let mode = if is_dir { node.mode | 0o700 } else { node.mode };
         File::open(path).and_then(|file| file.set_modified(time)).expect("set");
@@ -132,7 +138,8 @@ fn arrives(place: &Place, nodes: &[Node]) -> Result<(), TestCaseError> {
 fn run(cases: u32) {
     let place = Place::new();
     let _server = place.serve(&["--writable", "--any-links"]);
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
+    let config =
+        Config { cases, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
     let nodes = prop::collection::vec(node(), 0..40);
     let mut runner = TestRunner::new(config);
     runner.run(&nodes, |nodes| arrives(&place, &nodes)).expect("every tree arrives");
@@ -157,7 +164,8 @@ fn many_small_files_arrive() {
         let path = place.here("many").join(format!("d{directory}"));
         fs::create_dir_all(&path).expect("made");
         for file in 0..100 {
-            fs::write(path.join(format!("f{file}")), bytes(directory * 100 + file, 4096)).expect("written");
+            fs::write(path.join(format!("f{file}")), bytes(directory * 100 + file, 4096))
+                .expect("written");
         }
     }
     let said = place.copies(&["-a", "--json", "many", "s:"]);

@@ -28,14 +28,18 @@ Exit status, as rsync's:
 
 /// `ginnel cp`
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "ginnel cp [OPTIONS] SOURCE… DESTINATION\n       ginnel cp serve [OPTIONS] --root <DIR>"
+)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option")]
 pub struct Cp {
     /// Offer a directory
     #[command(subcommand)]
     pub command: Option<CpCommand>,
     /// What to copy, then where to: NAME:PATH of a server, or a path here. (A file that is called serve: ./serve)
-    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DESTINATION"])]
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
     /// Directories too, with all that is in them
     #[arg(short, long)]

@@ -48,7 +48,8 @@ pub struct Owners {
 impl Owners {
     /// A user's name, as the sender has it. Root is root by its number.
     pub fn user(&mut self, number: u32, name: &str) {
-        if number != 0 && self.users.len() < MOST_NAMES
+        if number != 0
+            && self.users.len() < MOST_NAMES
             && let Ok(Some(user)) = nix::unistd::User::from_name(name)
         {
             self.users.insert(number, user.uid.as_raw());
@@ -57,7 +58,8 @@ impl Owners {
 
     /// A group's.
     pub fn group(&mut self, number: u32, name: &str) {
-        if number != 0 && self.groups.len() < MOST_NAMES
+        if number != 0
+            && self.groups.len() < MOST_NAMES
             && let Ok(Some(group)) = nix::unistd::Group::from_name(name)
         {
             self.groups.insert(number, group.gid.as_raw());
@@ -130,7 +132,8 @@ impl Attributes<'_> {
     pub fn set(&self, file: impl AsFd, meta: &Meta, mode: u32, is: &Meta) -> Result<bool> {
         let mut set = false;
         let (uid, gid) = self.owners.of(self.order, self.policy, meta);
-        let (uid, gid) = (uid.filter(|uid| uid.as_raw() != is.uid), gid.filter(|gid| gid.as_raw() != is.gid));
+        let (uid, gid) =
+            (uid.filter(|uid| uid.as_raw() != is.uid), gid.filter(|gid| gid.as_raw() != is.gid));
         if uid.is_some() || gid.is_some() {
             rustix::fs::fchown(&file, uid, gid)?;
             set = true;

@@ -1,8 +1,8 @@
 //! What an entry needs: nothing, since it is there; its data; or to be made at once.
 
+use super::Receiving;
 use super::place::look;
 use super::writing::find_partial;
-use super::Receiving;
 use crate::failure::Result;
 use crate::hash;
 use crate::names;
@@ -124,7 +124,7 @@ impl Receiving<'_> {
         // Nothing to be set: then it need not be open.
         let stat = tree::stat_in(dir, name)?;
         let is = tree::meta(&stat);
-        let mode = |is: Meta| self.attributes.mode(meta, Some(super::Old { meta: is }));
+        let mode = |is: Meta| self.attributes.mode(meta, Some(super::attributes::Old { meta: is }));
         let owners = self.attributes.policy.owners && (order.owner || order.group);
         let times = !order.times || (is.mtime, is.nanos) == (meta.mtime, meta.nanos);
         if mode(is) == is.mode && times && !owners {
@@ -165,7 +165,10 @@ impl Receiving<'_> {
             return Err(Error::other("a link that says nothing, or too much"));
         }
         if (self.order.safe_links || !self.attributes.policy.any_links) && leads_out(path, target) {
-            let text = format!("left out: it leads to {}, outside of what is copied", names::shown(target));
+            let text = format!(
+                "left out: it leads to {}, outside of what is copied",
+                names::shown(target)
+            );
             return Err(Error::other(text));
         }
         let (dir, name) = self.place(path)?;
@@ -225,10 +228,14 @@ mod tests {
 
     #[test]
     fn links_that_lead_out_are_told() {
-        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../x/../y"), ("a", "b/../c")] {
+        for (path, target) in
+            [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../x/../y"), ("a", "b/../c")]
+        {
             assert!(!leads_out(path.as_bytes(), target.as_bytes()), "{path} -> {target}");
         }
-        for (path, target) in [("a", "/etc"), ("a", ".."), ("a/b", "../../c"), ("a/b", "x/../../..")] {
+        for (path, target) in
+            [("a", "/etc"), ("a", ".."), ("a/b", "../../c"), ("a/b", "x/../../..")]
+        {
             assert!(leads_out(path.as_bytes(), target.as_bytes()), "{path} -> {target}");
         }
     }

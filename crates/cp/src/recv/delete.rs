@@ -12,7 +12,7 @@ use std::io::{Error, Result};
 use std::os::fd::AsFd;
 
 /// Directories in directories, at most: each is open while what lies in it goes.
-const DEEPEST: u32 = 200;
+pub const DEEPEST: u32 = 200;
 
 /// What a directory is cleared with.
 pub struct Deletion<'a> {
@@ -38,10 +38,12 @@ impl Deletion<'_> {
         let partials: HashSet<Vec<u8>> = keep.iter().map(|name| partial_name(name)).collect();
         for name in found.iter().filter(|name| !keep.contains(*name) && !partials.contains(*name)) {
             let whole = names::join(path, name);
-            match self.remove(&dir, name, &whole, DEEPEST, report) {
+            match self.remove(&dir, name, &whole, DEEPEST) {
                 Ok(true) => report.deleted(&whole),
                 Ok(false) => {}
-                Err(error) => report.problem(&whole, &format!("deleting it: {}", said(&error)), false),
+                Err(error) => {
+                    report.problem(&whole, &format!("deleting it: {}", said(&error)), false)
+                }
             }
         }
     }
@@ -50,14 +52,7 @@ impl Deletion<'_> {
     ///
     /// # Errors
     /// The system's.
-    pub fn remove(
-        &self,
-        dir: impl AsFd,
-        name: &[u8],
-        path: &[u8],
-        depth: u32,
-        report: &mut dyn Report,
-    ) -> Result<bool> {
+    pub fn remove(&self, dir: impl AsFd, name: &[u8], path: &[u8], depth: u32) -> Result<bool> {
         let stat = match tree::stat_in(&dir, name) {
             Err(error) if tree::is_missing(&error) => return Ok(false),
             other => other?,
@@ -78,7 +73,7 @@ impl Deletion<'_> {
         read?;
         let mut empty = true;
         for inner in &found {
-            empty &= self.remove(&below, inner, &names::join(path, inner), deeper, report)?;
+            empty &= self.remove(&below, inner, &names::join(path, inner), deeper)?;
         }
         if empty && !self.dry_run {
             rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)?;

@@ -1,7 +1,7 @@
 //! Where an entry lies here, and what is in its place.
 
 use super::Receiving;
-use super::delete::Deletion;
+use super::delete::{DEEPEST, Deletion};
 use crate::failure::{Result, said};
 use crate::tree;
 use crate::wire::Meta;
@@ -36,7 +36,13 @@ impl Receiving<'_> {
     }
 
     /// Takes away what a file or link cannot replace: a directory, with `--delete`.
-    pub(super) fn make_way(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], stat: &Stat) -> std::io::Result<()> {
+    pub(super) fn make_way(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        path: &[u8],
+        stat: &Stat,
+    ) -> std::io::Result<()> {
         if tree::kind(stat) != FileType::Directory {
             return Ok(());
         }
@@ -47,7 +53,7 @@ impl Receiving<'_> {
         if let Some(tree) = &self.base.tree {
             tree.forget();
         }
-        if !deletion.remove(dir, name, path, 200, self.report)? {
+        if !deletion.remove(dir, name, path, DEEPEST)? {
             return Err(Error::other("a directory has its place, and holds what is excluded"));
         }
         Ok(())
@@ -71,7 +77,8 @@ impl Receiving<'_> {
             let tree = self.base.tree.as_ref().ok_or_else(missing)?;
             let dir = tree.dir(path)?;
             let is = tree::meta(&rustix::fs::fstat(&*dir)?);
-            let mode = if self.order.perms { self.attributes.directory_mode(meta) } else { is.mode };
+            let mode =
+                if self.order.perms { self.attributes.directory_mode(meta) } else { is.mode };
             self.attributes.set(&*dir, meta, mode, &is)?;
             if self.order.fsync {
                 rustix::fs::fsync(&*dir)?;

@@ -2,7 +2,7 @@
 //!
 //! | where | when | left behind by kill -9 |
 //! |---|---|---|
-//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing |
+//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing; in the instant of replacing another, `.NAME.ginnel-new`, which is whole, and which the next copy takes away |
 //! | `.NAME.RANDOM.ginnel-tmp` in the same directory | elsewhere | that file |
 //! | `.NAME.ginnel-partial` | `--partial` | that file, from which the next copy goes on |
 //! | the file itself | `--inplace` | a mixture |
@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The name under which an unfinished file waits.
 #[must_use]
@@ -183,19 +185,51 @@ impl Writing {
         Ok(())
     }
 
-    /// Names a file that has no name. Where something has its name, it needs another for a moment.
-    fn link(&mut self) -> Result<()> {
+    /// Names a file that has no name. Where something has its name, it needs another for a moment:
+    /// one that is known, so that the next copy takes away what a process leaves that is killed then.
+    /// Only whole files ever have it, so it does no harm that two copies take it from each other.
+    fn link(&self) -> Result<()> {
         match self.link_as(&self.name) {
             Err(Errno::EXIST) => {}
             other => return Ok(other?),
         }
-        let temporary = temporary_name(&self.name);
-        self.link_as(&temporary)?;
-        self.place = Place::Temporary(temporary.clone());
-        Ok(rustix::fs::renameat(&*self.dir, &temporary, &*self.dir, &self.name)?)
+        let new = beside(&self.name, b".ginnel-new");
+        let remove = || rustix::fs::unlinkat(&*self.dir, &new, AtFlags::empty());
+        for tries in 0..16 {
+            match self.link_as(&new) {
+                Err(Errno::EXIST) => {
+                    let _ = remove();
+                    continue;
+                }
+                other => other?,
+            }
+            match rustix::fs::renameat(&*self.dir, &new, &*self.dir, &self.name) {
+                // Another copy took it away, or gave it its name.
+                Err(Errno::NOENT) => {}
+                Ok(()) => {
+                    // One file under both names keeps both (rename(2)).
+                    let _ = (tries > 0).then(remove);
+                    return Ok(());
+                }
+                Err(errno) => {
+                    let _ = remove();
+                    return Err(errno.into());
+                }
+            }
+        }
+        Err(Errno::EXIST.into())
     }
 
+    /// By the descriptor itself, where the kernel takes that (Linux 6.10, or the right to), else by its
+    /// path in /proc, which is slower.
     fn link_as(&self, name: &[u8]) -> rustix::io::Result<()> {
+        static BY_PATH: AtomicBool = AtomicBool::new(false);
+        if !BY_PATH.load(Ordering::Relaxed) {
+            match rustix::fs::linkat(&self.file, c"", &*self.dir, name, AtFlags::EMPTY_PATH) {
+                Err(Errno::NOENT) => BY_PATH.store(true, Ordering::Relaxed),
+                other => return other,
+            }
+        }
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         rustix::fs::linkat(rustix::fs::CWD, path, &*self.dir, name, AtFlags::SYMLINK_FOLLOW)
     }
@@ -221,10 +255,10 @@ impl Drop for Writing {
 /// `None` where the file system has no such files, or there is no /proc to name them by.
 fn open_nowhere(dir: &OwnedFd, mode: u32) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let made = rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(mode & 0o777)).ok()?;
-    let path = format!("/proc/self/fd/{}", made.as_raw_fd());
-    let shown = rustix::fs::statat(rustix::fs::CWD, path, AtFlags::empty());
-    shown.is_ok().then_some(made)
+    static NAMEABLE: OnceLock<bool> = OnceLock::new();
+    let nameable = *NAMEABLE.get_or_init(|| std::path::Path::new("/proc/self/fd").exists());
+    let mode = Mode::from_raw_mode(mode & 0o777);
+    nameable.then(|| rustix::fs::openat(dir, c".", flags, mode).ok()).flatten()
 }
 
 fn open_temporary(dir: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Place)> {

@@ -116,13 +116,20 @@ impl Reading {
         let mut from = 0;
         if let Want::Rest(have) = self.want
             && (have.len == size || have.extends && have.len < size)
+            && hash::of_start(&file, have.len, || packet.alive())? == Some(have.hash)
         {
-            if hash::of_start(&file, have.len, || packet.alive())? == Some(have.hash) {
-                from = have.len;
-            }
+            from = have.len;
         }
-        packet.records.push(Record::Begin { entry: self.entry, from, size, meta: tree::meta(&stat) });
-        #[allow(clippy::unnecessary_cast, reason = "the types differ from one processor to another")]
+        packet.records.push(Record::Begin {
+            entry: self.entry,
+            from,
+            size,
+            meta: tree::meta(&stat),
+        });
+        #[allow(
+            clippy::unnecessary_cast,
+            reason = "the types differ from one processor to another"
+        )]
         let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
         let data = if sparse { from } else { size };
         let at = if self.compare_only { size } else { from };
@@ -178,7 +185,9 @@ impl Open {
     /// Was it the same file all the time?
     fn end(&self, packet: &mut Packet<'_>) -> Result<Step> {
         let now = rustix::fs::fstat(&self.file).map_err(Error::from)?;
-        let state = |stat: &Stat| (tree::size(stat), tree::meta(stat).mtime, tree::meta(stat).nanos, tree::changed(stat));
+        let state = |stat: &Stat| {
+            (tree::size(stat), tree::meta(stat).mtime, tree::meta(stat).nanos, tree::changed(stat))
+        };
         if state(&now) != state(&self.stat) {
             return Ok(changed());
         }
@@ -197,7 +206,8 @@ fn to_rest(stat: &Stat) -> Option<Duration> {
     let now = clock_gettime(ClockId::Realtime);
     let (seconds, nanos) = tree::changed(stat);
     #[allow(clippy::useless_conversion, reason = "the types differ from one processor to another")]
-    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec) - i128::from(nanos);
+    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec)
+        - i128::from(nanos);
     let tick = i128::try_from(TICK.as_nanos()).unwrap_or(0);
     (0..tick).contains(&ago).then_some(TICK)
 }
