@@ -156,8 +156,11 @@ pub struct Serve {
 
 fn rate(text: &str) -> Result<u64, String> {
     let wrong = || "a number of KiB a second, or one with K, M or G, like 10M".to_owned();
-    let plain = text.parse::<u64>().ok().and_then(|kibibytes| kibibytes.checked_mul(1024));
-    plain.or_else(|| ginnel_region::parse_size(text)).ok_or_else(wrong)
+    let bytes = match text.parse::<u64>() {
+        Ok(kibibytes) => kibibytes.checked_mul(1024),
+        Err(_) => ginnel_region::parse_size(text),
+    };
+    bytes.ok_or_else(wrong)
 }
 
 #[cfg(test)]
