@@ -272,6 +272,10 @@ impl Client {
             // Its ring of hints is the parent's to write.
             self.neighbour = None;
         }
+        if self.wire.as_ref().is_some_and(|wire| !wire.is_at_rest()) {
+            // The server closed it, or says what nobody asked for.
+            self.wire = None;
+        }
         let (mut wire, is_new) = match self.wire.take() {
             Some(wire) => (wire, false),
             None => (Wire::connect(&self.address, self.timeout)?, true),

@@ -55,6 +55,7 @@ mod by_hand {
             "stopped" => stopped(&socket),
             "paused" => paused(&socket),
             "moved" => moved(&socket),
+            "idle" => idle(&socket),
             "stranger" => {
                 let mut client = Client::connect(&socket).expect("it listens");
                 println!("neighbour: {}, {}", client.is_neighbour(), client.why());
@@ -182,6 +183,16 @@ mod by_hand {
         assert!(short.is_err(), "{short:?}: the server could not say");
     }
 
+    /// The server closes a connection over which nothing comes; the next set is none the worse.
+    fn idle(socket: &str) {
+        let mut client = neighbour(socket);
+        for value in [b"first", b"later"] {
+            assert!(client.set(b"key", value, 0, 0).expect("acknowledged"));
+            std::thread::sleep(Duration::from_millis(3500));
+        }
+        assert_eq!(client.get(b"key").expect("read").expect("found").value, b"later");
+    }
+
     /// Another server takes over the address, while the one whose memory is read goes on.
     fn moved(socket: &str) {
         let mut client = neighbour(socket);
@@ -200,6 +211,11 @@ mod by_hand {
 #[test]
 fn a_reader_that_paused_lets_nothing_live_longer() {
     in_process(&Server::ours(&[]), "paused");
+}
+
+#[test]
+fn a_connection_that_the_server_closed_is_made_anew() {
+    in_process(&Server::ours(&["-o", "idle_timeout=1"]), "idle");
 }
 
 #[test]

@@ -5,8 +5,11 @@
 
 use super::Owned;
 use crate::door;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -23,6 +26,15 @@ const STATS: usize = 1000;
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
 }
 
 impl Read for Stream {
@@ -99,6 +111,14 @@ impl Wire {
     /// Returns whether it was another process that connected.
     pub fn is_inherited(&self) -> bool {
         self.process != std::process::id()
+    }
+
+    /// Returns whether it is open, and all answers were read.
+    pub fn is_at_rest(&self) -> bool {
+        let mut byte = [0u8; 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let seen = rustix::net::recv(self.stream.get_ref(), &mut byte, flags);
+        self.stream.buffer().is_empty() && seen.is_err_and(|error| error == Errno::AGAIN)
     }
 
     /// Keeps an item until the next question.
