@@ -55,6 +55,15 @@ fn a_card_at_a_port_of_the_switch() {
     assert!(said.err.contains("is not there yet: start ginnel-switch"), "{said:?}");
     let said = place.run(&["vm", "args", "--net", &socket]);
     assert!(said.err.contains("--memory prints its options too"), "{said:?}");
+    // With sockets, or sockets alone.
+    let both = place.run(&["vm", "args", "--net", &socket, "--vsock", &socket, "--memory", "1G", "--vectors", "0"]);
+    assert_eq!((both.code, both.out.lines().count()), (Some(0), 7), "{both:?}");
+    let alone = place.run(&["vm", "args", "--vsock", &socket, "--memory", "1G"]);
+    assert!(alone.out.ends_with("-device vhost-user-vsock-pci,chardev=ginnel-vsock\n"), "{alone:?}");
+    for wrong in [&["--vsock", &*socket, "--segment", "x"][..], &["--vsock", &socket, "--mac", "52:54:00:00:00:01"]] {
+        let said = place.run(&[&["vm", "args"], wrong].concat());
+        assert_eq!(said.code, Some(2), "{wrong:?}: {said:?}");
+    }
     for wrong in [&["--net", &*socket, "--slot", "1"][..], &["--net", &socket, "--queues", "17"], &["--mac", "x"], &[]] {
         let said = place.run(&[&["vm", "args"], wrong].concat());
         assert_eq!(said.code, Some(2), "{wrong:?}: {said:?}");

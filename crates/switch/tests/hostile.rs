@@ -304,7 +304,7 @@ fn memory_without_end_is_not_mapped() {
 }
 
 /// A socket whose last close waits for so long: its peer does not take what it sent.
-fn lingering(seconds: u64) -> OwnedFd {
+pub fn lingering(seconds: u64) -> OwnedFd {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");
     let socket = std::net::TcpStream::connect(address).expect("connected");

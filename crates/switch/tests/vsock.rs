@@ -385,3 +385,21 @@ fn programs_of_the_host_reach_a_machine() {
     // What it did not read is thrown away with it.
     assert!(endless.read(&mut [0]).is_ok_and(|len| len == 0) || endless.write(b"x").is_err());
 }
+
+#[test]
+fn descriptors_of_programs_hold_up_nobody() {
+    let lab = Lab::new(THREE);
+    let [mut a, mut b] = pair(&lab);
+    let path = lab.directory.path().join("a.host");
+    let program = UnixStream::connect(&path).expect("connected");
+    let program = FrontEnd::prepare(program, Options::vsock()).expect("made");
+    program.raw(b"CONNECT 22\n", &[]).expect("told");
+    // Its last close takes long. It is not read before the machine has answered, so that this is
+    // not the last one.
+    program.raw(b"x", &[&crate::hostile::lingering(120)]).expect("told");
+    let (request, _) = a.take(PATIENCE).expect("a packet");
+    let port = request.from.port;
+    a.say(22, (HOST, port), Op::Response);
+    a.hears((HOST, port), 22, Op::Rst);
+    connect(&mut a, &mut b);
+}

@@ -5,18 +5,29 @@
 use super::connection::{At, End, State, Stream, WINDOW};
 use super::hub::Hub;
 use super::packet::{Address, HOST, Header, NO_RECEIVE, NO_SEND, Op};
+use crate::closer::Closer;
 use crate::log;
 use crate::poller::Token;
 use crate::rests::EXHAUSTED;
 use crate::ring::Slices;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags};
-use rustix::net::{SocketType, connect, recv, send, shutdown, socket_with};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{connect, recv, recvmsg, send, shutdown, socket_with};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// Programs of one machine that have not said yet what they want; the next one takes the place of
 /// the one that waits longest.
 const MAX_GREETINGS: usize = 64;
+/// Connections of one machine with programs of the host: each takes a descriptor.
+const MAX_STREAMS: usize = 256;
+/// Sockets that wait to be closed before more are let in.
+const MAX_UNCLOSED: usize = 64;
+/// Descriptors beside one message (`SCM_MAX_FD`).
+const MAX_DESCRIPTORS: usize = 253;
 /// Bytes of what they say.
 const MAX_LINE: usize = 32;
 /// Bytes that are read at once.
@@ -42,20 +53,44 @@ fn put(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Reads what is there: `None` where nothing is.
-fn get(socket: impl AsFd, into: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Errno> {
-    loop {
-        match recv(&socket, &mut *into, RecvFlags::DONTWAIT | flags) {
+/// Reads what is there: `None` where nothing is. Whoever sends descriptors too has made a mistake:
+/// they are closed where that holds up nobody, and an error is said.
+fn get(closer: &Arc<Closer>, socket: impl AsFd, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let result = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(into)], &mut beside, flags) {
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(None),
-            other => return other.map(|(len, _)| Some(len)),
+            Err(Errno::AGAIN) => break Ok(None),
+            other => break other.map(|message| Some(message.bytes)),
+        }
+    };
+    let mut all: Vec<OwnedFd> = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            all.extend(received);
         }
     }
+    if all.is_empty() {
+        return result;
+    }
+    closer.close(all);
+    Err(Errno::INVAL)
+}
+
+/// Has the other end gone, or is nothing known of that?
+fn has_gone(socket: impl AsFd) -> bool {
+    let looked = recv(&socket, &mut [0u8][..], RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    !matches!(looked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
 impl Hub {
     /// A machine connects to a port of the host: the connection's number, if somebody is there.
     pub(super) fn call_host(&mut self, index: u32, header: &Header) -> Option<u64> {
+        if !self.takes_streams(index) {
+            return None;
+        }
         let path = self.machine(index)?.config.host.as_ref()?;
         let path = format!("{}_{}", path.display(), header.to.port);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -75,11 +110,22 @@ impl Hub {
         Some(id)
     }
 
+    /// May a machine have another connection with a program of the host?
+    fn takes_streams(&self, index: u32) -> bool {
+        let Some(machine) = self.machines.get(index as usize) else { return false };
+        machine.connections.keys().filter(|(_, cid, _)| *cid == HOST).count() < MAX_STREAMS
+    }
+
     /// A program connects.
     pub(super) fn accept_at_door(&mut self, index: u32) {
         let Some(door) = self.machines.get(index as usize).and_then(|one| one.door.as_ref()) else {
             return;
         };
+        self.closer.go_on();
+        if self.closer.waiting() > MAX_UNCLOSED {
+            self.poller.forget(door);
+            return self.rests.add(Token::Door(index), self.clock.now + EXHAUSTED);
+        }
         let socket = match door.accept() {
             Ok((socket, _)) => OwnedFd::from(socket),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
@@ -94,7 +140,7 @@ impl Hub {
         if count >= MAX_GREETINGS {
             let mut all = self.greetings.iter().filter(|(_, one)| ours(one)).map(|(&id, _)| id);
             if let Some(longest) = all.by_ref().min() {
-                self.greetings.remove(&longest);
+                self.dismiss(longest);
             }
         }
         let id = self.number();
@@ -103,6 +149,21 @@ impl Hub {
             self.greetings.insert(id, greeting);
             self.hear_stream(id);
         }
+    }
+
+    /// Whoever has not said what it wants is sent away.
+    fn dismiss(&mut self, id: u64) {
+        if let Some(Greeting { socket, .. }) = self.greetings.remove(&id) {
+            self.send_away(socket);
+        }
+    }
+
+    /// Ends a stream. It is closed elsewhere: descriptors that nobody read go with it.
+    pub(super) fn send_away(&self, socket: OwnedFd) {
+        self.poller.forget(&socket);
+        // It may have gone already.
+        let _ = shutdown(&socket, Shutdown::Both);
+        self.closer.close(socket);
     }
 
     /// A program's stream has something to say, or room, or has ended.
@@ -115,9 +176,8 @@ impl Hub {
         stream.readable = true;
         if connection.state == State::Asked {
             // Nothing is read before the machine has answered; but who has gone is seen.
-            match get(&stream.socket, &mut [0], RecvFlags::PEEK) {
-                Ok(Some(0)) | Err(_) => self.end(id, None),
-                _ => {}
+            if has_gone(&stream.socket) {
+                self.end(id, None);
             }
             return;
         }
@@ -130,19 +190,22 @@ impl Hub {
         let mut byte = [0];
         // One by one: what follows the line is for the machine.
         while greeting.line.last() != Some(&b'\n') {
-            match get(&greeting.socket, &mut byte, RecvFlags::empty()) {
+            match get(&self.closer, &greeting.socket, &mut byte) {
                 Ok(None) => return,
                 Ok(Some(1)) if greeting.line.len() < MAX_LINE => greeting.line.extend(byte),
-                _ => return drop(self.greetings.remove(&id)),
+                _ => return self.dismiss(id),
             }
         }
         let Some(Greeting { socket, line, machine }) = self.greetings.remove(&id) else { return };
         let text = String::from_utf8_lossy(&line);
         let port = text.trim_end().strip_prefix("CONNECT ").and_then(|text| text.parse().ok());
-        let Some(port) = port else { return };
-        let Some(one) = self.machine(machine).filter(|one| one.is_up()) else { return };
-        let to = Address { cid: one.config.cid.into(), port };
-        let Some(from) = self.free_port(machine, port) else { return };
+        let takes = self.takes_streams(machine);
+        let up = self.machine(machine).filter(|one| takes && one.is_up());
+        let (Some(port), Some(cid)) = (port, up.map(|one| u64::from(one.config.cid))) else {
+            return self.send_away(socket);
+        };
+        let to = Address { cid, port };
+        let Some(from) = self.free_port(machine, port) else { return self.send_away(socket) };
         let from = Address { cid: HOST, port: from };
         let ends = [(At::Host, from), (At::Machine(machine), to)];
         self.connect_as(id, ends.map(|(at, address)| End::new(at, address)));
@@ -242,7 +305,7 @@ impl Hub {
         }
         self.scratch.resize(PIECE as usize, 0);
         let into = self.scratch.get_mut(..credit).unwrap_or_default();
-        match get(&stream.socket, into, RecvFlags::empty()) {
+        match get(&self.closer, &stream.socket, into) {
             Ok(Some(0)) => {
                 stream.readable = false;
                 connection.ends[host].shut |= NO_SEND;

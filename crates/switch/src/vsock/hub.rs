@@ -4,6 +4,7 @@ use super::connection::{At, Connection, End, State};
 use super::host::Greeting;
 use super::machine::{Machine, RECEIVES, SENDS, Shown, key};
 use super::packet::{HEADER, HOST, Header, Op, STREAM};
+use crate::closer::Closer;
 use crate::config::Config;
 use crate::poller::Poller;
 use crate::rests::Rests;
@@ -51,6 +52,8 @@ pub struct Hub {
     /// Connections whose program may have something to be read.
     pub(super) ready: Vec<u64>,
     pub(super) scratch: Vec<u8>,
+    /// Closes streams of the host.
+    pub(super) closer: Arc<Closer>,
     pub(super) poller: Poller,
     pub(super) ringer: Ringer,
     pub(super) rests: Rests,
@@ -78,6 +81,7 @@ impl Hub {
             fallen: Vec::new(),
             ready: Vec::new(),
             scratch: Vec::new(),
+            closer: Arc::default(),
             poller,
             ringer: Ringer::new(),
             rests: Rests::default(),
@@ -301,6 +305,11 @@ impl Hub {
     /// A machine's connections that nobody answers make room for others.
     fn forget_unanswered(&mut self, index: u32) {
         let now = self.clock.seconds;
+        let Some(machine) = self.machine(index) else { return };
+        // Looking at all of them at each packet would take long.
+        if std::mem::replace(&mut machine.swept, now) == now {
+            return;
+        }
         let old = |one: &Connection| {
             let asked = one.state == State::Asked && one.ends[0].at == At::Machine(index);
             asked && now.saturating_sub(one.began) >= UNANSWERED
@@ -364,7 +373,7 @@ impl Hub {
         let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
         let told = [own(one), own(two)];
         if let Some(stream) = stream {
-            self.poller.forget(&stream.socket);
+            self.send_away(stream.socket);
         }
         for (place, known) in keys.into_iter().enumerate() {
             let Some((index, key)) = known else { continue };

@@ -70,6 +70,8 @@ pub struct Machine {
     pub queue: VecDeque<u64>,
     /// Answers to packets that belong to no connection.
     pub replies: VecDeque<Header>,
+    /// When its unanswered connections were looked through, seconds.
+    pub swept: u32,
     /// Bytes that its guest sent and that wait for others.
     pub held: usize,
     /// Where its guest's sending stood when its queues were stopped.
@@ -107,6 +109,7 @@ impl Machine {
             began: 0,
             queue: VecDeque::new(),
             replies: VecDeque::new(),
+            swept: 0,
             held: 0,
             stopped: None,
             shown: Arc::default(),
