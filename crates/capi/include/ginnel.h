@@ -215,6 +215,8 @@ int ginnel_semaphore_use_up(ginnel_semaphore *semaphore);
 int ginnel_semaphore_add(ginnel_semaphore *semaphore, uint32_t count);
 /* How many are free at the moment. */
 uint32_t ginnel_semaphore_available(const ginnel_semaphore *semaphore);
+/* As ginnel_sender_fd: for a call that said GINNEL_EWOULDBLOCK. */
+int ginnel_semaphore_fd(ginnel_semaphore *semaphore);
 /* What this handle has is given back. */
 void ginnel_semaphore_close(ginnel_semaphore *semaphore);
 
@@ -238,6 +240,8 @@ int ginnel_event_reset(ginnel_event *event);
 int ginnel_event_wait(ginnel_event *event, int64_t time);
 /* Not 0: it is set at the moment. */
 int ginnel_event_is_set(const ginnel_event *event);
+/* As ginnel_sender_fd: for a call that said GINNEL_EWOULDBLOCK. */
+int ginnel_event_fd(ginnel_event *event);
 void ginnel_event_close(ginnel_event *event);
 
 /* ---- Barrier ---- */

@@ -1,7 +1,7 @@
 //! `ginnel_event_…`
 
 use crate::error::{Fail, fail};
-use crate::{Wait, answer, close, hand_out, handle, text};
+use crate::{Wait, answer, close, descriptor, hand_out, handle, text};
 use ginnel::{Event, Reset, Segment};
 use std::ffi::{c_char, c_int};
 
@@ -113,6 +113,16 @@ pub unsafe extern "C" fn ginnel_event_wait(event: *const Event, time: i64) -> c_
 pub unsafe extern "C" fn ginnel_event_is_set(event: *const Event) -> c_int {
     // SAFETY: the header's promise.
     unsafe { event.as_ref() }.map_or(0, |event| event.is_set().into())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_event_fd(event: *const Event) -> c_int {
+    // SAFETY: the header's promise.
+    descriptor(unsafe { handle(event) }.and_then(|event| Ok(event.descriptor()?)))
 }
 
 /// See `ginnel.h`.

@@ -21,6 +21,7 @@ mod semaphore;
 
 use error::{Fail, fail};
 use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// What a call gives in C: 0, or −1 with the reason kept for the thread.
@@ -29,6 +30,11 @@ fn answer(result: Result<(), Fail>) -> c_int {
         Ok(()) => 0,
         Err(why) => fail(why),
     }
+}
+
+/// An object's descriptor, which stays its own; −1 where none can be made.
+fn descriptor(made: Result<BorrowedFd<'_>, Fail>) -> c_int {
+    made.map_or_else(fail, |fd| fd.as_raw_fd())
 }
 
 /// A name, as C gives it.

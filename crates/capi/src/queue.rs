@@ -1,11 +1,10 @@
 //! `ginnel_queue_…`, `ginnel_sender_…`, `ginnel_receiver_…`, `ginnel_loan_…`, `ginnel_message_…`
 
-use crate::error::{Fail, fail};
+use crate::error::Fail;
 use crate::memory::{bytes_mut, bytes_of};
-use crate::{Wait, answer, hand_out, handle, options, text};
+use crate::{Wait, answer, descriptor, hand_out, handle, options, text};
 use ginnel::{Loan, Message, Queue, Receiver, Segment, Sender, WhenFull};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `ginnel_queue_options`: plain numbers.
 #[repr(C)]
@@ -208,10 +207,6 @@ pub unsafe extern "C" fn ginnel_loan_send(loan: *mut CLoan, len: usize) -> c_int
 pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
     // SAFETY: the header's promise.
     answer(unsafe { loan_of(loan) }.map(drop))
-}
-
-fn descriptor(made: Result<BorrowedFd<'_>, Fail>) -> c_int {
-    made.map_or_else(fail, |fd| fd.as_raw_fd())
 }
 
 /// See `ginnel.h`.

@@ -1,7 +1,7 @@
 //! `ginnel_semaphore_…`
 
 use crate::error::Fail;
-use crate::{Wait, answer, close, hand_out, handle, text};
+use crate::{Wait, answer, close, descriptor, hand_out, handle, text};
 use ginnel::{Permit, Segment};
 use std::ffi::{c_char, c_int};
 use std::sync::{Mutex, MutexGuard};
@@ -160,6 +160,18 @@ pub unsafe extern "C" fn ginnel_semaphore_add(semaphore: *const Semaphore, count
 pub unsafe extern "C" fn ginnel_semaphore_available(semaphore: *const Semaphore) -> u32 {
     // SAFETY: the header's promise.
     unsafe { semaphore.as_ref() }.map_or(0, |of| of.semaphore.available())
+}
+
+/// See `ginnel.h`.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ginnel_semaphore_fd(semaphore: *const Semaphore) -> c_int {
+    // SAFETY: the header's promise.
+    descriptor(
+        unsafe { handle(semaphore) }.and_then(|semaphore| Ok(semaphore.semaphore.descriptor()?)),
+    )
 }
 
 /// See `ginnel.h`.

@@ -14,8 +14,10 @@
 use crate::object::{self, Object, Shape};
 use crate::wait::{self, Deadline};
 use crate::waitlist::{Place, Waitlist};
+use crate::watch::Watch;
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::Untrusted;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
@@ -72,6 +74,7 @@ pub struct Event {
     reset: Reset,
     state: &'static AtomicU64,
     list: Waitlist,
+    watch: Watch,
 }
 
 impl Event {
@@ -116,7 +119,7 @@ impl Event {
         let number = number.map_err(|_| object.corrupt())?;
         let reset = if number == 1 { Reset::Manual } else { Reset::Auto };
         let (state, list) = (object.words.word(STATE), Waitlist::new(object.words));
-        Ok(Self { object, reset, state, list })
+        Ok(Self { object, reset, state, list, watch: Watch::default() })
     }
 
     /// Its name.
@@ -191,10 +194,17 @@ impl Event {
     /// Goes on where it is set.
     ///
     /// # Errors
-    /// As [`Self::wait`], and [`Error::WouldBlock`].
+    /// As [`Self::wait`], and [`Error::WouldBlock`]: the descriptor then tells when it is set.
     pub fn try_wait(&self) -> Result<()> {
         self.object.presence().check_all()?;
-        self.pass(None).ok_or(Error::WouldBlock)
+        let armed = || self.watch.arm(self.object.presence(), || self.pass(None));
+        self.pass(None).or_else(armed).ok_or(Error::WouldBlock)
+    }
+
+    /// The descriptor of [`AsFd`], or why there is none.
+    #[doc(hidden)]
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        self.watch.descriptor(self.object.inner, self.list)
     }
 
     fn wait_until(&self, deadline: Deadline) -> Result<()> {
@@ -226,5 +236,20 @@ impl Event {
             }
         }
         None
+    }
+}
+
+/// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
+/// try, and now and then without. It is this handle's for as long as it lives: not to be read or
+/// closed. Where none can be made, poll says of it that it is not open.
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor().unwrap_or_else(|_| wait::no_descriptor())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.watch.retire(&self.object.inner.presence);
     }
 }

@@ -57,6 +57,7 @@ mod semaphore;
 pub mod testing;
 mod wait;
 mod waitlist;
+mod watch;
 
 pub use barrier::Barrier;
 pub use error::{Error, Result};

@@ -21,9 +21,11 @@ use crate::object::{self, Object, Shape};
 use crate::raw::Area;
 use crate::wait::{self, Deadline};
 use crate::waitlist::{Place, Waitlist};
+use crate::watch::Watch;
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::{PAGE, Party, Untrusted};
 use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
@@ -69,6 +71,7 @@ pub struct Semaphore {
     list: Waitlist,
     /// Where to look first.
     hint: AtomicUsize,
+    watch: Watch,
 }
 
 /// A permit that this process has, until it is dropped or [used up](Self::use_up).
@@ -137,7 +140,8 @@ impl Semaphore {
         let permits = most.and_then(|most| object.body()?.part(0, most * 8));
         let (Some(most), Some(permits)) = (most, permits) else { return Err(object.corrupt()) };
         let (given, list) = (object.words.word(GIVEN), Waitlist::new(object.words));
-        Ok(Self { object, permits, most, given, list, hint: AtomicUsize::new(0) })
+        let (hint, watch) = (AtomicUsize::new(0), Watch::default());
+        Ok(Self { object, permits, most, given, list, hint, watch })
     }
 
     /// Its name.
@@ -179,10 +183,12 @@ impl Semaphore {
     /// Acquires a permit, if one is free, or was had by who died.
     ///
     /// # Errors
-    /// As [`Self::acquire`], and [`Error::WouldBlock`].
+    /// As [`Self::acquire`], and [`Error::WouldBlock`]: the descriptor then tells when there is one.
     pub fn try_acquire(&self) -> Result<Permit<'_>> {
         self.object.presence().check_all()?;
         let place = self.take().or_else(|| self.take_after_a_look());
+        let armed = || self.watch.arm(self.object.presence(), || self.take());
+        let place = place.or_else(armed);
         self.had(place.ok_or(Error::WouldBlock)?)
     }
 
@@ -200,6 +206,12 @@ impl Semaphore {
         };
         let look = || Ok(self.take_after_a_look());
         self.had(wait::until(self.object.inner, list, deadline, attempt, look)?)
+    }
+
+    /// The descriptor of [`AsFd`], or why there is none.
+    #[doc(hidden)]
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        self.watch.descriptor(self.object.inner, self.list)
     }
 
     fn words(&self) -> impl Iterator<Item = &'static AtomicU64> {
@@ -304,6 +316,21 @@ impl Semaphore {
         }
         self.tell(changed);
         Ok(())
+    }
+}
+
+/// The descriptor becomes readable when a call that said [`Error::WouldBlock`] is worth another
+/// try, and now and then without. It is this handle's for as long as it lives: not to be read or
+/// closed. Where none can be made, poll says of it that it is not open.
+impl AsFd for Semaphore {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor().unwrap_or_else(|_| wait::no_descriptor())
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        self.watch.retire(&self.object.inner.presence);
     }
 }
 

@@ -30,6 +30,8 @@ const SPIN: Duration = Duration::from_micros(30);
 /// … and where other machines have the segment, whose wake-ups are interrupts.
 const SPIN_FAR: Duration = Duration::from_micros(200);
 
+/// How long a sleep is that nobody was asked to end.
+const UNASKED: Duration = Duration::from_millis(1);
 /// The shortest time that a timer takes: 0 switches it off.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
@@ -125,22 +127,32 @@ impl Sleeper {
 
     /// For a program that waits in its own epoll set: arms `want` and the descriptor. The caller
     /// looks once more after it.
-    pub fn arm(&self, presence: &Presence, want: &AtomicU64) {
+    pub fn arm(&self, presence: &Presence, want: &impl Wish) {
         self.arm_for(presence, want, SLICE);
     }
 
-    fn arm_for(&self, presence: &Presence, want: &AtomicU64, time: Duration) {
+    /// The same; the descriptor is readable at once.
+    pub fn arm_at_once(&self, presence: &Presence, want: &impl Wish) {
+        self.arm_for(presence, want, AT_ONCE);
+    }
+
+    fn arm_for(&self, presence: &Presence, want: &impl Wish, time: Duration) {
         self.awake(presence);
-        self.set_timer(time);
-        put_wish(want, self.wish());
+        let asked = want.put(self.wish());
+        self.set_timer(if asked { time } else { time.min(UNASKED) });
         self.sleeping(presence);
+    }
+
+    /// Takes that back.
+    pub fn disarm(&self, presence: &Presence, want: &impl Wish) {
+        want.take_back(self.wish());
+        self.awake(presence);
     }
 
     /// The look after [`Self::arm`] found something. Arming made the descriptor forget what came
     /// before, so it becomes readable at once: there may be more.
-    pub fn again(&self, presence: &Presence, want: &AtomicU64) {
-        take_wish_back(want, self.wish());
-        self.awake(presence);
+    pub fn again(&self, presence: &Presence, want: &impl Wish) {
+        self.disarm(presence, want);
         self.set_timer(AT_ONCE);
     }
 
@@ -167,7 +179,7 @@ pub(crate) fn watched<'a>(
     presence.check()?;
     if watch.get().is_none() {
         let sleeper = Sleeper::new(presence)?;
-        sleeper.arm_for(presence, want, AT_ONCE);
+        sleeper.arm_at_once(presence, &want);
         let _ = watch.set(sleeper);
     }
     watch.get().map(AsFd::as_fd).ok_or(Error::WouldBlock)
@@ -303,7 +315,7 @@ pub(crate) fn until<T>(
         if let Some(done) = look()? {
             return Ok(done);
         }
-        let most = if asked { SLICE } else { Duration::from_millis(1) };
+        let most = if asked { SLICE } else { UNASKED };
         sleeper.sleep(deadline.left()?.min(most));
         sleeper.awake(presence);
         if let Some(done) = attempt()? {

@@ -3,11 +3,14 @@
 
 use crate::stage::{Guarded, Part, play, role, segment, until};
 use ginnel::{Error, Event, Kind, Memory, Reset};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(100);
+
+const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 #[test]
 fn it_stays_set_or_lets_one_through() {
@@ -136,5 +139,34 @@ fn setters_and_waiters_killed_at_any_moment() {
         passed.store(0, Release);
         event.set().expect("whole");
         event.wait_timeout(LONG).expect("set");
+    });
+}
+
+/// Who waits in its own poll is told, by another process, also where the descriptor was made late.
+#[test]
+fn a_descriptor_tells() {
+    play("event::a_descriptor_tells", |part| {
+        let segment = segment();
+        let event = Event::open_or_create(&segment, "e", Reset::Auto).expect("free");
+        let memory = Memory::open_or_create(&segment, "words", 8).expect("free");
+        let turn = memory.word(0).expect("inside");
+        if let Part::Role(..) = part {
+            for round in 1..=20 {
+                until("its turn", || turn.load(Acquire) == round);
+                event.set().expect("whole");
+            }
+            return;
+        }
+        let other = role("other", "");
+        for round in 1..=20 {
+            assert_eq!(event.try_wait().err(), Some(Error::WouldBlock));
+            let mut fds = [PollFd::new(&event, PollFlags::IN)];
+            turn.store(round, Release);
+            until("it is told", || {
+                assert_eq!(poll(&mut fds, Some(&LIMIT)), Ok(1));
+                event.try_wait().is_ok()
+            });
+        }
+        other.ends();
     });
 }

@@ -2,11 +2,14 @@
 
 use crate::stage::{Guarded, Part, play, role, segment, until};
 use ginnel::{Error, Kind, Memory, Permit, Segment, Semaphore};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(20);
+
+const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 #[test]
 fn so_many_at_a_time() {
@@ -225,5 +228,34 @@ fn no_sleeper_is_forgotten() {
             threads.into_iter().for_each(|thread| thread.join().expect("done"));
         });
         assert_eq!(semaphore.available(), 2);
+    });
+}
+
+/// Who waits in its own poll is told, by another process, also where the descriptor was made late.
+#[test]
+fn a_descriptor_tells() {
+    play("semaphore::a_descriptor_tells", |part| {
+        let segment = segment();
+        let semaphore = Semaphore::open_or_create(&segment, "s", 0, 30).expect("free");
+        let memory = Memory::open_or_create(&segment, "words", 8).expect("free");
+        let turn = memory.word(0).expect("inside");
+        if let Part::Role(..) = part {
+            for round in 1..=20 {
+                until("its turn", || turn.load(Acquire) == round);
+                semaphore.add(1).expect("whole");
+            }
+            return;
+        }
+        let other = role("other", "");
+        for round in 1..=20 {
+            assert_eq!(semaphore.try_acquire().err(), Some(Error::WouldBlock));
+            let mut fds = [PollFd::new(&semaphore, PollFlags::IN)];
+            turn.store(round, Release);
+            until("it is told", || {
+                assert_eq!(poll(&mut fds, Some(&LIMIT)), Ok(1));
+                semaphore.try_acquire().map(Permit::use_up).is_ok()
+            });
+        }
+        other.ends();
     });
 }

@@ -2,6 +2,7 @@
 
 #include <ginnel.h>
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static void dies_with_permits(ginnel_segment *segment) {
 static void semaphores(ginnel_segment *segment) {
     ginnel_semaphore *semaphore, *again;
     CHECK(ginnel_semaphore_create(segment, "two", 2, 3, &semaphore) == 0);
-    CHECK(ginnel_semaphore_available(semaphore) == 2);
+    CHECK(ginnel_semaphore_available(semaphore) == 2 && ginnel_semaphore_fd(semaphore) >= 0);
     child(dies_with_permits);
     CHECK(ginnel_semaphore_acquire(semaphore, SECOND) == 0);
     CHECK(ginnel_semaphore_acquire(semaphore, SECOND) == 0);
@@ -84,7 +85,10 @@ static void events(ginnel_segment *segment) {
     CHECK(ginnel_event_wait(go, 0) == -1 && ginnel_errcode() == GINNEL_EWOULDBLOCK);
     CHECK(ginnel_event_wait(went, 1000) == -1 && ginnel_errcode() == GINNEL_ETIMEDOUT);
     CHECK(ginnel_event_set(go) == 0 && ginnel_event_is_set(go));
+    struct pollfd told = {ginnel_event_fd(went), POLLIN, 0};
+    CHECK(told.fd >= 0 && ginnel_event_wait(went, 0) == -1);
     child(sets);
+    CHECK(poll(&told, 1, 60000) == 1);
     CHECK(ginnel_event_wait(went, SECOND) == 0 && !ginnel_event_is_set(went));
     CHECK(ginnel_event_reset(go) == 1 && ginnel_event_reset(go) == 0);
     ginnel_event_close(went);

@@ -209,9 +209,9 @@ impl Receiver {
         }
         if let Some(watch) = self.watch.get() {
             let want = self.object.words.word(WANT_DATA);
-            watch.arm(presence, want);
+            watch.arm(presence, &want);
             if let Some(message) = self.take()? {
-                watch.again(presence, want);
+                watch.again(presence, &want);
                 return Ok(message);
             }
             presence.check_all()?;

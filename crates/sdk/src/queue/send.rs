@@ -121,9 +121,9 @@ impl Sender {
             return Ok(loan);
         }
         if let Some(watch) = self.watch.get() {
-            watch.arm(self.object.presence(), self.want());
+            watch.arm(self.object.presence(), &self.want());
             if let Some(loan) = self.take_buffer(len)? {
-                watch.again(self.object.presence(), self.want());
+                watch.again(self.object.presence(), &self.want());
                 return Ok(loan);
             }
         }
