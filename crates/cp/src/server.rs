@@ -127,7 +127,7 @@ impl Serve {
                 Err(Error::TimedOut | Error::Ended { .. } | Error::TooManyMessages { .. }) => {
                     continue;
                 }
-                // Somebody's nonsense. What knocked meanwhile knocks again.
+                // Somebody's nonsense. Who knocked meanwhile is told by silence, and tries again.
                 Err(Error::Corrupt { .. }) => {
                     (serve.log)("somebody wrote nonsense into the door; it is made anew");
                     drop(door);
