@@ -4,6 +4,7 @@
 mod bench;
 mod boot;
 mod common;
+mod cp;
 mod death;
 mod dkms;
 mod doctor;

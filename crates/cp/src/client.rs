@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// taken, the largest first.
 const DATA: [(u64, u32); 3] = [(512 << 10, 4), (256 << 10, 4), (64 << 10, 2)];
 /// Those of the queue in which answers go. A listing that is answered fits into them.
-const ANSWERS: (u64, u32) = (32 << 10, 64);
+const ANSWERS: (u64, u32) = (16 << 10, 32);
 /// How long a server may take to answer at all.
 const GREETING: Duration = Duration::from_secs(10);
 
@@ -173,9 +173,7 @@ fn allowed(sources: &[Vec<u8>]) -> Allowed {
 /// Makes the two queues, knocks, and waits for the welcome.
 fn connect(segment: &Segment, job: &Job, stop: &Arc<AtomicBool>) -> Result<Link> {
     let upload = matches!(job.way, Way::Upload { .. });
-    let id = names::random();
-    let [to, from] = wire::queues(&job.server, id);
-    let (rx, tx) = make_queues(segment, (&to, &from), upload)?;
+    let (id, rx, tx) = queues_soon(segment, &job.server, upload, stop)?;
     let mut link = Link::new(tx, rx, Arc::clone(stop), "server");
     link.patience = Some(GREETING);
     knock(segment, &job.server, id, stop)?;
@@ -217,12 +215,36 @@ fn no_answer(server: &str) -> Failure {
     Failure::new(Code::NoAnswer, text)
 }
 
+/// A client's queues, as soon as others leave it room: their number, and its ends.
+fn queues_soon(
+    segment: &Segment,
+    server: &str,
+    upload: bool,
+    stop: &Arc<AtomicBool>,
+) -> Result<(u64, Receiver, Sender)> {
+    let since = Instant::now();
+    loop {
+        let id = names::random();
+        let names = wire::queues(server, id);
+        match make_queues(segment, (&names[0], &names[1]), upload) {
+            Ok((rx, tx)) => return Ok((id, rx, tx)),
+            Err(Error::SegmentFull { .. } | Error::NoMemory)
+                if since.elapsed() < GREETING && !stop.load(Ordering::Relaxed) =>
+            {
+                names.iter().for_each(|name| drop(segment.remove(name)));
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// A client's ends of its two queues.
 fn make_queues(
     segment: &Segment,
     (to, from): (&str, &str),
     upload: bool,
-) -> Result<(Receiver, Sender)> {
+) -> ginnel::Result<(Receiver, Sender)> {
     let make = |name: &str, (bytes, cells): (u64, u32)| {
         let queue = Queue::new().message_size(bytes).capacity(cells).senders(1).loans(2);
         queue.keep(Keep::WithCreator).create(segment, name)?;
@@ -239,13 +261,15 @@ fn make_queues(
         }
         Err(last.unwrap_or(Error::NoMemory))
     };
+    // What has one size only comes first.
     let (tx, back) = if upload {
-        (of_data(to)?, make(from, ANSWERS)?)
+        let back = make(from, ANSWERS)?;
+        (of_data(to)?, back)
     } else {
         (make(to, ANSWERS)?, of_data(from)?)
     };
     drop(back);
-    Ok((Receiver::open(segment, from)?, tx))
+    Receiver::open(segment, from).map(|rx| (rx, tx))
 }
 
 /// Tells the server that there are queues with this number.

@@ -253,7 +253,10 @@ impl Link {
         let meta = wire::encode(message);
         let len = payload.saturating_add(meta.len());
         if len > loan.len() || meta.len() > MOST_META {
-            return Err(Failure::new(Code::Protocol, "too much for one message"));
+            return Err(Failure::new(
+                Code::Protocol,
+                "too much for one message: fewer or shorter patterns to exclude",
+            ));
         }
         self.limit.spend(payload, || self.stopped())?;
         loan.write(payload, &meta);
@@ -271,13 +274,17 @@ pub struct Packet<'a> {
     pub used: usize,
     /// What is in it.
     pub records: Vec<Record>,
+    /// Bytes of data that it takes.
+    most: usize,
 }
 
 impl<'a> Packet<'a> {
-    /// An empty one.
+    /// An empty one, for `most` bytes of data where the buffer takes so many.
     #[must_use]
-    pub fn new(link: &'a Link, loan: Loan<'a>) -> Self {
-        Self { link, loan, used: 0, records: Vec::new() }
+    pub fn new(link: &'a Link, loan: Loan<'a>, most: u32) -> Self {
+        // A page goes in any case.
+        let most = (most as usize).max(4096).min(loan.len().saturating_sub(TAIL));
+        Self { link, loan, used: 0, records: Vec::new(), most }
     }
 
     /// Tells the receiver that this takes its time.
@@ -288,7 +295,7 @@ impl<'a> Packet<'a> {
     /// Bytes of data that it still takes.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.loan.len().saturating_sub(TAIL + self.used)
+        self.most.saturating_sub(self.used)
     }
 
     /// Does it take no more records? One file adds three at most at a time.

@@ -201,7 +201,7 @@ impl<'a> Sending<'a> {
         if !self.has_data() {
             return Ok(false);
         }
-        let mut packet = Packet::new(self.link, self.room()?);
+        let mut packet = Packet::new(self.link, self.room()?, self.order.chunk);
         while !packet.is_full() && self.has_data() {
             if !self.step(&mut packet) {
                 break;

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Paths that one client may name, together, in bytes.
 const MOST_SOURCES: usize = 1 << 20;
+/// So many more clients at a time are told that there are too many.
+const REFUSED: usize = 8;
 /// Bytes of a client's largest message, at most: what it can have a session look at.
 const MOST_MESSAGE: u64 = 4 << 20;
 
@@ -125,7 +127,7 @@ impl Serve {
                 Err(Error::TimedOut | Error::Ended { .. } | Error::TooManyMessages { .. }) => {
                     continue;
                 }
-                // Somebody's nonsense. What knocked meanwhile knocks again.
+                // Somebody's nonsense. Who knocked meanwhile is told by silence, and tries again.
                 Err(Error::Corrupt { .. }) => {
                     (serve.log)("somebody wrote nonsense into the door; it is made anew");
                     drop(door);
@@ -136,18 +138,15 @@ impl Serve {
                 Err(error) => return Err(error.into()),
             };
             let Some(hello) = hello else { continue };
-            if busy.fetch_add(1, Ordering::Relaxed) >= serve.sessions {
+            let before = busy.fetch_add(1, Ordering::Relaxed);
+            if before >= serve.sessions + REFUSED {
                 busy.fetch_sub(1, Ordering::Relaxed);
-                let full = Failure::new(Code::Start, "too many clients at once; try again later");
-                if let Ok(link) = serve.link(hello.id, stop) {
-                    link.fail(&full);
-                }
                 continue;
             }
             let (session, done, stop) = (Arc::clone(&serve), Arc::clone(&busy), Arc::clone(stop));
             let thread = std::thread::Builder::new().name("ginnel-cp".into());
             let started = thread.spawn(move || {
-                session.session(hello, &stop);
+                session.session(hello, before >= session.sessions, &stop);
                 done.fetch_sub(1, Ordering::Relaxed);
             });
             if started.is_err() {
@@ -195,12 +194,14 @@ impl Serve {
         Ok(link)
     }
 
-    fn session(&self, hello: Hello, stop: &Arc<AtomicBool>) {
+    /// One client, from its greeting on; `refused`: there is no room for it.
+    fn session(&self, hello: Hello, refused: bool, stop: &Arc<AtomicBool>) {
         let link = match self.link(hello.id, stop) {
             Ok(link) => link,
             Err(failure) => return (self.log)(&format!("a client cannot be answered: {failure}")),
         };
-        match self.serve(&link) {
+        let full = || Failure::new(Code::Start, "too many clients at once; try again later");
+        match if refused { Err(full()) } else { self.serve(&link) } {
             Ok(done) => (self.log)(&done),
             Err(failure) => {
                 (self.log)(&format!("a copy ended: {failure}"));

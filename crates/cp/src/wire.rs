@@ -19,7 +19,7 @@ pub const MAGIC: [u8; 8] = *b"GINNELCP";
 /// Bytes of a [`Message`], at most.
 pub const MOST_META: usize = 64 << 10;
 /// Entries of a batch, at most.
-pub const MOST_ENTRIES: usize = 512;
+pub const MOST_ENTRIES: usize = 256;
 /// Batches that the receiver has heard of and not finished, at most.
 pub const MOST_BATCHES: usize = 16;
 

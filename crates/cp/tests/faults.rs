@@ -145,24 +145,49 @@ fn a_signal_stops_it_and_leaves_what_was_there() {
     }
 }
 
-/// A server whose root is a file system of its own, of 4 MiB; `None` where that is not to be had.
-fn small_server(place: &Place) -> Option<Server> {
-    let able =
-        Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
-    if !is_root() || !able {
+/// A server in a mount namespace of its own, where `mount` is run first with the root as `$0`; `None`
+/// where that is not to be had.
+fn server_after(place: &Place, mount: &str) -> Option<Server> {
+    let able = Command::new("unshare").args(["-m", "true"]).status();
+    if !is_root() || !able.is_ok_and(|status| status.success()) {
         println!("skipped: takes root, and a mount namespace");
         return None;
     }
-    let script = "mount -t tmpfs -o size=4M none \"$0\" && exec \"$1\" cp serve --root \"$0\" --name s --writable";
+    let serve = "exec \"$1\" cp serve --root \"$0\" --name s --writable";
     let mut command = place.command("unshare");
-    command.args(["-m", "sh", "-c", script]).arg(place.path("root")).arg(crate::stage::program());
+    command.args(["-m", "sh", "-c", &format!("{mount} && {serve}")]);
+    command.arg(place.path("root")).arg(crate::stage::program());
     Some(Server::start(command))
+}
+
+#[test]
+fn without_files_that_have_no_name_it_is_the_same() {
+    let place = Place::new();
+    // They are found by /proc.
+    let Some(mut server) = server_after(&place, "mount -t tmpfs none /proc") else { return };
+    fill(&place.here("t"), 1);
+    place.copies(&["-a", "t", "s:"]);
+    assert_eq!(old_or_new(&place.root("t"), 0, 1, false), FILES);
+    // A client that is gone leaves nothing; a server that is killed leaves what it was writing.
+    fs::write(place.here("big"), bytes(9, 8 << 20)).expect("written");
+    let written = || names(&place.path("root")).iter().any(|name| name.ends_with(".ginnel-tmp"));
+    let mut client = place.start(&["--bwlimit", "1M", "big", "s:"]);
+    until("it has begun", written);
+    client.kill();
+    until("it is taken back", || !written());
+    let client = place.start(&["--bwlimit", "1M", "big", "s:"]);
+    until("it has begun", written);
+    server.0.kill();
+    assert_eq!(client.ends().code, Some(12));
+    assert!(!place.root("big").exists() && written());
 }
 
 #[test]
 fn a_full_disk_leaves_the_old_file() {
     let place = Place::new();
-    let Some(_server) = small_server(&place) else { return };
+    let Some(_server) = server_after(&place, "mount -t tmpfs -o size=4M none \"$0\"") else {
+        return;
+    };
     fs::write(place.here("f"), bytes(1, 1 << 20)).expect("written");
     place.copies(&["f", "s:"]);
     fs::write(place.here("f"), bytes(2, 6 << 20)).expect("written");

@@ -330,3 +330,25 @@ fn owners_and_their_bits_are_a_servers_to_allow() {
     assert_eq!(is(place.here("plain")), (0, 0, 0o755));
     drop(server);
 }
+
+#[test]
+fn many_clients_share_a_small_segment() {
+    let place = Place::new();
+    let create = place
+        .command(crate::stage::program())
+        .args(["segment", "create", "default", "--size", "16M"])
+        .status();
+    assert!(create.expect("runs").success());
+    let _server = place.serve(&["--writable"]);
+    fs::write(place.here("f"), crate::stage::bytes(1, 6 << 20)).expect("written");
+    let clients: Vec<_> =
+        (0..8).map(|client| place.start(&["f".to_owned(), format!("s:f{client}")])).collect();
+    for (client, running) in clients.into_iter().enumerate() {
+        let said = running.ends();
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(
+            fs::read(place.root(&format!("f{client}"))).expect("there")
+                == crate::stage::bytes(1, 6 << 20)
+        );
+    }
+}
