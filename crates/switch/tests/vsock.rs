@@ -270,15 +270,21 @@ fn a_machine_that_goes_or_boots_ends_its_connections() {
     };
     let bases = stop(&mut b);
     a.send(a.header(1000, (4, 80), Op::Rw), b"meanwhile");
+    a.say(1001, (4, 80), Op::Request);
     for (queue, base) in bases.into_iter().enumerate() {
         b.front.start(queue, base).expect("started");
     }
     assert_eq!(b.data((3, 1000), 80, 9), b"meanwhile");
+    b.hears((3, 1001), 80, Op::Request);
+    b.say(80, (3, 1001), Op::Response);
+    a.hears((4, 80), 1001, Op::Response);
     // It breaks a rule.
     b.front.describe(1, 0, GUEST, 64, 1, 999);
     b.front.offer(1, 0);
     b.front.kick(1);
-    a.hears((4, 80), 1000, Op::Rst);
+    let mut ended = [1, 2].map(|_| a.take(PATIENCE).expect("a packet").0.to.port);
+    ended.sort_unstable();
+    assert_eq!(ended, [1000, 1001]);
     a.say(1000, (4, 80), Op::Request);
     a.hears((4, 80), 1000, Op::Rst);
 }

@@ -257,7 +257,9 @@ impl Hub {
             self.call_host(index, header)
         } else {
             self.by_cid.get(&(group, header.to.cid)).copied().and_then(|other| {
-                let up = other != index && self.machines.get(other as usize)?.is_up();
+                // One that stands still answers when it goes on.
+                let one = self.machines.get(other as usize)?;
+                let up = other != index && (one.is_up() || one.stopped.is_some());
                 let ends = [(At::Machine(index), header.from), (At::Machine(other), header.to)];
                 up.then(|| self.connect(ends.map(|(at, address)| End::new(at, address))))
             })
