@@ -93,7 +93,9 @@ impl Guest {
 }
 
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|n| (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8).wrapping_add(seed)).collect()
+    (0..len)
+        .map(|n| (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8).wrapping_add(seed))
+        .collect()
 }
 
 /// Two guests with a connection from port 1000 of the first to port 80 of the second.
@@ -184,7 +186,10 @@ fn nobody_speaks_for_another() {
     let mut c = Guest::new(&lab, "c", 5);
     connect(&mut a, &mut b);
     // As if it were a; longer than it is; no header at all.
-    c.send(Header { from: Address { cid: 3, port: 1000 }, ..c.header(0, (4, 80), Op::Rw) }, b"evil");
+    c.send(
+        Header { from: Address { cid: 3, port: 1000 }, ..c.header(0, (4, 80), Op::Rw) },
+        b"evil",
+    );
     let long = Header { len: 99, ..c.header(1, (4, 80), Op::Request) };
     assert!(c.front.send_with(1, &long.bytes(), b"short"));
     c.hears((4, 80), 1, Op::Rst);
@@ -374,7 +379,9 @@ fn programs_of_the_host_reach_a_machine() {
     program.read_exact(&mut data).expect("data");
     assert_eq!(&data, b"late");
     // Refused, malformed, gone before it was answered.
-    for (line, answered) in [("CONNECT 23\n", true), ("CONNECT x\n", false), ("GET / HTTP/1.1\r\n", false)] {
+    for (line, answered) in
+        [("CONNECT 23\n", true), ("CONNECT x\n", false), ("GET / HTTP/1.1\r\n", false)]
+    {
         let mut program = call(line);
         if answered {
             let (request, _) = a.take(PATIENCE).expect("a packet");
