@@ -6,7 +6,7 @@ use ginnel_guest::machine::{self, Guest, Spec};
 use ginnel_guest::switch::VhostSwitch;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const MACHINES: &str = "[vsock.one]\ncid = 3\n[vsock.two]\ncid = 4\n";
@@ -39,7 +39,15 @@ fn stock_guests_have_sockets_to_each_other_and_to_the_host() {
     // Suspended in the middle, it goes on.
     serve(&guests[0], 99);
     let under_way = guests[1].start("timeout 100 vsock call 3 99 50000000 65536", LIMIT).expect("started");
-    std::thread::sleep(Duration::from_millis(300));
+    let until = Instant::now() + LIMIT;
+    let begun = || {
+        let status: serde_json::Value = serde_json::from_str(&switch.ask("status").expect("a status")).expect("JSON");
+        status["vsock"][0]["received_bytes"].as_u64() > Some(0)
+    };
+    while !begun() {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     for command in ["stop", "cont"] {
         guests[0].qmp(serde_json::json!({"execute": command})).expect("done");
         std::thread::sleep(Duration::from_millis(500));

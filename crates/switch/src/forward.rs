@@ -269,7 +269,8 @@ impl Switch {
         let offload = offload.ok_or(Reason::BadOffload)?;
         if !port.config.filter.is_empty() {
             // Whoever completes the checksum writes it behind the filter's back.
-            let written = offload.checksum.map(|sum| usize::from(sum.start) + usize::from(sum.offset));
+            let written =
+                offload.checksum.map(|sum| usize::from(sum.start) + usize::from(sum.offset));
             port.config.filter.check(frame, written).map_err(|spoofed| match spoofed {
                 Spoofed::Mac => Reason::SpoofedMac,
                 Spoofed::Address => Reason::SpoofedAddress,

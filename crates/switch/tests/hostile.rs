@@ -300,7 +300,10 @@ fn memory_without_end_is_not_mapped() {
     share(&d, 30 << 20);
     lab.until("b", |port| port.state == "waiting" || lab.port("a").state == "waiting");
     let trouble = [lab.port("a").trouble, lab.port("b").trouble];
-    assert!(trouble.iter().flatten().any(|why| why.contains("all machines together")), "{trouble:?}");
+    assert!(
+        trouble.iter().flatten().any(|why| why.contains("all machines together")),
+        "{trouble:?}"
+    );
 }
 
 /// A socket whose last close waits for so long: its peer does not take what it sent.

@@ -93,7 +93,9 @@ impl Guest {
 }
 
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|n| (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8).wrapping_add(seed)).collect()
+    (0..len)
+        .map(|n| (n as u8).wrapping_mul(31).wrapping_add((n >> 8) as u8).wrapping_add(seed))
+        .collect()
 }
 
 /// Two guests with a connection from port 1000 of the first to port 80 of the second.
@@ -184,7 +186,10 @@ fn nobody_speaks_for_another() {
     let mut c = Guest::new(&lab, "c", 5);
     connect(&mut a, &mut b);
     // As if it were a; longer than it is; no header at all.
-    c.send(Header { from: Address { cid: 3, port: 1000 }, ..c.header(0, (4, 80), Op::Rw) }, b"evil");
+    c.send(
+        Header { from: Address { cid: 3, port: 1000 }, ..c.header(0, (4, 80), Op::Rw) },
+        b"evil",
+    );
     let long = Header { len: 99, ..c.header(1, (4, 80), Op::Request) };
     assert!(c.front.send_with(1, &long.bytes(), b"short"));
     c.hears((4, 80), 1, Op::Rst);
@@ -270,15 +275,21 @@ fn a_machine_that_goes_or_boots_ends_its_connections() {
     };
     let bases = stop(&mut b);
     a.send(a.header(1000, (4, 80), Op::Rw), b"meanwhile");
+    a.say(1001, (4, 80), Op::Request);
     for (queue, base) in bases.into_iter().enumerate() {
         b.front.start(queue, base).expect("started");
     }
     assert_eq!(b.data((3, 1000), 80, 9), b"meanwhile");
+    b.hears((3, 1001), 80, Op::Request);
+    b.say(80, (3, 1001), Op::Response);
+    a.hears((4, 80), 1001, Op::Response);
     // It breaks a rule.
     b.front.describe(1, 0, GUEST, 64, 1, 999);
     b.front.offer(1, 0);
     b.front.kick(1);
-    a.hears((4, 80), 1000, Op::Rst);
+    let mut ended = [1, 2].map(|_| a.take(PATIENCE).expect("a packet").0.to.port);
+    ended.sort_unstable();
+    assert_eq!(ended, [1000, 1001]);
     a.say(1000, (4, 80), Op::Request);
     a.hears((4, 80), 1000, Op::Rst);
 }
@@ -368,7 +379,9 @@ fn programs_of_the_host_reach_a_machine() {
     program.read_exact(&mut data).expect("data");
     assert_eq!(&data, b"late");
     // Refused, malformed, gone before it was answered.
-    for (line, answered) in [("CONNECT 23\n", true), ("CONNECT x\n", false), ("GET / HTTP/1.1\r\n", false)] {
+    for (line, answered) in
+        [("CONNECT 23\n", true), ("CONNECT x\n", false), ("GET / HTTP/1.1\r\n", false)]
+    {
         let mut program = call(line);
         if answered {
             let (request, _) = a.take(PATIENCE).expect("a packet");

@@ -92,8 +92,8 @@ pub fn options(net: &Net<'_>) -> Result<Vec<[String; 2]>, NoOptions> {
     ])
 }
 
-/// Options of a device for sockets between machines, whose context id the switch says. QEMU (7.2 to
-/// 10.0) does not connect such a device again.
+/// Options of a device for sockets between machines, whose context id the switch says. QEMU 7.2
+/// does not connect such a device again.
 ///
 /// # Errors
 /// [`NoOptions`].

@@ -317,7 +317,9 @@ impl Reader<'_> {
         ports: &[PortConfig],
     ) -> Result<(), ConfigError> {
         let key = format!("vsock.{}", one.name);
-        if let Some(other) = before.iter().find(|other| (other.key, other.cid) == (one.key, one.cid)) {
+        if let Some(other) =
+            before.iter().find(|other| (other.key, other.cid) == (one.key, one.cid))
+        {
             let problem = format!("vsock {} of the same key has the same cid", other.name);
             return Err(self.wrong(name.span(), key + ".cid", problem));
         }
@@ -325,7 +327,10 @@ impl Reader<'_> {
         let others = before.iter().flat_map(|other| [Some(&other.socket), other.host.as_ref()]);
         let taken: Vec<_> = ports.chain(others.flatten()).collect();
         let twice = one.host.as_ref() == Some(&one.socket);
-        if twice || taken.contains(&&one.socket) || one.host.as_ref().is_some_and(|path| taken.contains(&path)) {
+        if twice
+            || taken.contains(&&one.socket)
+            || one.host.as_ref().is_some_and(|path| taken.contains(&path))
+        {
             let problem = "another has the same socket";
             return Err(self.wrong(name.span(), key, problem));
         }

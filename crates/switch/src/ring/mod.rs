@@ -30,6 +30,7 @@
 mod broken;
 mod chain;
 mod descriptor;
+mod layout;
 mod log;
 mod mapping;
 mod memory;
@@ -40,11 +41,12 @@ mod tests;
 
 pub use broken::{Broken, Refused};
 pub use chain::{Slice, Slices};
+pub use layout::Layout;
 pub use log::Log;
 pub use mapping::{MapError, Mapping, cuts};
 pub use memory::{Memory, Region};
 pub use room::{Room, Taken};
-pub use split::{Layout, Ring};
+pub use split::Ring;
 
 /// Descriptors of one chain, as in QEMU (`VIRTQUEUE_MAX_SIZE`) and Linux (`UIO_MAXIOV`).
 pub const MAX_CHAIN: usize = 1024;

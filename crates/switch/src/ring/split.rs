@@ -3,11 +3,11 @@
 use super::broken::{Broken, Refused};
 use super::chain::Slices;
 use super::descriptor::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE, append, walk_table};
-use super::memory::{Memory, Region};
+use super::layout::{Layout, Part};
+use super::memory::Memory;
 use super::{MAX_CHAIN, MAX_SIZE};
 use smallvec::SmallVec;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// In the available ring's flags: the driver does not want to be told.
 const NO_INTERRUPT: u16 = 1;
@@ -15,55 +15,6 @@ const NO_INTERRUPT: u16 = 1;
 const NO_NOTIFY: u16 = 1;
 /// Pieces into which one received frame may go: those of 64 KiB are 128 bytes each, on average.
 const MAX_PIECES: usize = 512;
-
-/// What a front end says of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
-    /// Entries: a power of two, at most [`MAX_SIZE`].
-    pub size: u16,
-    /// The descriptor table, at the front end's address.
-    pub descriptors: u64,
-    /// The available ring.
-    pub available: u64,
-    /// The used ring.
-    pub used: u64,
-    /// Where the guest has the used ring, while what is written there is to be logged.
-    pub used_log: Option<u64>,
-    /// Index of the next entry of the available ring.
-    pub base: u16,
-    /// `VIRTIO_F_EVENT_IDX` was agreed on.
-    pub event_idx: bool,
-    /// `VIRTIO_F_INDIRECT_DESC` was agreed on.
-    pub indirect: bool,
-}
-
-/// A part of a queue, and the region that keeps it mapped.
-#[derive(Debug)]
-struct Part {
-    at: *mut u8,
-    _region: Arc<Region>,
-}
-
-impl Part {
-    fn new(memory: &Memory, user: u64, len: u64, align: usize) -> Result<Self, Broken> {
-        let (region, offset) = memory.find_user(user, len).ok_or(Broken::Place(user))?;
-        let at = region.at(offset, len).ok_or(Broken::Place(user))?;
-        if !(at as usize).is_multiple_of(align) {
-            return Err(Broken::Place(user));
-        }
-        Ok(Self { at, _region: region })
-    }
-
-    /// The word at `offset`.
-    ///
-    /// # Safety
-    /// The part holds it, and it is aligned.
-    #[inline]
-    unsafe fn u16(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: the caller's promise; the part is mapped as long as it is borrowed.
-        unsafe { AtomicU16::from_ptr(self.at.add(offset).cast()) }
-    }
-}
 
 /// One queue that is being served.
 #[derive(Debug)]

@@ -102,14 +102,7 @@ impl Device {
         let mut answer: Option<Vec<u8>> = None;
         let numbered = |number: u64| Some(number.to_le_bytes().to_vec());
         let count = descriptors.len();
-        let takes = match head.request {
-            R::SetMemTable => 0..=MAX_TABLE,
-            R::SetLogBase | R::SetLogFd | R::AddMemReg => 1..=1,
-            // QEMU sends the region's descriptor with its removal, too.
-            R::SetVringKick | R::SetVringCall | R::SetVringErr | R::RemMemReg => 0..=1,
-            _ => 0..=0,
-        };
-        if !takes.contains(&count) {
+        if !takes(head.request).contains(&count) {
             return Err(Malformed::Descriptors(count).into());
         }
         match head.request {
@@ -337,6 +330,18 @@ impl Device {
         }
         (self.features, self.enables) = (0, false);
         self.renew_memory();
+    }
+}
+
+/// How many descriptors come beside a message.
+fn takes(request: Request) -> std::ops::RangeInclusive<usize> {
+    use Request as R;
+    match request {
+        R::SetMemTable => 0..=MAX_TABLE,
+        R::SetLogBase | R::SetLogFd | R::AddMemReg => 1..=1,
+        // QEMU sends the region's descriptor with its removal, too.
+        R::SetVringKick | R::SetVringCall | R::SetVringErr | R::RemMemReg => 0..=1,
+        _ => 0..=0,
     }
 }
 

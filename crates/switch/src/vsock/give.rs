@@ -57,7 +57,8 @@ impl Hub {
         let free = self.machines.get(index as usize).is_some_and(|one| one.queue.is_empty());
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.ends[to].waiting.flags |= flags;
-        if free && connection.ends[to].waiting.is_empty() && self.give_now(id, index, to, op, rest) {
+        if free && connection.ends[to].waiting.is_empty() && self.give_now(id, index, to, op, rest)
+        {
             return self.tidy(id);
         }
         if let (Op::Rw, At::Machine(from)) = (op, from)

@@ -2,7 +2,7 @@
 
 use super::connection::{At, Connection, End, State};
 use super::host::Greeting;
-use super::machine::{Machine, RECEIVES, SENDS, Shown, key};
+use super::machine::{Machine, RECEIVES, SENDS, Shown};
 use super::packet::{HEADER, HOST, Header, Op, STREAM};
 use crate::closer::Closer;
 use crate::config::Config;
@@ -15,7 +15,6 @@ use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What one machine may cost in one turn, bytes; and what a packet costs beside its own.
@@ -25,8 +24,6 @@ const PER_PACKET: usize = 1024;
 const LONGEST: u32 = 1 << 20;
 /// Connections that one machine may have begun.
 const MAX_BEGUN: usize = 1024;
-/// A connection that nobody has answered for so long makes room for another, seconds.
-const UNANSWERED: u32 = 10;
 /// Answers that wait for one machine before it is heard further.
 const MAX_REPLIES: usize = 64;
 
@@ -257,7 +254,9 @@ impl Hub {
             self.call_host(index, header)
         } else {
             self.by_cid.get(&(group, header.to.cid)).copied().and_then(|other| {
-                let up = other != index && self.machines.get(other as usize)?.is_up();
+                // One that stands still answers when it goes on.
+                let one = self.machines.get(other as usize)?;
+                let up = other != index && (one.is_up() || one.stopped.is_some());
                 let ends = [(At::Machine(index), header.from), (At::Machine(other), header.to)];
                 up.then(|| self.connect(ends.map(|(at, address)| End::new(at, address))))
             })
@@ -272,51 +271,6 @@ impl Hub {
             let open = connection.state == State::Open;
             let (to, op) = if open { (0, Op::Response) } else { (1, Op::Request) };
             self.give(id, to, op, 0, &mut Slices::new());
-        }
-    }
-
-    /// Notes a connection: its number.
-    pub(super) fn connect(&mut self, ends: [End; 2]) -> u64 {
-        let id = self.number();
-        self.connect_as(id, ends);
-        id
-    }
-
-    /// The same under this number.
-    pub(super) fn connect_as(&mut self, id: u64, ends: [End; 2]) {
-        let keys = [key(&ends[0], &ends[1]), key(&ends[1], &ends[0])];
-        for (place, known) in keys.into_iter().enumerate() {
-            let Some((index, key)) = known else { continue };
-            let Some(machine) = self.machine(index) else { continue };
-            machine.connections.insert(key, id);
-            machine.began += usize::from(place == 0);
-            Shown::add(&machine.shown.connections, 1);
-        }
-        let began = self.clock.seconds;
-        let (state, stream) = (State::Asked, None);
-        self.connections.insert(id, Connection { ends, state, began, stream });
-    }
-
-    pub(super) fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// A machine's connections that nobody answers make room for others.
-    fn forget_unanswered(&mut self, index: u32) {
-        let now = self.clock.seconds;
-        let Some(machine) = self.machine(index) else { return };
-        // Looking at all of them at each packet would take long.
-        if std::mem::replace(&mut machine.swept, now) == now {
-            return;
-        }
-        let old = |one: &Connection| {
-            let asked = one.state == State::Asked && one.ends[0].at == At::Machine(index);
-            asked && now.saturating_sub(one.began) >= UNANSWERED
-        };
-        let all = self.connections.iter().filter(|(_, one)| old(one));
-        for id in all.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.reset(id, None);
         }
     }
 
@@ -349,71 +303,6 @@ impl Hub {
             self.tell_host(id, op, rest);
         } else {
             self.give(id, 1 - from, op, header.flags & 3, rest);
-        }
-    }
-
-    /// Resets a connection: both ends are told. `culprit` broke a rule.
-    pub(super) fn reset(&mut self, id: u64, culprit: Option<u32>) {
-        if let Some(index) = culprit {
-            self.count(index, |shown| Shown::add(&shown.reset, 1));
-        }
-        self.end(id, None);
-    }
-
-    /// A connection is over; whoever is not `by` is told.
-    pub(super) fn end(&mut self, id: u64, by: Option<u32>) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if matches!(connection.state, State::Ending | State::Over) {
-            return;
-        }
-        connection.state = State::Ending;
-        let stream = connection.stream.take();
-        let [one, two] = &connection.ends;
-        let keys = [key(one, two), key(two, one)];
-        let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
-        let told = [own(one), own(two)];
-        if let Some(stream) = stream {
-            self.send_away(stream.socket);
-        }
-        for (place, known) in keys.into_iter().enumerate() {
-            let Some((index, key)) = known else { continue };
-            let Some(machine) = self.machine(index) else { continue };
-            if machine.connections.get(&key) == Some(&id) {
-                machine.connections.remove(&key);
-                machine.shown.connections.fetch_sub(1, Ordering::Relaxed);
-            }
-            machine.began -= usize::from(place == 0);
-            let asks = self.connections.get(&id).map(|one| one.ends[place].waiting.has(Op::Request));
-            if told[place] || asks == Some(true) {
-                // Whoever was never asked need not be told.
-                self.drop_waiting(id, place);
-            } else {
-                self.give(id, place, Op::Rst, 0, &mut Slices::new());
-            }
-        }
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.state = State::Over;
-        }
-        self.tidy(id);
-    }
-
-    /// Every connection of a machine is over: it was let go, or has booted again.
-    pub(super) fn end_all(&mut self, index: u32) {
-        let Some(machine) = self.machine(index) else { return };
-        let all: Vec<u64> = machine.connections.values().copied().collect();
-        machine.replies.clear();
-        for id in all {
-            self.end(id, Some(index));
-        }
-        let queue = self.machine(index).map(|one| std::mem::take(&mut one.queue));
-        for id in queue.unwrap_or_default() {
-            for place in 0..2 {
-                let its = self.connections.get(&id).map(|one| one.ends[place].at);
-                if its == Some(At::Machine(index)) {
-                    self.drop_waiting(id, place);
-                }
-            }
-            self.tidy(id);
         }
     }
 }

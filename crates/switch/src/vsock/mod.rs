@@ -13,10 +13,12 @@
 //! | [`connection`] | two ends, their credit, and what waits for them |
 //! | [`machine`] | a machine: its device, its connections |
 //! | [`hub`], `give` | where packets go; how machines are given them |
+//! | `ends` | how connections begin and end |
 //! | `host` | streams of the host |
 //! | `server` | the loop, in a thread of its own beside that of the frames |
 
 pub mod connection;
+mod ends;
 mod give;
 mod host;
 pub mod hub;

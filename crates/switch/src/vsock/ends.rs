@@ -1,0 +1,124 @@
+//! How connections begin and end: who knows of them, and who is told.
+
+use super::connection::{At, Connection, End, State};
+use super::hub::Hub;
+use super::machine::{Shown, key};
+use super::packet::Op;
+use crate::ring::Slices;
+use std::sync::atomic::Ordering;
+
+/// A connection that nobody has answered for so long makes room for another, seconds.
+const UNANSWERED: u32 = 10;
+
+impl Hub {
+    /// Notes a connection: its number.
+    pub(super) fn connect(&mut self, ends: [End; 2]) -> u64 {
+        let id = self.number();
+        self.connect_as(id, ends);
+        id
+    }
+
+    /// The same under this number.
+    pub(super) fn connect_as(&mut self, id: u64, ends: [End; 2]) {
+        let keys = [key(&ends[0], &ends[1]), key(&ends[1], &ends[0])];
+        for (place, known) in keys.into_iter().enumerate() {
+            let Some((index, key)) = known else { continue };
+            let Some(machine) = self.machine(index) else { continue };
+            machine.connections.insert(key, id);
+            machine.began += usize::from(place == 0);
+            Shown::add(&machine.shown.connections, 1);
+        }
+        let began = self.clock.seconds;
+        let (state, stream) = (State::Asked, None);
+        self.connections.insert(id, Connection { ends, state, began, stream });
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A machine's connections that nobody answers make room for others.
+    pub(super) fn forget_unanswered(&mut self, index: u32) {
+        let now = self.clock.seconds;
+        let Some(machine) = self.machine(index) else { return };
+        // Looking at all of them at each packet would take long.
+        if std::mem::replace(&mut machine.swept, now) == now {
+            return;
+        }
+        let old = |one: &Connection| {
+            let asked = one.state == State::Asked && one.ends[0].at == At::Machine(index);
+            asked && now.saturating_sub(one.began) >= UNANSWERED
+        };
+        let all = self.connections.iter().filter(|(_, one)| old(one));
+        for id in all.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.reset(id, None);
+        }
+    }
+
+    /// Resets a connection: both ends are told. `culprit` broke a rule.
+    pub(super) fn reset(&mut self, id: u64, culprit: Option<u32>) {
+        if let Some(index) = culprit {
+            self.count(index, |shown| Shown::add(&shown.reset, 1));
+        }
+        self.end(id, None);
+    }
+
+    /// A connection is over; whoever is not `by` is told.
+    pub(super) fn end(&mut self, id: u64, by: Option<u32>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if matches!(connection.state, State::Ending | State::Over) {
+            return;
+        }
+        connection.state = State::Ending;
+        let stream = connection.stream.take();
+        let [one, two] = &connection.ends;
+        let keys = [key(one, two), key(two, one)];
+        let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
+        let told = [own(one), own(two)];
+        if let Some(stream) = stream {
+            self.send_away(stream.socket);
+        }
+        for (place, known) in keys.into_iter().enumerate() {
+            let Some((index, key)) = known else { continue };
+            let Some(machine) = self.machine(index) else { continue };
+            if machine.connections.get(&key) == Some(&id) {
+                machine.connections.remove(&key);
+                machine.shown.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+            machine.began -= usize::from(place == 0);
+            let asks =
+                self.connections.get(&id).map(|one| one.ends[place].waiting.has(Op::Request));
+            if told[place] || asks == Some(true) {
+                // Whoever was never asked need not be told.
+                self.drop_waiting(id, place);
+            } else {
+                self.give(id, place, Op::Rst, 0, &mut Slices::new());
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.state = State::Over;
+        }
+        self.tidy(id);
+    }
+
+    /// Every connection of a machine is over: it was let go, or has booted again.
+    pub(super) fn end_all(&mut self, index: u32) {
+        let Some(machine) = self.machine(index) else { return };
+        let all: Vec<u64> = machine.connections.values().copied().collect();
+        machine.replies.clear();
+        for id in all {
+            self.end(id, Some(index));
+        }
+        let queue = self.machine(index).map(|one| std::mem::take(&mut one.queue));
+        for id in queue.unwrap_or_default() {
+            for place in 0..2 {
+                let its = self.connections.get(&id).map(|one| one.ends[place].at);
+                if its == Some(At::Machine(index)) {
+                    self.drop_waiting(id, place);
+                }
+            }
+            self.tidy(id);
+        }
+    }
+}
