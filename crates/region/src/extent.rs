@@ -210,7 +210,11 @@ impl Segment {
             // Before the question: what names a page is written before the page is the object's.
             let old = word.load(Acquire);
             let is_its = Owner::of(old).is_some_and(|owner| owner.kind == Use::Data && owner.tag == Some(head.page));
-            if is_its && !is_named(page) && self.still(head).is_ok() && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok() {
+            if is_its
+                && !is_named(page)
+                && self.still(head).is_ok()
+                && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
+            {
                 self.freed_from(page);
             }
         }
