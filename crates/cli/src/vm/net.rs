@@ -113,10 +113,7 @@ pub fn vsock(socket: &Path, vectors: Option<u16>) -> Result<Vec<[String; 2]>, No
 pub fn memory(size: &str) -> Result<Vec<[String; 2]>, NoOptions> {
     let size = checked(size)?;
     let object = format!("memory-backend-memfd,id=ginnel-memory,size={size},share=on");
-    Ok(vec![
-        ["-object".into(), object],
-        ["-machine".into(), "memory-backend=ginnel-memory".into()],
-    ])
+    Ok(vec![["-object".into(), object], ["-machine".into(), "memory-backend=ginnel-memory".into()]])
 }
 
 fn checked(word: &str) -> Result<&str, NoOptions> {
