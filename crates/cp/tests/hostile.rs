@@ -51,7 +51,7 @@ impl Peer {
         // A peer that has left or does not take it is as good.
         if let Ok(mut loan) = self.tx.loan_timeout(bytes.len(), WAIT) {
             loan.write(0, bytes);
-            loan.send();
+            let _ = loan.send();
         }
     }
 
@@ -262,7 +262,7 @@ fn garbage(rounds: u64) {
         let door = Sender::open(&segment, &wire::door("s")).expect("served");
         let _ = door.loan_timeout(len, WAIT).map(|mut loan| {
             loan.write(0, &noise[..len]);
-            loan.send();
+            let _ = loan.send();
         });
         drop(door);
         knock(&segment, seed);
