@@ -1,12 +1,17 @@
 //! Sockets between machines: guests made in the test, and programs of the host.
 
 use crate::common::{Lab, PATIENCE};
+use ginnel_switch::config::{Config, VsockConfig};
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
+use ginnel_switch::poller::Poller;
+use ginnel_switch::ring::Room;
 use ginnel_switch::status::Status;
 use ginnel_switch::vhost::message::Request;
+use ginnel_switch::vsock::Hub;
 use ginnel_switch::vsock::packet::{Address, HEADER, HOST, Header, Op, STREAM};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const THREE: &str = "[vsock.a]\ncid = 3\n[vsock.b]\ncid = 4\n[vsock.c]\ncid = 5\n\
@@ -21,7 +26,11 @@ struct Guest {
 
 impl Guest {
     fn new(lab: &Lab, name: &str, cid: u64) -> Self {
-        let path = lab.directory.path().join(format!("{name}.vsock"));
+        Self::at(lab.directory.path(), name, cid)
+    }
+
+    fn at(place: &Path, name: &str, cid: u64) -> Self {
+        let path = place.join(format!("{name}.vsock"));
         let until = Instant::now() + PATIENCE;
         loop {
             // Who was there before is let go a little later.
@@ -257,6 +266,74 @@ fn who_does_not_read_stops_its_own_connections_alone() {
     assert_eq!(c.data((3, 1000), 80, 4), b"done");
 }
 
+/// What was given to a guest before it broke a rule waits no longer.
+#[test]
+fn a_buffer_too_small_behind_good_ones_leaves_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut config = Config::new(place.path().to_owned(), Vec::new());
+    let device = |(cid, name): (u32, &str)| {
+        VsockConfig::new(name, cid, place.path().join(format!("{name}.vsock")), 0)
+    };
+    config.vsock = [(3, "a"), (4, "b")].map(device).into();
+    let poller = Poller::new().expect("an epoll set");
+    let mut hub = Hub::new(&config, &Room::new(1 << 40), poller.clone()).expect("a hub");
+    let (end, ends) = UnixStream::pair().expect("a pair");
+    let hub = std::thread::spawn(move || {
+        hub.run(&poller, ends).expect("it runs");
+        hub
+    });
+    let [mut a, mut b] = [("a", 3), ("b", 4)].map(|(name, cid)| Guest::at(place.path(), name, cid));
+    for port in 2000..2004 {
+        connect_from(&mut a, &mut b, port);
+    }
+    for port in 2000..2004 {
+        for _ in 0..4 {
+            a.send(a.header(port, (4, 80), Op::Rw), &bytes(50_000, 1));
+        }
+    }
+    // Eight good buffers and a small one, all of which it sees at once.
+    let heads: Vec<u16> = (0..9).map(|_| b.front.used(0).expect("a filled one").0).collect();
+    b.front.describe(0, heads[8], GUEST, 10, 2, 0);
+    let [_, available, _] = b.front.queues[0].places();
+    let (next, size) = (b.front.queues[0].next, Options::vsock().size);
+    for (&head, at) in heads.iter().zip(next..) {
+        b.front.write(available + 4 + 2 * u64::from(at % size), &head.to_le_bytes());
+    }
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    b.front.write(available + 2, &next.wrapping_add(9).to_le_bytes());
+    b.front.kick(0);
+    for _ in 0..4 {
+        assert_eq!(a.take(PATIENCE).expect("a packet").0.op, Op::Rst as u16);
+    }
+    drop((a, b, end));
+    assert!(hub.join().expect("the hub goes on").is_idle(), "bytes are counted as waiting");
+}
+
+/// A guest that takes nothing cannot have the switch keep more and more that is to be told to it.
+#[test]
+fn who_takes_nothing_is_heard_no_further() {
+    let lab = Lab::new(THREE);
+    let [mut a, mut b] = pair(&lab);
+    let mut port = 10_000;
+    let mut goes_on = true;
+    while goes_on && port < 40_000 {
+        port += 1;
+        for op in [Op::Request, Op::Shutdown] {
+            let header = a.header(port, (4, 80), op).bytes();
+            let until = Instant::now() + Duration::from_secs(1);
+            while !a.front.send_with(1, &header, &[]) && goes_on {
+                goes_on = Instant::now() < until;
+                std::thread::yield_now();
+            }
+        }
+    }
+    assert!(!goes_on, "30,000 connections end, and it is still heard");
+    // When it takes again, all goes on.
+    while a.take(Duration::from_millis(200)).is_some() {}
+    while b.take(Duration::from_millis(200)).is_some() {}
+    connect(&mut a, &mut b);
+}
+
 #[test]
 fn a_machine_that_goes_or_boots_ends_its_connections() {
     let lab = Lab::new(THREE);
@@ -351,6 +428,26 @@ fn a_machine_reaches_programs_of_the_host() {
     a.send(Header { flags: 3, fwd_cnt: 1 << 20, ..update }, &[]);
     a.hears((HOST, 52), 1000, Op::Rst);
     assert_eq!(program.read(&mut [0]).expect("the end"), 0);
+}
+
+/// Credit comes with any packet: a machine that answers with data need not tell of room besides.
+#[test]
+fn room_that_data_tells_of_is_used() {
+    let lab = Lab::new(THREE);
+    let mut a = Guest::new(&lab, "a", 3);
+    let listener = UnixListener::bind(lab.directory.path().join("a.host_52")).expect("bound");
+    let request = a.header(1000, (HOST, 52), Op::Request);
+    a.send(Header { buf_alloc: 1000, ..request }, &[]);
+    a.hears((HOST, 52), 1000, Op::Response);
+    let (mut program, _) = listener.accept().expect("connected");
+    program.write_all(&bytes(3000, 5)).expect("written");
+    let mut got = a.data((HOST, 52), 1000, 1000);
+    for taken in [1000, 2000] {
+        let said = a.header(1000, (HOST, 52), Op::Rw);
+        a.send(Header { buf_alloc: 1000, fwd_cnt: taken, ..said }, b"x");
+        got.extend(a.data((HOST, 52), 1000, 1000));
+    }
+    assert!(got == bytes(3000, 5));
 }
 
 #[test]

@@ -164,23 +164,30 @@ impl Hub {
             return Ok(true);
         };
         let mut given = 0;
-        let done = loop {
-            let Some(op) = connection.ends[to].waiting.next() else { break true };
+        let result = loop {
+            let Some(op) = connection.ends[to].waiting.next() else { break Ok(true) };
             let header = connection.header(to, op);
             let waiting = &mut connection.ends[to].waiting;
             let (before, mut none) = (waiting.data.len(), VecDeque::new());
             let data = if op == Op::Rw { &mut waiting.data } else { &mut none };
-            if !place(ring, memory, header, data, &mut Slices::new())? {
-                break false;
+            match place(ring, memory, header, data, &mut Slices::new()) {
+                Ok(true) => {}
+                other => break other,
             }
             waiting.done(op);
             given += before - waiting.data.len();
         };
-        connection.ends[to].waiting.listed = !done;
+        // What was given before the guest broke a rule waits no longer, either.
+        let waiting = &mut connection.ends[to].waiting;
+        waiting.listed = !matches!(result, Ok(true));
+        if waiting.data.capacity() > 4 * waiting.data.len().max(PIECE) {
+            // Only what waits is counted, so nothing else is kept.
+            waiting.data.shrink_to_fit();
+        }
         let from = connection.ends[1 - to].at;
         self.release(from, index, given);
         self.count(index, |shown| Shown::add(&shown.received, given as u64));
-        Ok(done)
+        result
     }
 
     /// So many bytes wait no longer.

@@ -112,6 +112,10 @@ impl Hub {
 
     /// May a machine have another connection with a program of the host?
     fn takes_streams(&self, index: u32) -> bool {
+        self.closer.go_on();
+        if self.closer.waiting() > MAX_UNCLOSED {
+            return false;
+        }
         let Some(machine) = self.machines.get(index as usize) else { return false };
         machine.connections.keys().filter(|(_, cid, _)| *cid == HOST).count() < MAX_STREAMS
     }
@@ -247,6 +251,8 @@ impl Hub {
                 rest.append_to(&mut self.scratch);
                 connection.ends[host].waiting.data.extend(&self.scratch);
                 self.drain(id);
+                // Its header may have told of room.
+                self.ready.push(id);
             }
             Op::CreditRequest => self.give(id, 1 - host, Op::CreditUpdate, 0, &mut Slices::new()),
             Op::Shutdown => self.drain(id),

@@ -26,6 +26,9 @@ const LONGEST: u32 = 1 << 20;
 const MAX_BEGUN: usize = 1024;
 /// Answers that wait for one machine before it is heard further.
 const MAX_REPLIES: usize = 64;
+/// Connections of which something waits for one machine, over or not, before it is heard further and
+/// others may connect to it.
+const MAX_WAITING: usize = 4 * MAX_BEGUN;
 
 /// The hub.
 pub struct Hub {
@@ -149,7 +152,9 @@ impl Hub {
         let (mut cost, mut chain) = (0, Slices::new());
         let mut full;
         let result = loop {
-            full = self.machine(index).is_none_or(|one| one.replies.len() >= MAX_REPLIES);
+            full = self.machine(index).is_none_or(|one| {
+                one.replies.len() >= MAX_REPLIES || one.queue.len() >= MAX_WAITING
+            });
             if cost >= BUDGET || full {
                 break Ok(());
             }
@@ -256,7 +261,9 @@ impl Hub {
             self.by_cid.get(&(group, header.to.cid)).copied().and_then(|other| {
                 // One that stands still answers when it goes on.
                 let one = self.machines.get(other as usize)?;
-                let up = other != index && (one.is_up() || one.stopped.is_some());
+                let up = other != index
+                    && (one.is_up() || one.stopped.is_some())
+                    && one.queue.len() < MAX_WAITING;
                 let ends = [(At::Machine(index), header.from), (At::Machine(other), header.to)];
                 up.then(|| self.connect(ends.map(|(at, address)| End::new(at, address))))
             })

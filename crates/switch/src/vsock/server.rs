@@ -72,7 +72,11 @@ impl Hub {
     /// Reads from programs that have something, each once.
     fn serve_streams(&mut self) -> bool {
         let mut worked = false;
-        for id in std::mem::take(&mut self.ready) {
+        let mut ready = std::mem::take(&mut self.ready);
+        // Whatever named it, and however often.
+        ready.sort_unstable();
+        ready.dedup();
+        for id in ready {
             if self.pump(id) {
                 worked = true;
                 self.ready.push(id);
@@ -94,6 +98,8 @@ impl Hub {
     }
 
     fn hear(&mut self, index: u32) {
+        // A queue may be stopped: what was put there before is told of first.
+        self.tell();
         for _ in 0..BURST {
             let Some(machine) = self.machines.get_mut(index as usize) else { return };
             match machine.seat.hear(&self.poller, &self.ringer) {
