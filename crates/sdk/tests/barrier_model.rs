@@ -8,7 +8,7 @@
 //! | who takes a seat takes the bit of the one before away | others go on before it has come |
 //! | who is dead is looked at before who has come | one that had come is taken for one that had not |
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 const PARTIES: usize = 3;
 const DEATHS: u8 = 2;
@@ -189,10 +189,7 @@ impl Model for Barrier {
 const TOGETHER: &str = "all go on together, and who does not has not come";
 
 fn discoveries(without: Without) -> Vec<&'static str> {
-    let found = if without == Without::Nothing { HasDiscoveries::All } else { HasDiscoveries::Any };
-    let checker = Barrier(without).checker().threads(2).finish_when(found).spawn_bfs().join();
-    println!("{without:?}: {} states", checker.unique_state_count());
-    checker.discoveries().into_keys().collect()
+    crate::model::discoveries(Barrier(without), without, without == Without::Nothing)
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! | strays are freed before bit 63 goes | a death in between loses them |
 //! | a page is looked at before it is asked who names it | a stray is another lane's by then, and is freed |
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 const PAGES: usize = 5;
 const LANE: usize = 2;
@@ -269,10 +269,7 @@ const TAKEN: &str = "a lane's pages are the queue's for as long as it has them";
 const LOST: &str = "no page is lost";
 
 fn discoveries(without: Without) -> Vec<&'static str> {
-    let found = if without == Without::Nothing { HasDiscoveries::All } else { HasDiscoveries::Any };
-    let checker = Pages(without).checker().threads(2).finish_when(found).spawn_bfs().join();
-    println!("{without:?}: {} states", checker.unique_state_count());
-    checker.discoveries().into_keys().collect()
+    crate::model::discoveries(Pages(without), without, without == Without::Nothing)
 }
 
 #[test]

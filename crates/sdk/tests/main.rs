@@ -12,6 +12,7 @@ mod lane_pages_model;
 mod lanes;
 mod lost;
 mod memory;
+mod model;
 mod mutex;
 mod queue;
 mod queue_model;

@@ -11,7 +11,7 @@
 //! | a new receiver frees what was taken | taken buffers of the dead are lost |
 //! | the sender exchanges the cell to drop a message | a message is taken and dropped at once |
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 const CELLS: usize = 2;
 /// One for each cell, one that the receiver holds, one that the sender writes.
@@ -379,10 +379,7 @@ const TWICE: &str = "no buffer is in two cells";
 const LOST: &str = "no buffer is lost";
 
 fn discoveries(without: Without) -> Vec<&'static str> {
-    let found = if without == Without::Nothing { HasDiscoveries::All } else { HasDiscoveries::Any };
-    let checker = Lane(without).checker().threads(2).finish_when(found).spawn_bfs().join();
-    println!("{without:?}: {} states", checker.unique_state_count());
-    checker.discoveries().into_keys().collect()
+    crate::model::discoveries(Lane(without), without, without == Without::Nothing)
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! | bit 60 tells who writes from who is about to | nobody is told of a writer that died |
 //! | what was half done stays until somebody says that it is not | the next but one is not told |
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 const EACH: usize = 2;
 const DEATHS: u8 = 2;
@@ -256,10 +256,7 @@ const ALONE: &str = "who writes is alone";
 const CLEAN: &str = "who is out is in no word";
 
 fn discoveries(without: Without) -> Vec<&'static str> {
-    let found = if without == Without::Nothing { HasDiscoveries::All } else { HasDiscoveries::Any };
-    let checker = Lock(without).checker().threads(2).finish_when(found).spawn_bfs().join();
-    println!("{without:?}: {} states", checker.unique_state_count());
-    checker.discoveries().into_keys().collect()
+    crate::model::discoveries(Lock(without), without, without == Without::Nothing)
 }
 
 #[test]
