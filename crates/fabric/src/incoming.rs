@@ -42,27 +42,29 @@ impl Endpoint {
     /// Takes frames of every peer. True: there were some.
     #[inline]
     pub(crate) fn take_frames(&mut self, memory: &Memory) -> bool {
-        let mut news = false;
-        for at in 0..self.incoming.len() {
+        let (mut news, mut at) = (false, 0);
+        // There may be fewer each time: whoever is given up takes with it what the dead have left.
+        while at < self.incoming.len() {
             for _ in 0..TURN {
                 let incoming = &self.incoming[at];
                 if incoming.broken {
                     break;
                 }
-                match incoming.reader.look(self.segment()) {
-                    Ok(None) => break,
+                let taken = match incoming.reader.look(self.segment()) {
                     Ok(Some(got)) if !self.is_burdened(at) => {
                         news = true;
-                        if self.take_frame(at, &got, memory).is_err() {
-                            self.give_up(at);
-                            break;
-                        }
-                        self.advance(at, &got);
+                        self.take_frame(at, &got, memory).map(|()| got)
                     }
-                    Ok(Some(_)) => break,
-                    Err(Corrupt) => self.give_up(at),
-                }
+                    Ok(_) => break,
+                    Err(Corrupt) => Err(Corrupt),
+                };
+                let Ok(got) = taken else {
+                    self.give_up(at);
+                    break;
+                };
+                self.advance(at, &got);
             }
+            at += 1;
         }
         news
     }
