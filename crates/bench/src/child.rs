@@ -40,7 +40,8 @@ impl Process {
         let (sender, events) = channel();
         std::thread::spawn(move || {
             forward_lines(output, |line| drop(sender.send(Event::Line(line))));
-            // Wait without reaping first, so that nobody signals a number that has become another's.
+            // Wait without reaping first, so that nobody signals a number that has become
+            // another's.
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
             cleanup::forget(pid);
             let _ = sender.send(Event::Ended(child.wait()));
@@ -53,7 +54,8 @@ impl Process {
         Ok(self.told("listening")?.parse()?)
     }
 
-    /// Waits for the child's first line, which is to begin with this word, and gives the rest of it.
+    /// Waits for the child's first line, which is to begin with this word, and gives the rest of
+    /// it.
     pub fn told(&self, word: &str) -> Result<String> {
         match self.next()? {
             Event::Line(line) => match line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')) {
@@ -125,7 +127,8 @@ impl Process {
         Ok(())
     }
 
-    /// Asks the child to end, as a service is stopped, so that it reaps its own children and their CPU time is known as ours; killed where it does not.
+    /// Asks the child to end, as a service is stopped, so that it reaps its own children and their
+    /// CPU time is known as ours; killed where it does not.
     pub fn stop(self) {
         cleanup::ask_to_end(self.pid);
         while let Ok(Event::Line(_)) = self.events.recv_timeout(GRACE) {}

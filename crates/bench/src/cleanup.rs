@@ -1,6 +1,7 @@
 //! What must not outlive the bench: child processes, network namespaces, segments.
 //!
-//! Everything is entered here before (or as) it is made, and undone at the end, on a panic and on Ctrl-C.
+//! Everything is entered here before (or as) it is made, and undone at the end, on a panic and on
+//! Ctrl-C.
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ fn debts() -> MutexGuard<'static, Debts> {
     DEBTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Cleans up on panics; on Ctrl-C, SIGTERM and SIGHUP does what the caller says: clean up and leave ([`leave`]), or stop soon.
+/// Cleans up on panics; on Ctrl-C, SIGTERM and SIGHUP does what the caller says: clean up and leave
+/// ([`leave`]), or stop soon.
 pub fn install(interrupted: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     ctrlc::set_handler(interrupted)?;
     let report = std::panic::take_hook();
@@ -47,12 +49,14 @@ pub fn later<const N: usize>(command: [&str; N]) {
     debts().undo.push(Undo::Run(command.map(String::from).to_vec()));
 }
 
-/// Remembers a folder that goes with all that is in it by then. By this process: what is in PATH is the user's.
+/// Remembers a folder that goes with all that is in it by then. By this process: what is in PATH is
+/// the user's.
 pub fn remove_later(folder: &Path) {
     debts().undo.push(Undo::Remove(folder.to_owned()));
 }
 
-/// Spawns a child that leads its own process group and is killed with it at the latest when the bench ends.
+/// Spawns a child that leads its own process group and is killed with it at the latest when the
+/// bench ends.
 pub fn spawn(command: &mut Command) -> anyhow::Result<(Child, Pid)> {
     use std::os::unix::process::CommandExt;
     let mut debts = debts();

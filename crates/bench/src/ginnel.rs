@@ -1,4 +1,5 @@
-//! Ginnel as the bench sees it: a command to put before a program, and a report of what the shim carried.
+//! Ginnel as the bench sees it: a command to put before a program, and a report of what the shim
+//! carried.
 
 use crate::cleanup;
 use anyhow::{Context, Result, ensure};
@@ -63,8 +64,8 @@ impl Ginnel {
         Ok(Self { command, segment: String::new(), directory: None })
     }
 
-    /// The build in this folder, with segments of its own: another build's may be laid out otherwise. They are removed by
-    /// [`cleanup::all`].
+    /// The build in this folder, with segments of its own: another build's may be laid out
+    /// otherwise. They are removed by [`cleanup::all`].
     pub fn apart(folder: &Path, name: &str) -> Result<Self> {
         let folder = folder.canonicalize().with_context(|| format!("no {}", folder.display()))?;
         let command = folder.join("ginnel");
@@ -90,7 +91,8 @@ impl Ginnel {
         Some(("GINNEL_DIR", self.directory.as_deref()?))
     }
 
-    /// Makes a segment for this bench alone, with these options of `ginnel segment create`; removed by [`cleanup::all`].
+    /// Makes a segment for this bench alone, with these options of `ginnel segment create`; removed
+    /// by [`cleanup::all`].
     pub fn make_segment(&mut self, options: &[&str]) -> Result<()> {
         let name = format!("bench-{}", std::process::id());
         let command = self.command.to_str().context("the path of ginnel is not UTF-8")?;
@@ -101,7 +103,8 @@ impl Ginnel {
         Ok(())
     }
 
-    /// The start of a command line that runs a program under Ginnel, in the default segment or in that of this bench.
+    /// The start of a command line that runs a program under Ginnel, in the default segment or in
+    /// that of this bench.
     pub fn run(&self, own_segment: bool) -> Result<Vec<&str>> {
         let mut line = vec![self.command.to_str().context("the path of ginnel is not UTF-8")?, "run"];
         if own_segment {

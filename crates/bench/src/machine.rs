@@ -59,13 +59,15 @@ impl Machine {
 pub struct Load {
     /// Time that all processors were busy or stolen, in ticks of 10 ms.
     busy: u64,
-    /// Time of this process, the children it has reaped and its virtual machines, in the same ticks.
+    /// Time of this process, the children it has reaped and its virtual machines, in the same
+    /// ticks.
     own: u64,
     when: Instant,
 }
 
 impl Load {
-    /// The load up to now (`/proc/stat` and `/proc/self/stat`, proc(5)), where the virtual machines have taken `machines` ticks.
+    /// The load up to now (`/proc/stat` and `/proc/self/stat`, proc(5)), where the virtual machines
+    /// have taken `machines` ticks.
     pub fn now(machines: u64) -> Self {
         let numbers = |text: &str, from, to| -> u64 {
             let fields = text.split_whitespace().enumerate().filter(|(i, _)| (from..=to).contains(i));
@@ -88,7 +90,8 @@ impl Load {
     }
 }
 
-/// CPU time of a process and all its threads, in ticks of 10 ms (`/proc/PID/stat`, proc(5); USER_HZ is 100 on every Linux that Ginnel runs on).
+/// CPU time of a process and all its threads, in ticks of 10 ms (`/proc/PID/stat`, proc(5); USER_HZ
+/// is 100 on every Linux that Ginnel runs on).
 ///
 /// # Errors
 /// Where there is no such process.
@@ -99,7 +102,8 @@ pub fn ticks(pid: u32) -> Result<u64> {
     Ok(fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }
 
-/// CPU time of the threads that a process has now, in nanoseconds (`/proc/PID/task/TID/schedstat`, Documentation/scheduler/sched-stats.rst).
+/// CPU time of the threads that a process has now, in nanoseconds (`/proc/PID/task/TID/schedstat`,
+/// Documentation/scheduler/sched-stats.rst).
 ///
 /// # Errors
 /// Where there is no such process, or the kernel does not say.
@@ -116,7 +120,8 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Of the sources, where they are; else what `GINNEL_COMMIT` says, by which scripts/record-bench.sh names them to a program that runs without.
+/// Of the sources, where they are; else what `GINNEL_COMMIT` says, by which scripts/record-bench.sh
+/// names them to a program that runs without.
 fn commit(repository: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(repository).args(arguments).output().ok()?;

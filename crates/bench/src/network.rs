@@ -1,5 +1,6 @@
-//! Two network namespaces joined by veth pairs and a bridge: the shape of two machines on a software bridge.
-//! The bridge has a third namespace, so that nothing of the host's network is touched.
+//! Two network namespaces joined by veth pairs and a bridge: the shape of two machines on a
+//! software bridge. The bridge has a third namespace, so that nothing of the host's network is
+//! touched.
 
 use crate::cleanup;
 use anyhow::{Context, Result, ensure};

@@ -1,10 +1,10 @@
 //! Medians and spreads.
 
 use ginnel_demo::stats::median;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The middle and the extremes of some values.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Spread {
     /// The middle value, or the mean of the two in the middle.
     pub median: f64,
@@ -24,9 +24,9 @@ impl Spread {
     }
 }
 
-/// How far values lie about their median, in proportion to it: what would be a standard deviation if they were normally
-/// distributed, by the median of the distances, so that a few far ones count for no more than others. 0 where there are no
-/// values.
+/// How far values lie about their median, in proportion to it: what would be a standard deviation
+/// if they were normally distributed, by the median of the distances, so that a few far ones count
+/// for no more than others. 0 where there are no values.
 pub fn scatter(values: &[f64]) -> f64 {
     let Some(middle) = Spread::of(values.iter().copied()) else { return 0.0 };
     let distances = values.iter().map(|value| (value - middle.median).abs());

@@ -169,7 +169,8 @@ fn latency_is_sockperfs() {
     agree("half a round trip of 64 B, ns", theirs, || ours("tcp", "latency", "64", "mean_ns"));
 }
 
-/// One end each of a ping-pong over a Unix socket; the client tells the mean of half a round trip, in ns.
+/// One end each of a ping-pong over a Unix socket; the client tells the mean of half a round trip,
+/// in ns.
 const PYTHON: &str = "
 import socket, sys, time
 end = socket.socket(socket.AF_UNIX)
@@ -222,7 +223,8 @@ fn bandwidth_is_iperf3s() {
         let port = free_port();
         let _server = Server(pinned("0", "iperf3").args(["-s", "-1", "-p", &port]).spawn().expect("iperf3 starts"));
         let mut command = pinned("1", "iperf3");
-        // Without the first second: until the receiver's buffer has grown beyond the caches, a stream is up to five times as fast.
+        // Without the first second: until the receiver's buffer has grown beyond the caches, a
+        // stream is up to five times as fast.
         command.args(["-c", "127.0.0.1", "-p", &port, "-t", "1", "-O", "1", "-l", "64K", "-N", "--json"]);
         let output = client(command);
         let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

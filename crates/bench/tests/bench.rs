@@ -1,5 +1,5 @@
-//! `ginnel bench` as a user runs it: real measurements of every pattern and transport, the report in a real browser, interruption, comparison,
-//! and another machine.
+//! `ginnel bench` as a user runs it: real measurements of every pattern and transport, the report
+//! in a real browser, interruption, comparison, and another machine.
 
 use ginnel_tests::browser::Browser;
 use rustix::process::{Pid, Signal, kill_process};
@@ -60,7 +60,8 @@ fn samples(directory: &Path) -> Vec<Sample> {
 }
 
 fn is_carried(sample: &Sample) -> bool {
-    // A thousand connections have some dozen exchanges each in a second, the first four of them over TCP.
+    // A thousand connections have some dozen exchanges each in a second, the first four of them
+    // over TCP.
     let least = if sample["pattern"] == "nginx" && sample["x"] == "1024" { 0.4 } else { 0.9 };
     sample["ring_share"].parse::<f64>().is_ok_and(|share| share > least)
 }
@@ -143,7 +144,8 @@ fn every_pattern_is_measured_over_every_transport_and_the_report_is_drawn() {
     in_a_browser(&out);
 }
 
-/// The page without a complaint, on a phone and a screen, light and dark: charts drawn, nothing from elsewhere, nothing outside.
+/// The page without a complaint, on a phone and a screen, light and dark: charts drawn, nothing
+/// from elsewhere, nothing outside.
 fn in_a_browser(out: &Path) {
     const INSIDE: &str = "[...document.querySelectorAll('svg')].every((svg) => {
         const all = svg.getBoundingClientRect();

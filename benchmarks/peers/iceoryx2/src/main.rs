@@ -1,12 +1,13 @@
-//! Ping-pong through iceoryx2: what a program gets that is written for shared memory, where Ginnel's are written for sockets.
+//! Ping-pong through iceoryx2: what a program gets that is written for shared memory, where
+//! Ginnel's are written for sockets.
 //!
-//! Two processes, both polling. A message is written into memory that the other maps, and read there: no copy is made on the
-//! way. The sender writes all of it, the receiver looks at every cache line, since a message that nobody writes or reads costs
-//! the same whatever its size.
+//! Two processes, both polling. A message is written into memory that the other maps, and read
+//! there: no copy is made on the way. The sender writes all of it, the receiver looks at every
+//! cache line, since a message that nobody writes or reads costs the same whatever its size.
 //!
-//! Options, result lines and what is timed are those of `crates/bench/programs/pingpong.c`; `--addr` is the name of the
-//! service, with which the names of all files in `/dev/shm` begin, and of the folder in `/tmp`: iceoryx2
-//! keeps some of them, so whoever started this removes them.
+//! Options, result lines and what is timed are those of `crates/bench/programs/pingpong.c`;
+//! `--addr` is the name of the service, with which the names of all files in `/dev/shm` begin, and
+//! of the folder in `/tmp`: iceoryx2 keeps some of them, so whoever started this removes them.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
-//! Real programs, on request (`--apps`): an unmodified server and its own client, plainly and under `ginnel run`, one new pair for each sample.
+//! Real programs, on request (`--apps`): an unmodified server and its own client, plainly and under
+//! `ginnel run`, one new pair for each sample.
 //!
-//! How a program's two ends are started and its output is read is in a file for each; those that `make demo` has too come from there. Programs that count in seconds measure at least one.
+//! How a program's two ends are started and its output is read is in a file for each; those that
+//! `make demo` has too come from there. Programs that count in seconds measure at least one.
 
 mod copy;
 mod iperf3;
@@ -30,7 +32,8 @@ trait App {
     fn server(&self, program: &str, load: &Load) -> Result<Vec<String>>;
     /// The command line of a load.
     fn client(&self, program: &str, load: &Load, stage: Stage) -> Result<Vec<String>>;
-    /// What came out: "value", in bytes, requests or nanoseconds, and quantiles where the program tells some.
+    /// What came out: "value", in bytes, requests or nanoseconds, and quantiles where the program
+    /// tells some.
     fn read(&self, printed: &str, load: &Load) -> Result<Values>;
     /// Whether a first load comes before the one that counts.
     fn has_first(&self) -> bool {

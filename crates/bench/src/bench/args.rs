@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 /// Compares transports on this machine: shared memory by Ginnel, TCP, Unix sockets, pipes, vsock
 ///
-/// Measures patterns × transports × sizes in turn, so that noise falls on all alike, and writes a report (report.html, charts/*.svg) with the raw samples
-/// (samples.csv, run.json). Ctrl-C ends it with what there is; a second one at once. Nothing is left behind.
+/// Measures patterns × transports × sizes in turn, so that noise falls on all alike, and writes a
+/// report (report.html, charts/*.svg) with the raw samples (samples.csv, run.json). Ctrl-C ends it
+/// with what there is; a second one at once. Nothing is left behind.
 #[derive(Debug, Parser)]
 #[command(name = "ginnel bench", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -24,30 +25,35 @@ pub struct Cli {
 /// What else can be done than measuring here.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the report of a run again, or compare several: the first is what the others are compared with
+    /// Write the report of a run again, or compare several: the first is what the others are
+    /// compared with
     Report {
         /// Directories of runs
         #[arg(required = true, value_name = "DIR")]
         runs: Vec<PathBuf>,
-        /// Where the report goes [default: the directory of a single run, else ginnel-bench-compared]
+        /// Where the report goes [default: the directory of a single run, else
+        /// ginnel-bench-compared]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Markdown files to put the figures of a single run into, between `<!-- bench NAME: PART -->` and
-        /// `<!-- bench end -->`: NAME is the run's, PART gains, summary, machine, medians, ratios, programs,
-        /// latency, cpu, charts or failed
+        /// Markdown files to put the figures of a single run into, between `<!-- bench NAME: PART
+        /// -->` and `<!-- bench end -->`: NAME is the run's, PART gains, summary, machine, medians,
+        /// ratios, programs, latency, cpu, charts or failed
         #[arg(long, value_name = "FILE", num_args = 1..)]
         fill: Vec<PathBuf>,
     },
-    /// Be the other end of `ginnel bench --connect`, on another machine or in another guest; until it is ended
+    /// Be the other end of `ginnel bench --connect`, on another machine or in another guest; until
+    /// it is ended
     Serve {
         /// Where to listen. Who reaches it can have this machine measure, and nothing else
         #[arg(long, default_value = "0.0.0.0:7411", value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
     },
-    /// On the host of the guest that measures, tell it what the host's processes spend (its --host-cpu); until that machine ends
+    /// On the host of the guest that measures, tell it what the host's processes spend (its
+    /// --host-cpu); until that machine ends
     Host {
-        /// The socket at the other end of the machine's serial port: QEMU's -chardev socket,id=NAME,path=SOCKET,server=on,wait=off -device virtio-serial
-        /// -device virtserialport,chardev=NAME,name=ginnel.host-cpu
+        /// The socket at the other end of the machine's serial port: QEMU's -chardev
+        /// socket,id=NAME,path=SOCKET,server=on,wait=off -device virtio-serial -device
+        /// virtserialport,chardev=NAME,name=ginnel.host-cpu
         socket: PathBuf,
         /// Processes that work for the guests: each QEMU, vhost threads, ginneld
         #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -67,7 +73,8 @@ pub struct Options {
     /// More sizes and more rounds: half an hour to three quarters rather than two minutes
     #[arg(long)]
     pub full: bool,
-    /// Real programs too: NetPIPE, sockperf, iperf3, nginx, redis, memcached, a file copied by curl; two minutes more. Those that are not installed are named with their package
+    /// Real programs too: NetPIPE, sockperf, iperf3, nginx, redis, memcached, a file copied by
+    /// curl; two minutes more. Those that are not installed are named with their package
     #[arg(long, conflicts_with = "connect")]
     #[serde(default)]
     pub apps: bool,
@@ -99,7 +106,8 @@ pub struct Options {
     /// Measure to where `ginnel bench serve` listens; transports ginnel and tcp
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = far)]
     pub connect: Option<SocketAddr>,
-    /// In a guest: the serial port at whose other side `ginnel bench host` tells what the host spends, such as /dev/virtio-ports/ginnel.host-cpu
+    /// In a guest: the serial port at whose other side `ginnel bench host` tells what the host
+    /// spends, such as /dev/virtio-ports/ginnel.host-cpu
     #[arg(long, value_name = "PORT", requires = "connect")]
     #[serde(default)]
     pub host_cpu: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! Samples made into figures: the median of the rounds with its spread, ratios within a round, differences that are larger than the noise.
+//! Samples made into figures: the median of the rounds with its spread, ratios within a round,
+//! differences that are larger than the noise.
 
 use crate::args::{Pattern, Transport};
 use crate::plan::Cell;
@@ -46,7 +47,8 @@ impl<'a> Cells<'a> {
         self.0.get(&cell).map_or(&[], Vec::as_slice)
     }
 
-    /// Median and spread over the rounds of something that a sample has. None where no sample has it.
+    /// Median and spread over the rounds of something that a sample has. None where no sample has
+    /// it.
     pub fn spread(&self, cell: Cell, what: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
         Spread::of(self.samples(cell).iter().filter_map(|sample| what(sample)))
     }
@@ -56,7 +58,8 @@ impl<'a> Cells<'a> {
         self.spread(cell, |sample| sample.value)
     }
 
-    /// How many times better than `base` a cell is in the same round, median and spread over the rounds: more bytes, or less time.
+    /// How many times better than `base` a cell is in the same round, median and spread over the
+    /// rounds: more bytes, or less time.
     pub fn times_better(&self, cell: Cell, base: Cell) -> Option<Spread> {
         let ratios = self.samples(cell).iter().filter_map(|sample| {
             let other = self.samples(base).iter().find(|other| other.round == sample.round)?;
@@ -74,7 +77,8 @@ impl<'a> Cells<'a> {
         of(|sample| sample.error.as_ref()).or_else(|| of(|sample| sample.note.as_ref()))
     }
 
-    /// The mean of the rounds' means and three standard deviations of these means, in ns: jitter from one repeat to the next.
+    /// The mean of the rounds' means and three standard deviations of these means, in ns: jitter
+    /// from one repeat to the next.
     pub fn mean_and_jitter(&self, cell: Cell) -> Option<(f64, f64)> {
         let means: Vec<f64> = self.samples(cell).iter().filter_map(|sample| sample.mean_ns).collect();
         let mean = means.iter().sum::<f64>() / means.len() as f64;

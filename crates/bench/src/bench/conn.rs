@@ -1,4 +1,5 @@
-//! Addresses and connections of every transport, over the C library's calls: those a preloaded library sees.
+//! Addresses and connections of every transport, over the C library's calls: those a preloaded
+//! library sees.
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -11,7 +12,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a server listens. Written `tcp:ADDRESS:PORT`, `unix:PATH`, `fifo:PATH`, `vsock:CID:PORT` or `ring:BYTES:PATH`.
+/// Where a server listens. Written `tcp:ADDRESS:PORT`, `unix:PATH`, `fifo:PATH`, `vsock:CID:PORT`
+/// or `ring:BYTES:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// TCP; port 0 is any.

@@ -1,7 +1,10 @@
-//! What the host spends below two guests. From inside a guest that is not to be seen, so `ginnel bench host` tells it there: it knows the processes (QEMU, vhost threads, `ginneld`), and answers over a
-//! serial port of the machine that measures (QEMU's `virtserialport`, with a socket for its other end).
+//! What the host spends below two guests. From inside a guest that is not to be seen, so `ginnel
+//! bench host` tells it there: it knows the processes (QEMU, vhost threads, `ginneld`), and answers
+//! over a serial port of the machine that measures (QEMU's `virtserialport`, with a socket for its
+//! other end).
 //!
-//! A line for a line: a number that the asking side chose, and the same with the CPU time of all the processes so far, in ns.
+//! A line for a line: a number that the asking side chose, and the same with the CPU time of all
+//! the processes so far, in ns.
 
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_bench::machine::ticks;
@@ -46,7 +49,8 @@ pub fn ask_at(port: &Path) {
     let _ = PORT.set(port.into());
 }
 
-/// Seconds of the host's CPU time so far; nothing where none is told, or not just now (a port has one user at a time).
+/// Seconds of the host's CPU time so far; nothing where none is told, or not just now (a port has
+/// one user at a time).
 pub fn seconds() -> Option<f64> {
     ask(PORT.get()?).ok()
 }
@@ -62,7 +66,8 @@ fn is_ready(file: &File, wanted: PollFlags) -> Result<bool> {
 pub fn ask(port: &Path) -> Result<f64> {
     let mut file = File::options().read(true).write(true).open(port).with_context(|| format!("opening {}", port.display()))?;
     let number = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
-    // A port whose other side is not connected takes no writes, for as long as that lasts (drivers/char/virtio_console.c).
+    // A port whose other side is not connected takes no writes, for as long as that lasts
+    // (drivers/char/virtio_console.c).
     ensure!(
         is_ready(&file, PollFlags::OUT)?,
         "nobody at the other side of {}: start `ginnel bench host` on the host",

@@ -1,4 +1,5 @@
-//! `ginnel-bench`, behind `ginnel bench`: compares transports on the user's machine and writes a report.
+//! `ginnel-bench`, behind `ginnel bench`: compares transports on the user's machine and writes a
+//! report.
 //!
 //! | module | part |
 //! |---|---|

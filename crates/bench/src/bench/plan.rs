@@ -24,7 +24,8 @@ const BULK: usize = 64 << 10;
 
 use Transport::{Ginnel, GinnelVeth, Memory, Pipes, Ring, Tcp, Unix, Veth, Vsock};
 const ALL: [Transport; 9] = [Ginnel, GinnelVeth, Ring, Tcp, Veth, Unix, Pipes, Vsock, Memory];
-/// Those that a program is started over as it is; of the namespaces where root may make them, else of loopback.
+/// Those that a program is started over as it is; of the namespaces where root may make them, else
+/// of loopback.
 const PROGRAMS: [Transport; 4] = [Ginnel, GinnelVeth, Tcp, Veth];
 const SOCKETS: [Transport; 6] = [Ginnel, GinnelVeth, Tcp, Veth, Unix, Vsock];
 
@@ -113,7 +114,8 @@ impl Cell {
         }
     }
 
-    /// All cells that these options ask for. Those of one pattern and size stand together: they are measured one after another.
+    /// All cells that these options ask for. Those of one pattern and size stand together: they are
+    /// measured one after another.
     pub fn all(options: &Options) -> Vec<Self> {
         let namespaces = rustix::process::geteuid().is_root();
         let wanted = |pattern: Pattern, transport: &Transport| match &options.transport[..] {
@@ -185,7 +187,8 @@ impl Cell {
         (self.pattern == Pattern::Rings).then_some(self.x)
     }
 
-    /// Ring size where there is nothing but the ring: what a connection's rings have grown to that carries the same. In the caches where one message at a time is under way.
+    /// Ring size where there is nothing but the ring: what a connection's rings have grown to that
+    /// carries the same. In the caches where one message at a time is under way.
     pub fn bare_ring(self) -> usize {
         let grown = match self.pattern {
             Pattern::Stream | Pattern::Both => 1 << 20,

@@ -20,7 +20,8 @@ pub struct Sample {
     pub transport: Option<Transport>,
     /// What varies in the pattern: bytes, connections, pairs, or messages a second.
     pub x: usize,
-    /// The figure: median of half a round trip in ns (latency, paused) or of a request (memcached), bytes a second (stream, both, rings), CPU time of both ends as a share of a processor
+    /// The figure: median of half a round trip in ns (latency, paused) or of a request (memcached),
+    /// bytes a second (stream, both, rings), CPU time of both ends as a share of a processor
     /// (rate), or exchanges, requests or connections a second.
     pub value: Option<f64>,
     /// Mean, in ns; of half a round trip, or of a whole exchange (many) or connection (connect).
@@ -126,7 +127,8 @@ impl Sample {
         };
     }
 
-    /// Leaves only the digits that mean something, so that a recorded run stays small: four of a time (histograms have three), six of everything else.
+    /// Leaves only the digits that mean something, so that a recorded run stays small: four of a
+    /// time (histograms have three), six of everything else.
     pub fn round(&mut self) {
         for time in [
             &mut self.mean_ns,

@@ -1,4 +1,5 @@
-//! Interleaving: every round takes a sample of every cell; those of one pattern and size one after another, in another order each round.
+//! Interleaving: every round takes a sample of every cell; those of one pattern and size one after
+//! another, in another order each round.
 
 use crate::plan::Cell;
 use crate::record::{Log, Sample};

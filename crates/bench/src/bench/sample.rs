@@ -28,7 +28,8 @@ pub struct Bench {
     pub link: Option<Link>,
     /// Folder for sockets, reports and error output.
     pub scratch: PathBuf,
-    /// Folder in memory, where there is such a file system: for what processes share, and what programs copy.
+    /// Folder in memory, where there is such a file system: for what processes share, and what
+    /// programs copy.
     pub memory: PathBuf,
     /// The processors that the two ends stay on.
     pub cpus: Option<[usize; 2]>,
@@ -72,7 +73,8 @@ pub fn start(name: &str, prefix: &[&str], task: &Task, scratch: &Path, ring: Opt
     )
 }
 
-/// A folder in memory, if there is a file system for it, else in `scratch`; removed by [`cleanup::all`]. Those of benches that were killed outright go now.
+/// A folder in memory, if there is a file system for it, else in `scratch`; removed by
+/// [`cleanup::all`]. Those of benches that were killed outright go now.
 fn in_memory(scratch: &Path) -> Result<PathBuf> {
     let (memory, prefix) = (Path::new("/dev/shm"), "ginnel-bench-");
     for entry in std::fs::read_dir(memory).into_iter().flatten().flatten() {
@@ -91,8 +93,8 @@ fn in_memory(scratch: &Path) -> Result<PathBuf> {
     bail!("no folder can be made in {} or {}", memory.display(), scratch.display())
 }
 
-/// A connection's part of the time limit: to prove that two ends hold it takes milliseconds where the
-/// processor is emulated.
+/// A connection's part of the time limit: to prove that two ends hold it takes milliseconds where
+/// the processor is emulated.
 const SET_UP: Duration = Duration::from_millis(50);
 
 /// Time limit of a process that measures for so many seconds, without that.
@@ -101,7 +103,8 @@ fn patience(seconds: f64) -> Duration {
 }
 
 impl Bench {
-    /// Takes one sample of a cell. Where both ends measured something, the one that received decides.
+    /// Takes one sample of a cell. Where both ends measured something, the one that received
+    /// decides.
     pub fn sample(&self, round: u32, cell: Cell) -> Sample {
         let mut sample = Sample::of(round, cell);
         match self.measured(cell) {

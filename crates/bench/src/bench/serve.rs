@@ -1,7 +1,9 @@
-//! The other machine: `ginnel bench serve` starts servers for whoever connects, [`Link`] asks it to.
+//! The other machine: `ginnel bench serve` starts servers for whoever connects, [`Link`] asks it
+//! to.
 //!
-//! One connection for one sample. The asking side sends a line of JSON, [`Request`]; the answers are the lines of the server's result
-//! (`listening PORT`, `result …`) or `error …`. Only tasks of this program are run, and none but as a server.
+//! One connection for one sample. The asking side sends a line of JSON, [`Request`]; the answers
+//! are the lines of the server's result (`listening PORT`, `result …`) or `error …`. Only tasks of
+//! this program are run, and none but as a server.
 
 use crate::conn::Address;
 use crate::sample::start;

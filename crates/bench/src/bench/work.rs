@@ -1,6 +1,8 @@
-//! The workloads: ordinary programs that talk over an ordinary connection. `ginnel-bench work TASK` is one end of one; nothing here knows of Ginnel.
+//! The workloads: ordinary programs that talk over an ordinary connection. `ginnel-bench work TASK`
+//! is one end of one; nothing here knows of Ginnel.
 //!
-//! Standard output is for whoever measures, in the words of [`ginnel_bench::child`]: `listening PORT`, `result key=value …`, `end`.
+//! Standard output is for whoever measures, in the words of [`ginnel_bench::child`]: `listening
+//! PORT`, `result key=value …`, `end`.
 
 mod crowd;
 mod duplex;
@@ -164,7 +166,8 @@ fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).context("a histogram")
 }
 
-/// The measured part of a task: its time, and this process's CPU time in it, and what the host spent meanwhile where that is told.
+/// The measured part of a task: its time, and this process's CPU time in it, and what the host
+/// spent meanwhile where that is told.
 struct Phase {
     host_began: Option<f64>,
     began: Instant,
@@ -204,7 +207,8 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Sleeps end when they should, and not when it suits the kernel: up to 50 µs later by itself (`PR_SET_TIMERSLACK`, prctl(2)).
+/// Sleeps end when they should, and not when it suits the kernel: up to 50 µs later by itself
+/// (`PR_SET_TIMERSLACK`, prctl(2)).
 fn sleep_exactly() -> Result<()> {
     Ok(rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?)
 }

@@ -1,10 +1,11 @@
-//! Another build beside this one: each of Ginnel's measures is taken with both in turn in every round, and the new build must
-//! not be slower by more than the noise.
+//! Another build beside this one: each of Ginnel's measures is taken with both in turn in every
+//! round, and the new build must not be slower by more than the noise.
 //!
-//! The judgement is of ratios within rounds, which drift and neighbours leave alone. A new build is worse where the median of
-//! them is, by more than 3 % and by more than twice what the old build's own rounds lie apart ([`noise`]; the new build's
-//! rounds are not asked: they could excuse themselves). Of some thirty rows one may come out so by chance: what seems worse is
-//! measured a second time, and only counts if it is so again.
+//! The judgement is of ratios within rounds, which drift and neighbours leave alone. A new build is
+//! worse where the median of them is, by more than 3 % and by more than twice what the old build's
+//! own rounds lie apart ([`noise`]; the new build's rounds are not asked: they could excuse
+//! themselves). Of some thirty rows one may come out so by chance: what seems worse is measured a
+//! second time, and only counts if it is so again.
 
 use crate::measure::{Bench, Sample};
 use crate::plan::{Figure, MEASURES, Measure, Work};
@@ -21,7 +22,8 @@ use serde::Serialize;
 pub const ROUNDS: usize = 7;
 /// A difference up to this share is never called one.
 const LEAST: f64 = 0.03;
-/// So many times the scatter of the old build's rounds are noise: 95 of 100 rounds lie so near their median.
+/// So many times the scatter of the old build's rounds are noise: 95 of 100 rounds lie so near
+/// their median.
 const SCATTERS: f64 = 2.0;
 /// Rounds without which nothing is said.
 const FEWEST: usize = 3;
@@ -89,8 +91,8 @@ impl Outcome {
     }
 }
 
-/// Those of Ginnel's measures that these figures need and two builds can be compared by: the cost of idle connections is so
-/// near 0 that a ratio says nothing. `no_veth`: without those over veth.
+/// Those of Ginnel's measures that these figures need and two builds can be compared by: the cost
+/// of idle connections is so near 0 that a ratio says nothing. `no_veth`: without those over veth.
 pub fn measures(figures: &[&Figure], no_veth: bool) -> Vec<&'static Measure> {
     let is_needed = |id| figures.iter().any(|figure| figure.measure == id || figure.base() == Some(id));
     let is_ours = |measure: &&Measure| measure.carrier.is_ginnel() && !measure.carrier.is_guests() && measure.work != Work::Idle;
@@ -130,7 +132,8 @@ fn both(
     for round in 1..=rounds {
         for (measure, (old, new)) in measures.iter().zip(old.iter_mut().zip(&mut new)) {
             progress(&format!("round {round} of {rounds}{again}: {}", measure.id));
-            // The one that comes first is the other the next time: it finds another machine than the second.
+            // The one that comes first is the other the next time: it finds another machine than
+            // the second.
             for is_old in [round % 2 == 1, round % 2 == 0] {
                 if is_old {
                     std::mem::swap(&mut bench.ginnel, other);
@@ -165,7 +168,7 @@ fn value(work: Work, sample: &Sample) -> Option<f64> {
 }
 
 fn more_is_better(work: Work) -> bool {
-    work.is_rate() || matches!(work, Work::Stream(_) | Work::Memcpy | Work::Both)
+    work.is_rate() || matches!(work, Work::Stream(_) | Work::GoStream(_) | Work::Memcpy | Work::Both)
 }
 
 /// Up to which share a difference is noise, by the rounds of the old build.

@@ -1,5 +1,5 @@
-//! Two virtual machines with Debian's own kernel, for the figures from guest to guest: one has the server, the other the client. Both are booted once, and all
-//! samples are taken in that boot.
+//! Two virtual machines with Debian's own kernel, for the figures from guest to guest: one has the
+//! server, the other the client. Both are booted once, and all samples are taken in that boot.
 
 use crate::plan::{Carrier, Work};
 use crate::programs::Programs;
@@ -96,7 +96,8 @@ impl Guests {
         format!("guests: two virtual machines of one processor with kernel {}, {how}", self.kernel.release())
     }
 
-    /// Runs a workload's two halves, one in each machine: the result lines of the server (first) and the client, and what was carried how.
+    /// Runs a workload's two halves, one in each machine: the result lines of the server (first)
+    /// and the client, and what was carried how.
     pub fn pair(
         &self,
         carrier: Carrier,
@@ -194,7 +195,8 @@ fn values(role: &str, said: &Output) -> Result<Values> {
     Ok(values)
 }
 
-/// The driver let go of the device in both machines, so that programs map it by sysfs; it takes it back when this is dropped.
+/// The driver let go of the device in both machines, so that programs map it by sysfs; it takes it
+/// back when this is dropped.
 struct Unbound<'a>(&'a [Guest; 2], String);
 
 impl<'a> Unbound<'a> {

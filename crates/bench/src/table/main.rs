@@ -1,13 +1,17 @@
-//! `ginnel-bench-table`: measures Ginnel against its targets, with unmodified programs, and prints one table.
+//! `ginnel-bench-table`: measures Ginnel against its targets, with unmodified programs, and prints
+//! one table.
 //!
-//! Everything is a ratio of medians taken in turn in one run ([`rounds`]) of what [`plan`] lists. The programs
-//! are plain C ([`programs`]); references that share memory directly are among them. Nothing is left behind
-//! ([`cleanup`]). `cargo run --release -p ginnel-bench -- --quick --only paused` runs a part of it, briefly.
+//! Everything is a ratio of medians taken in turn in one run ([`rounds`]) of what [`plan`] lists.
+//! The programs are plain C ([`programs`]); references that share memory directly are among them.
+//! Nothing is left behind ([`cleanup`]). `cargo run --release -p ginnel-bench -- --quick --only
+//! paused` runs a part of it, briefly.
 
 #![forbid(unsafe_code)]
 
 mod against;
 mod guests;
+mod history;
+mod keep;
 mod measure;
 mod peers;
 mod plan;
@@ -43,6 +47,9 @@ struct Options {
     /// List the figures and leave
     #[arg(long)]
     list: bool,
+    /// Draw docs/history.md from the results that were kept, and leave
+    #[arg(long, exclusive = true)]
+    history: bool,
     /// Keep the results in benchmarks/<date>-<commit>.json
     #[arg(long)]
     record: bool,
@@ -64,8 +71,8 @@ struct Options {
     /// Measure others' transports beside it: the kernel's sockmap, UCX and iceoryx2
     #[arg(long, conflicts_with = "guests")]
     peers: bool,
-    /// Another build's folder, with its ginnel and libginnel_shim.so: take Ginnel's measures with both builds in turn, and end with
-    /// status 1 where this one is worse by more than the noise
+    /// Another build's folder, with its ginnel and libginnel_shim.so: take Ginnel's measures with
+    /// both builds in turn, and end with status 1 where this one is worse by more than the noise
     #[arg(long, value_name = "DIR", conflicts_with_all = ["guests", "peers", "record", "no_ginnel"])]
     against: Option<PathBuf>,
     /// The two processors to pin to
@@ -80,6 +87,10 @@ fn main() -> Result<ExitCode> {
     let options = Options::parse();
     if options.list {
         results::list();
+        return Ok(ExitCode::SUCCESS);
+    }
+    if options.history {
+        history::draw(&repository())?;
         return Ok(ExitCode::SUCCESS);
     }
     cleanup::install(cleanup::leave)?;
@@ -124,8 +135,8 @@ fn measure(options: &Options) -> Result<bool> {
     } else {
         scratch.join("results.json")
     };
-    std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")?;
-    println!("Raw samples: {}", path.display());
+    let samples = keep::write(&results, &path)?;
+    println!("Kept: {}, with its samples in {}", path.display(), samples.display());
     Ok(true)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::guests::{self, Guests};
 use crate::peers::{self, Held, Peers};
-use crate::plan::{Carrier, Measure, TASKS, Work};
+use crate::plan::{Carrier, GO, Measure, TASKS, Work};
 use crate::programs::Programs;
 use anyhow::{Context, Result, anyhow, bail};
 use ginnel_bench::child::{Process, TimedOut, Values};
@@ -115,9 +115,14 @@ impl Bench {
                 let seconds = if guests { guests::IDLE_SECONDS } else { if self.quick { 1 } else { 3 } };
                 format!("--connections {} --warmup 16 --seconds {seconds}", measure.carrier.idle_connections())
             }
+            Work::Go(all) => format!("--connections {all} --seconds {seconds}"),
+            Work::GoBeside(all) => format!("--connections {all} --seconds {}", if self.quick { "1" } else { "2" }),
+            Work::GoStream(size) => format!("--mode stream --size {size} --seconds {seconds}"),
+            Work::GoCall => format!("--mode call --seconds {seconds}"),
             Work::Getter => format!("--size 1024 --pause-us 5000 --count {}", if self.quick { 150 } else { 400 }),
         };
-        // Where the first bytes of a connection are TCP's, they must not be a large part of few messages.
+        // Where the first bytes of a connection are TCP's, they must not be a large part of few
+        // messages.
         let warm_up = if matches!(work, Work::Paused(_)) { " --warmup 20" } else { "" };
         (text + warm_up).split(' ').map(String::from).collect()
     }
@@ -158,7 +163,8 @@ impl Bench {
         })
     }
 
-    /// Runs a workload, both ends here: its result lines, the server's before the client's, pair by pair.
+    /// Runs a workload, both ends here: its result lines, the server's before the client's, pair by
+    /// pair.
     fn pairs(&self, carrier: Carrier, work: Work, options: &[String], cpus: [usize; 2]) -> Result<(Vec<Values>, Option<Report>)> {
         let reports = self.scratch.join("report.jsonl");
         let _ = std::fs::remove_file(&reports);
@@ -174,7 +180,7 @@ impl Bench {
                 let mut command = Command::new(&line[0]);
                 command.args(&line[1..]).env_remove("LD_PRELOAD");
                 if carrier.is_ginnel() {
-                    command.env("GINNEL_REPORT", &reports);
+                    command.env("GINNEL_REPORT", &reports).env("GINNEL_GO", "1");
                     command.envs(self.ginnel.as_ref().ok().and_then(Ginnel::environment));
                 }
                 Process::start(role, command, &self.scratch.join(format!("{role}-{pair}.err")), self.deadline())
@@ -226,6 +232,7 @@ impl Bench {
             let program = match (carrier, &self.peers.iceoryx2) {
                 (Carrier::Iceoryx2, Ok(program)) => program.clone(),
                 (Carrier::Iceoryx2, Err(why)) => bail!("{why}"),
+                _ if work.program() == GO => self.programs.go()?,
                 _ => self.programs.path(work.program()),
             };
             let program = program.to_str().context("the path of the programs is not UTF-8")?;
@@ -283,11 +290,11 @@ impl Bench {
 fn value(work: Work, raw: &[Values]) -> Option<f64> {
     let all = |key| raw.iter().filter_map(move |values| values.get(key).copied());
     match work {
-        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail => all("p50_ns").next(),
+        Work::PingPong(_) | Work::OneCore | Work::Large(_) | Work::Tail | Work::GoCall => all("p50_ns").next(),
         Work::Paused(_) => Some(all("p50_ns").sum::<f64>() / all("p50_ns").count() as f64).filter(|v| v.is_finite()),
-        Work::Stream(_) | Work::Memcpy => all("bytes_per_s").next(),
+        Work::Stream(_) | Work::Memcpy | Work::GoStream(_) => all("bytes_per_s").next(),
         Work::Both => all("bytes_per_s").next().or_else(|| raw.iter().map(|end| rate(end, "bytes")).sum()),
-        Work::Crowd(_) => all("per_s").next(),
+        Work::Crowd(_) | Work::Go(_) | Work::GoBeside(_) => all("per_s").next(),
         // Of those who asked.
         Work::Pairs(_) | Work::PairsApart(_) | Work::Connect => raw.iter().skip(1).step_by(2).map(|end| rate(end, "count")).sum(),
         Work::Beside | Work::BesideOneCore | Work::Changes(_) => {

@@ -1,10 +1,11 @@
-//! What others have built for the same end, measured in the same rounds: a ratio to a peer that was measured elsewhere is none.
-//! Only with `--peers`.
+//! What others have built for the same end, measured in the same rounds: a ratio to a peer that was
+//! measured elsewhere is none. Only with `--peers`.
 //!
-//! * The kernel's sockmap, under the same unmodified programs: `programs/sockmap.c` enters their connections in it, and counts
-//!   what was carried how.
+//! * The kernel's sockmap, under the same unmodified programs: `programs/sockmap.c` enters their
+//!   connections in it, and counts what was carried how.
 //! * UCX, by its own `ucx_perftest`: programs written for a library of messages.
-//! * iceoryx2, by a small program in `benchmarks/peers/iceoryx2`, which is built when it is asked for.
+//! * iceoryx2, by a small program in `benchmarks/peers/iceoryx2`, which is built when it is asked
+//!   for.
 
 use crate::plan::{Carrier, Measure, Work};
 use crate::programs::Programs;
@@ -89,7 +90,8 @@ fn build_iceoryx2(repository: &Path, target: &Path) -> Result<PathBuf> {
     Ok(target.join("release/ginnel-ivshmem-iceoryx2"))
 }
 
-/// The name of the service through which the two ends of iceoryx2 find each other; files of it outlive them.
+/// The name of the service through which the two ends of iceoryx2 find each other; files of it
+/// outlive them.
 pub fn service() -> String {
     format!("gnlbench-{}", std::process::id())
 }
@@ -99,7 +101,8 @@ fn last_line(text: &[u8]) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim().into()
 }
 
-/// A cgroup whose connections are in a sockmap, for one sample. It is taken back when this is dropped.
+/// A cgroup whose connections are in a sockmap, for one sample. It is taken back when this is
+/// dropped.
 pub struct Held {
     process: Process,
     /// What stands before a program that is to run in it.
@@ -131,16 +134,19 @@ impl Drop for Held {
     }
 }
 
-/// What `sockmap` counted, as if a shim had: what was handed to the other end's queue counts as through rings.
+/// What `sockmap` counted, as if a shim had: what was handed to the other end's queue counts as
+/// through rings.
 fn carried(counts: &Values) -> Report {
     let count = |key| counts.get(key).copied().unwrap_or(0.0) as u64;
     let redirected = count("redirected");
-    // Its message program may believe it handed something on while TCP carried it: TCP's own counts decide.
+    // Its message program may believe it handed something on while TCP carried it: TCP's own counts
+    // decide.
     let tcp = count("passed").max(count("tcp_acked")).max(count("tcp_received"));
     Report { ring_in: redirected, ring_out: redirected, tcp_in: tcp, tcp_out: tcp, processes: 2, ..Report::default() }
 }
 
-/// Messages of one sample: `ucx_perftest` knows no time limit. About 0.3 s on processors that are near each other.
+/// Messages of one sample: `ucx_perftest` knows no time limit. About 0.3 s on processors that are
+/// near each other.
 fn ucx_messages(work: Work, quick: bool) -> usize {
     let all = match work {
         Work::PingPong(_) => 800_000,
@@ -158,8 +164,8 @@ fn ucx_size(work: Work) -> usize {
 
 /// Takes one sample of UCX over shared memory, by this test of `ucx_perftest`.
 pub fn ucx(test: &str, work: Work, quick: bool, cpus: [usize; 2], scratch: &Path, deadline: Instant) -> Result<Values> {
-    // Large pieces may be copied from process to process by the kernel, where UCX finds that better; small ones it would
-    // only slow down.
+    // Large pieces may be copied from process to process by the kernel, where UCX finds that
+    // better; small ones it would only slow down.
     let transports = if matches!(work, Work::Stream(size) if size >= 65536) { "shm,self" } else { "posix,self" };
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let start = |server: bool| {
@@ -195,8 +201,8 @@ fn listens(port: u16) -> Result<bool> {
     Ok(std::fs::read_to_string("/proc/net/tcp")?.contains(&place))
 }
 
-/// The values of its last line of CSV: messages, then µs for one (median, mean, overall), MiB/s (mean, overall), messages/s
-/// (mean, overall).
+/// The values of its last line of CSV: messages, then µs for one (median, mean, overall), MiB/s
+/// (mean, overall), messages/s (mean, overall).
 fn ucx_values(lines: &[String], work: Work) -> Option<Values> {
     let numbers = |line: &String| line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<Vec<f64>>>();
     let fields = lines.iter().rev().find_map(numbers).filter(|fields| fields.len() == 8)?;

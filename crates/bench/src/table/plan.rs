@@ -46,7 +46,8 @@ impl Carrier {
         matches!(self, Self::Sockmap | Self::Ucx(_) | Self::Iceoryx2)
     }
 
-    /// Whether each sample says which share of its bytes went the way that is measured: the rest went over TCP.
+    /// Whether each sample says which share of its bytes went the way that is measured: the rest
+    /// went over TCP.
     pub fn is_counted(self) -> bool {
         self.is_ginnel() || self == Self::Sockmap
     }
@@ -65,7 +66,8 @@ impl Carrier {
 /// What the two processes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// 64 B ping-pong without pauses, in this mode of `programs/pingpong.c`: half a round trip in ns.
+    /// 64 B ping-pong without pauses, in this mode of `programs/pingpong.c`: half a round trip in
+    /// ns.
     PingPong(&'static str),
     /// 64 B ping-pong with both processes on one core: half a round trip in ns.
     OneCore,
@@ -73,7 +75,8 @@ pub enum Work {
     Paused(&'static str),
     /// Ping-pong of larger messages, blocking: half a round trip in ns.
     Large(usize),
-    /// 64 B ping-pong in which each exchange is timed by itself: the slowest of a thousand over the median.
+    /// 64 B ping-pong in which each exchange is timed by itself: the slowest of a thousand over the
+    /// median.
     Tail,
     /// A stream of writes of this many bytes: bytes per second.
     Stream(usize),
@@ -81,22 +84,36 @@ pub enum Work {
     Both,
     /// Copying pieces of 64 KiB within the third cache by one core: bytes per second.
     Memcpy,
-    /// Ping-pong of 64 B on 100 connections at once, beside others that are idle, up to so many: exchanges per second.
+    /// Ping-pong of 64 B on 100 connections at once, beside others that are idle, up to so many:
+    /// exchanges per second.
     Crowd(usize),
-    /// Ping-pong of 64 B by so many pairs of processes at once on both processors, wherever the kernel lets them run: exchanges per second, together.
+    /// Ping-pong of 64 B by so many pairs of processes at once on both processors, wherever the
+    /// kernel lets them run: exchanges per second, together.
     Pairs(usize),
     /// The same, where each pair has one end on the first processor and one on the second.
     PairsApart(usize),
-    /// So many processes on one processor that do nothing but give way: changes of processes per second. What pairs that share a processor need two of for an exchange.
+    /// So many processes on one processor that do nothing but give way: changes of processes per
+    /// second. What pairs that share a processor need two of for an exchange.
     Changes(usize),
-    /// Ping-pong of 64 B between the processors, on each of which another process works without a pause: exchanges per second.
+    /// Ping-pong of 64 B between the processors, on each of which another process works without a
+    /// pause: exchanges per second.
     Beside,
     /// The same, with both ends and one such process on one processor.
     BesideOneCore,
     /// Connections made one after another, one byte to and fro on each: connections per second.
     Connect,
-    /// Many open connections ([`Work::connections`]), both processes asleep: CPU time of both, or of both virtual machines, in percent of a core.
+    /// Many open connections ([`Work::connections`]), both processes asleep: CPU time of both, or
+    /// of both virtual machines, in percent of a core.
     Idle,
+    /// Ping-pong of 64 B between two programs in Go on so many connections at once: exchanges per
+    /// second.
+    Go(usize),
+    /// The same, with another process on each processor that works without a pause.
+    GoBeside(usize),
+    /// A stream of writes of this many bytes between two programs in Go: bytes per second.
+    GoStream(usize),
+    /// In a program in Go a system call that is not about sockets: ns.
+    GoCall,
     /// Reading values of 1 KiB from memcached, one every 5 ms: from request to answer in ns.
     Getter,
 }
@@ -118,6 +135,8 @@ impl Work {
                 | Self::Beside
                 | Self::BesideOneCore
                 | Self::Connect
+                | Self::Go(_)
+                | Self::GoBeside(_)
         )
     }
 
@@ -129,7 +148,7 @@ impl Work {
     /// The processors on which another process is busy meanwhile.
     pub fn busy(self) -> &'static [usize] {
         match self {
-            Self::Beside => &[0, 1],
+            Self::Beside | Self::GoBeside(_) => &[0, 1],
             Self::BesideOneCore => &[0],
             _ => &[],
         }
@@ -159,6 +178,7 @@ impl Work {
             Self::Stream(_) | Self::Memcpy => "stream",
             Self::Crowd(_) => "crowd",
             Self::Both | Self::Pairs(_) | Self::PairsApart(_) | Self::Connect => TASKS,
+            Self::Go(_) | Self::GoBeside(_) | Self::GoStream(_) | Self::GoCall => GO,
             Self::Idle => "idle",
             Self::Getter => "getter",
         }
@@ -167,6 +187,9 @@ impl Work {
 
 /// Not one of the C programs: the workloads of `ginnel bench`.
 pub const TASKS: &str = "ginnel-bench";
+
+/// The workload for Go, which there may be no toolchain for.
+pub const GO: &str = "gonet";
 
 /// One thing to measure, once in each round.
 #[derive(Debug)]
@@ -180,8 +203,9 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Does it lie far apart from round to round, and take little time? On a host that others use too, waking takes 12 µs one time and 60 the next, and the processors are
-    /// near each other one time and far the next.
+    /// Does it lie far apart from round to round, and take little time? On a host that others use
+    /// too, waking takes 12 µs one time and 60 the next, and the processors are near each other one
+    /// time and far the next.
     pub fn more_often(&self) -> bool {
         let short = matches!(self.work, Work::Paused(_) | Work::PingPong(_) | Work::Large(_) | Work::Stream(_) | Work::Memcpy);
         short && !self.carrier.is_guests()
@@ -205,8 +229,8 @@ impl Carrier {
 use Carrier::{Ginnel, GinnelGuests, GinnelSysfs, GinnelTokens, GinnelVeth, Shared, Tap, Tcp, Unix, Veth, Virtio};
 use Carrier::{Iceoryx2, Object, Sockmap, Ucx};
 use Work::{
-    Beside, BesideOneCore, Both, Changes, Connect, Crowd, Getter, Idle, Large, Memcpy, OneCore, Pairs, PairsApart, Paused,
-    PingPong, Stream, Tail,
+    Beside, BesideOneCore, Both, Changes, Connect, Crowd, Getter, Go, GoBeside, GoCall, GoStream, Idle, Large, Memcpy, OneCore,
+    Pairs, PairsApart, Paused, PingPong, Stream, Tail,
 };
 
 /// Everything that is measured, in the order of a round: what is compared stands together.
@@ -298,6 +322,24 @@ pub const MEASURES: &[Measure] = &[
     measure("ginnel/connect", Ginnel, Connect),
     measure("tcp/connect", Tcp, Connect),
     measure("unix/connect", Unix, Connect),
+    measure("ginnel/go-1", Ginnel, Go(1)),
+    measure("tcp/go-1", Tcp, Go(1)),
+    measure("sockmap/go-1", Sockmap, Go(1)),
+    measure("ginnel/go-64", Ginnel, Go(64)),
+    measure("tcp/go-64", Tcp, Go(64)),
+    measure("sockmap/go-64", Sockmap, Go(64)),
+    measure("ginnel/go-stream-64", Ginnel, GoStream(64)),
+    measure("tcp/go-stream-64", Tcp, GoStream(64)),
+    measure("ginnel/go-stream-64k", Ginnel, GoStream(65536)),
+    measure("tcp/go-stream-64k", Tcp, GoStream(65536)),
+    measure("ginnel/go-beside-1", Ginnel, GoBeside(1)),
+    measure("tcp/go-beside-1", Tcp, GoBeside(1)),
+    measure("ginnel/go-beside-16", Ginnel, GoBeside(16)),
+    measure("tcp/go-beside-16", Tcp, GoBeside(16)),
+    measure("ginnel/go-beside-64", Ginnel, GoBeside(64)),
+    measure("tcp/go-beside-64", Tcp, GoBeside(64)),
+    measure("ginnel/go-call", Ginnel, GoCall),
+    measure("tcp/go-call", Tcp, GoCall),
     measure("tcp/idle", Tcp, Idle),
     measure("ginnel/idle", Ginnel, Idle),
     measure("virtio/spinning", Virtio, PingPong("spin")),
@@ -325,9 +367,11 @@ pub enum Against {
     Above(&'static str),
     /// Wake-ups per message, from the shims' reports.
     Messages,
-    /// CPU time of both ends for a byte, in proportion to that of another measure of the same round.
+    /// CPU time of both ends for a byte, in proportion to that of another measure of the same
+    /// round.
     CostOf(&'static str),
-    /// Time that it takes to make each of its connections, the first exchanges included, in proportion to that of another measure of the same round.
+    /// Time that it takes to make each of its connections, the first exchanges included, in
+    /// proportion to that of another measure of the same round.
     SetUpOf(&'static str),
     /// Likewise, to close each.
     TeardownOf(&'static str),
@@ -336,7 +380,8 @@ pub enum Against {
 }
 
 impl Against {
-    /// The time that the ends say themselves, where the figure is made of that and not of what its measures come to.
+    /// The time that the ends say themselves, where the figure is made of that and not of what its
+    /// measures come to.
     pub fn said(self) -> Option<&'static str> {
         match self {
             Self::SetUpOf(_) => Some("made_ns"),
@@ -396,7 +441,8 @@ impl Figure {
         }
     }
 
-    /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the peers or without.
+    /// Whether it is shown by this run: of the virtual machines, or of the rest, and there with the
+    /// peers or without.
     pub fn belongs(&self, guests: bool, peers: bool) -> bool {
         Self::is_carried(Some(self.measure), Carrier::is_guests) == guests && (peers || !self.needs_peer())
     }
@@ -440,6 +486,8 @@ const PAIRS: &str = "pairs of processes on two processors, 64 B to and fro";
 const BESIDE: &str = "64 B to and fro beside processes that are always busy";
 const SETUP: &str = "connect, one byte to and fro, close";
 const AWAKE: &str = "wake-ups per message, peer awake";
+const GO_NET: &str = "programs in Go, both ends: 64 B to and fro, streams, a call that is not about sockets";
+const GO_BESIDE: &str = "programs in Go beside processes that are always busy";
 const QUIET: &str = "1,000 idle connections, % of a core";
 const FAR: &str = "guest to guest: 64 B one way";
 const FAR_BULK: &str = "guest to guest: stream, 64 KiB writes";
@@ -557,6 +605,17 @@ pub const FIGURES: &[Figure] = &[
     figure(BESIDE, "ginnel/beside-one-core", to("tcp/beside-one-core"), AtLeast(1.0)),
     figure(SETUP, "ginnel/connect", to("tcp/connect"), AtLeast(0.95)),
     figure(SETUP, "unix/connect", to("tcp/connect"), Target::None),
+    figure(GO_NET, "ginnel/go-1", to("tcp/go-1"), AtLeast(8.0)),
+    figure(GO_NET, "ginnel/go-1", to("sockmap/go-1"), AtLeast(2.0)),
+    figure(GO_NET, "ginnel/go-64", to("tcp/go-64"), AtLeast(8.0)),
+    figure(GO_NET, "sockmap/go-64", to("tcp/go-64"), Target::None),
+    figure(GO_NET, "ginnel/go-64", CostOf("tcp/go-64"), AtMost(0.167)),
+    figure(GO_NET, "ginnel/go-stream-64", to("tcp/go-stream-64"), AtLeast(25.0)),
+    figure(GO_NET, "ginnel/go-stream-64k", to("tcp/go-stream-64k"), AtLeast(7.0)),
+    figure(GO_NET, "ginnel/go-call", Above("tcp/go-call"), AtMost(60.0)),
+    figure(GO_BESIDE, "ginnel/go-beside-1", to("tcp/go-beside-1"), AtLeast(0.95)),
+    figure(GO_BESIDE, "ginnel/go-beside-16", to("tcp/go-beside-16"), AtLeast(0.95)),
+    figure(GO_BESIDE, "ginnel/go-beside-64", to("tcp/go-beside-64"), AtLeast(0.95)),
     figure(QUIET, "ginnel/idle", Above("tcp/idle"), AtMost(0.1)),
     figure(FAR, "guests/spinning", to("virtio/spinning"), AtMost(0.02)),
     figure(FAR, "guests/paused", to("virtio/paused"), AtMost(0.4)),

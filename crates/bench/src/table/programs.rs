@@ -1,5 +1,6 @@
 //! The workload programs: unmodified C, compiled when the bench starts.
 
+use crate::plan::GO;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ const SOURCES: [(&str, &str); 6] = [
     ("getter", include_str!("../../programs/getter.c")),
     ("references", include_str!("../../programs/references.c")),
 ];
+const GO_SOURCE: &str = include_str!("../../programs/gonet.go");
 const SOCKMAP: &str = include_str!("../../programs/sockmap.c");
 
 /// The folder that holds the compiled programs.
@@ -31,10 +33,25 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Compiles `programs/sockmap.c`, which not every kernel's headers suffice for: by itself, when it is needed.
+    /// Compiles `programs/sockmap.c`, which not every kernel's headers suffice for: by itself, when
+    /// it is needed.
     pub fn compile_sockmap(&self) -> Result<PathBuf> {
         self.compile_one("sockmap", SOCKMAP)?;
         Ok(self.path("sockmap"))
+    }
+
+    /// The program in Go, compiled when it is first needed: statically, as most are.
+    pub fn go(&self) -> Result<PathBuf> {
+        let (source, program) = (self.path("gonet.go"), self.path(GO));
+        if std::fs::read_to_string(&source).is_ok_and(|text| text == GO_SOURCE) && program.exists() {
+            return Ok(program);
+        }
+        std::fs::write(&source, GO_SOURCE)?;
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(&program).arg(&source).env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local").env("GOFLAGS", "");
+        let status = go.status().context("there is no Go toolchain (go)")?;
+        ensure!(status.success(), "compiling gonet.go failed");
+        Ok(program)
     }
 
     fn compile_one(&self, name: &str, text: &str) -> Result<()> {

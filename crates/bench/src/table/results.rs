@@ -22,7 +22,8 @@ pub struct Results {
     pub arguments: Vec<String>,
     /// The rows of the table.
     pub figures: Vec<Row>,
-    /// The samples behind them.
+    /// The samples behind them, which are kept apart.
+    #[serde(skip)]
     pub measures: Vec<Series>,
 }
 
@@ -45,7 +46,8 @@ pub struct Row {
     pub base: Option<Spread>,
     /// Rounds that count.
     pub rounds: usize,
-    /// Smallest share of bytes through rings; for Ginnel's rows, and past TCP for the sockmap's, where reported.
+    /// Smallest share of bytes through rings; for Ginnel's rows, and past TCP for the sockmap's,
+    /// where reported.
     pub share: Option<f64>,
     /// CPU of both processes, in percent of a core.
     pub cpu_percent: Option<Spread>,
@@ -63,7 +65,8 @@ pub enum Verdict {
     Miss,
     /// There is no target.
     Reference,
-    /// Too few bytes went through rings, or past TCP by the sockmap: whatever was measured, it was not what it is called.
+    /// Too few bytes went through rings, or past TCP by the sockmap: whatever was measured, it was
+    /// not what it is called.
     NotAccelerated,
     /// Nothing reported what was carried how.
     Unverified,
@@ -85,7 +88,8 @@ impl Row {
                     Some(base) => Some(base?.taken.iter().find(|other| other.round == taken.round)?),
                     None => None,
                 };
-                // Beside a peer that was measured on processors nearer each other, or farther apart, nothing can be said.
+                // Beside a peer that was measured on processors nearer each other, or farther
+                // apart, nothing can be said.
                 if figure.needs_peer() && other.is_some_and(|other| moved(taken.limit_ns(), other.limit_ns(), TOLERANCE)) {
                     return None;
                 }
@@ -110,7 +114,8 @@ impl Row {
     }
 }
 
-/// A figure's value in one round, what was measured and what it is compared with; None where a part of it was not reported.
+/// A figure's value in one round, what was measured and what it is compared with; None where a part
+/// of it was not reported.
 fn combine(against: Against, taken: &Taken, other: Option<&Taken>) -> Option<(f64, f64, Option<f64>)> {
     let (own, raw) = (taken.sample.value, &taken.sample.raw);
     let theirs = other.map(|other| other.sample.value);
@@ -152,9 +157,10 @@ fn measure_named(id: &str) -> Option<&'static Measure> {
     MEASURES.iter().find(|measure| measure.id == id)
 }
 
-/// The smallest share of any sample; None where a report is missing. Idle connections carry too few bytes
-/// for their share to say anything: there it is the share of connections that were upgraded, at both ends.
-/// Connections that end after one exchange are not to move: they are Ginnel's as they are.
+/// The smallest share of any sample; None where a report is missing. Idle connections carry too few
+/// bytes for their share to say anything: there it is the share of connections that were upgraded,
+/// at both ends. Connections that end after one exchange are not to move: they are Ginnel's as they
+/// are.
 fn share(measure: &Measure, taken: &[Taken]) -> Option<f64> {
     let idle = match measure.work {
         Work::Idle => Some(measure.carrier.idle_connections()),
@@ -171,7 +177,8 @@ fn share(measure: &Measure, taken: &[Taken]) -> Option<f64> {
     shares.collect::<Option<Vec<f64>>>()?.into_iter().min_by(f64::total_cmp)
 }
 
-/// Whether the samples of all these measures went the way that they are to measure: `Pass`, or what they are instead.
+/// Whether the samples of all these measures went the way that they are to measure: `Pass`, or what
+/// they are instead.
 pub fn carried(all: &[Option<&Series>]) -> Verdict {
     for series in all.iter().flatten() {
         let Some(measure) = measure_named(series.id).filter(|measure| measure.carrier.is_counted()) else { continue };
@@ -306,8 +313,8 @@ pub fn short(value: f64) -> String {
 /// An absolute value with its unit.
 pub fn quantity(work: Option<Work>, value: f64) -> String {
     match work {
-        Some(Work::Stream(64)) => format!("{} M/s", short(value / 64e6)),
-        Some(Work::Stream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
+        Some(Work::Stream(64) | Work::GoStream(64)) => format!("{} M/s", short(value / 64e6)),
+        Some(Work::Stream(_) | Work::GoStream(_) | Work::Both | Work::Memcpy) => format!("{} GB/s", short(value / 1e9)),
         Some(work) if work.is_rate() => format!("{} k/s", short(value / 1000.0)),
         Some(Work::Idle) => format!("{} %", short(value)),
         _ if value >= 1000.0 => format!("{} µs", short(value / 1000.0)),

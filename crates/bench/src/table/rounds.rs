@@ -1,7 +1,7 @@
 //! Interleaving: in every round each measure is taken once, with the limit before and after it.
 //!
-//! A sample during which the limit moved is discarded and taken again, a few times at most: the distance
-//! of the cores changes under a virtual machine, and other work comes and goes.
+//! A sample during which the limit moved is discarded and taken again, a few times at most: the
+//! distance of the cores changes under a virtual machine, and other work comes and goes.
 
 use crate::measure::{Bench, Sample};
 use crate::plan::Measure;
@@ -62,8 +62,8 @@ impl Series {
     }
 }
 
-/// Takes one sample of a measure, unless it has failed too often; again while the limit moves, a few times at most. `limit` is
-/// the one just before, and then that just after.
+/// Takes one sample of a measure, unless it has failed too often; again while the limit moves, a
+/// few times at most. `limit` is the one just before, and then that just after.
 pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, series: &mut Series) -> anyhow::Result<()> {
     for _ in 0..ATTEMPTS {
         if series.failures.len() >= FAILURES {
@@ -93,7 +93,8 @@ pub fn take(bench: &Bench, measure: &Measure, round: usize, limit: &mut f64, ser
     Ok(())
 }
 
-/// Runs all rounds; what [`Measure::more_often`] says is taken in [`OFTEN`] rounds for each of the others'.
+/// Runs all rounds; what [`Measure::more_often`] says is taken in [`OFTEN`] rounds for each of the
+/// others'.
 pub fn run(bench: &Bench, measures: &[&'static Measure], rounds: usize) -> anyhow::Result<Vec<Series>> {
     let mut all: Vec<Series> = measures.iter().map(|measure| Series::new(measure)).collect();
     let mut limit = bench.limit()?;

@@ -1,4 +1,5 @@
-//! A file that curl copies from nginx, compared byte for byte. Both files lie in memory, where there is a file system in memory.
+//! A file that curl copies from nginx, compared byte for byte. Both files lie in memory, where
+//! there is a file system in memory.
 
 use super::{App, Load, Stage, value};
 use anyhow::{Context, Result, ensure};

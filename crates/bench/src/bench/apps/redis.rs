@@ -1,4 +1,5 @@
-//! redis without persistence; redis-benchmark with its 50 connections, so many requests in flight on each: as many SET as GET.
+//! redis without persistence; redis-benchmark with its 50 connections, so many requests in flight
+//! on each: as many SET as GET.
 
 use super::{App, Load, Stage, value};
 use anyhow::{Context, Result};

@@ -11,7 +11,8 @@ pub struct Sockperf;
 
 const TOOL: Tool = Tool { names: &["sockperf"], package: "sockperf" };
 
-/// Exchanges a second that it makes room for. By itself for 600,000, and it fails where there are more.
+/// Exchanges a second that it makes room for. By itself for 600,000, and it fails where there are
+/// more.
 const MOST: u32 = 5_000_000;
 
 /// What it calls the quantiles that are kept.

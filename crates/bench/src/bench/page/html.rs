@@ -1,9 +1,9 @@
 //! The page: one file without scripts, fonts or addresses of others.
 
-use super::chart::{escape, style};
 use super::pictures::Picture;
 use super::tables;
 use crate::record::Recorded;
+use ginnel_bench::chart::{escape, style};
 use std::fmt::Write;
 
 const STYLE: &str = "\

@@ -1,6 +1,8 @@
-//! A run's figures in Markdown files: what stands between `<!-- bench NAME: PART -->` and `<!-- bench end -->` is replaced, where NAME is the run's.
+//! A run's figures in Markdown files: what stands between `<!-- bench NAME: PART -->` and `<!--
+//! bench end -->` is replaced, where NAME is the run's.
 //!
-//! So that a document's figures are those of a recorded run, and follow when that is recorded again.
+//! So that a document's figures are those of a recorded run, and follow when that is recorded
+//! again.
 
 use super::pictures::Picture;
 use super::tables::{self, Grid};
@@ -53,7 +55,8 @@ fn machine(run: &Recorded, place: &Path) -> String {
     wrapped(&words, "")
 }
 
-/// Text in lines of at most 100 characters, each but the first behind `indent`. A longer word has a line of its own.
+/// Text in lines of at most 100 characters, each but the first behind `indent`. A longer word has a
+/// line of its own.
 fn wrapped(text: &str, indent: &str) -> String {
     let (mut lines, mut width) = (String::new(), 0);
     for word in text.split_whitespace() {

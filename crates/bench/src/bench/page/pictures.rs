@@ -1,11 +1,11 @@
 //! Which charts a report has.
 
-use super::chart::{Axis, Chart, Point, Scale, Series};
 use super::{bytes, percent, si, time};
 use crate::args::{Pattern, Transport};
 use crate::cells::Cells;
 use crate::plan::Cell;
 use crate::record::{Recorded, Sample};
+use ginnel_bench::chart::{Axis, Chart, Point, Scale, Series};
 use ginnel_bench::stats::Spread;
 
 /// A chart, with its place in the report.
@@ -193,7 +193,8 @@ fn picture(view: &View, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     drawn.then(|| Picture { file: view.file, words: view.words, chart: Chart { title: view.title.into(), x, y, series } })
 }
 
-/// The distribution of a latency, at the value nearest to `x` of what varies: the share that took longer, against time.
+/// The distribution of a latency, at the value nearest to `x` of what varies: the share that took
+/// longer, against time.
 fn tails(pattern: Pattern, x: usize, runs: &[Recorded], cells: &[Cells]) -> Option<Picture> {
     let x = cells.first()?.xs(pattern).into_iter().min_by_key(|other| other.abs_diff(x))?;
     type Of = fn(&Sample) -> Option<f64>;
@@ -250,7 +251,8 @@ fn line(runs: &[Recorded], run: &Recorded, number: usize, transport: Transport, 
     Series { name, colour: colour(transport), run: number, hollow: transport.is_veth(), points }
 }
 
-/// Number of a transport's colour; of the two ends in namespaces as of those without, see [`Series::hollow`].
+/// Number of a transport's colour; of the two ends in namespaces as of those without, see
+/// [`Series::hollow`].
 fn colour(transport: Transport) -> usize {
     match transport {
         Transport::Ginnel | Transport::GinnelVeth => 0,

@@ -82,7 +82,8 @@ pub fn named(name: &str, runs: &[Recorded]) -> Option<Grid> {
     Some(grid.unwrap_or_else(none))
 }
 
-/// What failed, or is to be taken with care: of what, and why. Cells with the same reason stand together.
+/// What failed, or is to be taken with care: of what, and why. Cells with the same reason stand
+/// together.
 pub fn remarks(run: &Recorded) -> Vec<(String, String)> {
     let cells = Cells::of(run);
     let mut found: Vec<(Transport, &str, Vec<String>)> = Vec::new();
@@ -225,7 +226,8 @@ fn with_ratios(mut grid: Grid, cells: &Cells) -> Grid {
     grid
 }
 
-/// A row of [`summary`]: a pattern, its x (bytes, connections, messages a second), and how a page calls it.
+/// A row of [`summary`]: a pattern, its x (bytes, connections, messages a second), and how a page
+/// calls it.
 type Row = (Pattern, usize, &'static str);
 
 /// The figures that say most of `ginnel bench`'s own workloads.

@@ -1,4 +1,5 @@
-//! Many connections: a server with one epoll set answers, a client has some messages under way and sends the next on another connection.
+//! Many connections: a server with one epoll set answers, a client has some messages under way and
+//! sends the next on another connection.
 
 use super::{Measured, Phase, Task, histogram};
 use crate::conn::{Address, Conn, Listener};

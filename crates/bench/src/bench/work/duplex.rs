@@ -8,7 +8,8 @@ use mio::{Events, Interest, Poll, Token};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How long nothing may move: whoever measures has a shorter patience, this one ends a program that nobody waits for.
+/// How long nothing may move: whoever measures has a shorter patience, this one ends a program that
+/// nobody waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(task: &Task, mut conn: Conn) -> Result<Measured> {

@@ -6,7 +6,8 @@ use anyhow::{Result, bail};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Copied from one such part of memory to another: four times what the largest cache holds, as STREAM asks for, within these bounds.
+/// Copied from one such part of memory to another: four times what the largest cache holds, as
+/// STREAM asks for, within these bounds.
 const MEMORY: std::ops::RangeInclusive<usize> = 64 << 20..=512 << 20;
 /// Exchanges of the cache line that are timed together.
 const BATCH: u32 = 64;
@@ -23,7 +24,8 @@ pub fn run(task: &Task) -> Result<Measured> {
     }
 }
 
-/// Two threads write a cache line in turn. Where no processors are named: the first two that this process may use.
+/// Two threads write a cache line in turn. Where no processors are named: the first two that this
+/// process may use.
 fn ping_pong(task: &Task) -> Result<Measured> {
     let line = Line(AtomicU64::new(0));
     let own = task.cpu.unwrap_or(0);
@@ -82,7 +84,8 @@ fn largest_cache() -> usize {
     kib.max().unwrap_or(0) << 10
 }
 
-/// One core copies through memory in pieces of the size. Counts the bytes copied, not those read and written.
+/// One core copies through memory in pieces of the size. Counts the bytes copied, not those read
+/// and written.
 fn copy(task: &Task) -> Result<Measured> {
     let size = task.size;
     let memory = (4 * largest_cache()).clamp(*MEMORY.start(), *MEMORY.end()).max(size) / size * size;

@@ -1,4 +1,5 @@
-//! Ping-pong: one message to and fro at a time, with a pause before each, at a fixed rate, or as it goes.
+//! Ping-pong: one message to and fro at a time, with a pause before each, at a fixed rate, or as it
+//! goes.
 
 use super::{Measured, Phase, Task, histogram, sleep_exactly};
 use crate::conn::{Address, Conn, Listener};
@@ -69,7 +70,8 @@ pub fn ask(task: &Task, address: &Address) -> Result<Measured> {
 enum Pace {
     AtOnce,
     After(Duration),
-    /// One in each such time, and when it is due; what a late answer delays is late itself, and measured from when it was due.
+    /// One in each such time, and when it is due; what a late answer delays is late itself, and
+    /// measured from when it was due.
     Each(Duration, Instant),
 }
 

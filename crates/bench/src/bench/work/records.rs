@@ -1,7 +1,10 @@
-//! Load for memcached as YCSB's workload B puts it on: 95 % reads and 5 % updates of records of 1 KiB, the popular ones far more often (zipfian, 0.99), at a fixed rate.
+//! Load for memcached as YCSB's workload B puts it on: 95 % reads and 5 % updates of records of 1
+//! KiB, the popular ones far more often (zipfian, 0.99), at a fixed rate.
 //!
-//! A request is due at its time whether those before it were answered or not, and its latency counts from then on: a server that stalls makes all late that were due meanwhile, which a
-//! client that waits for each answer would not notice ("coordinated omission"). One thread, some connections in turn, memcached's text protocol
+//! A request is due at its time whether those before it were answered or not, and its latency
+//! counts from then on: a server that stalls makes all late that were due meanwhile, which a client
+//! that waits for each answer would not notice ("coordinated omission"). One thread, some
+//! connections in turn, memcached's text protocol
 //! (<https://github.com/memcached/memcached/blob/master/doc/protocol.txt>).
 
 use super::{Measured, Phase, Task, histogram};
@@ -316,7 +319,8 @@ mod tests {
         };
         let values = ginnel_bench::child::parse(ask(&task, &address).unwrap().line());
         assert_eq!(values["count"], 500.0);
-        // 250 requests were due in the stall, evenly: a tenth of all waited for more than 200 ms, and a quarter for more than 100.
+        // 250 requests were due in the stall, evenly: a tenth of all waited for more than 200 ms,
+        // and a quarter for more than 100.
         assert!(values["p90_ns"] > 150e6 && values["p75_ns"] > 80e6, "{values:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! A line chart as SVG, drawn with classes: the page's style sheet colours it for light, dark and print; a file brings its own.
+//! A line chart as SVG, drawn with classes: a page's style sheet colours it for light, dark and
+//! print; a file brings its own.
 //!
 //! No script draws it, so that it is there wherever SVG is, and prints.
 
@@ -14,7 +15,8 @@ const BOTTOM: f64 = 50.0;
 const LINE: f64 = 22.0;
 const GAP: f64 = 10.0;
 
-/// Colours by number of the class: distinguishable without red and green (Okabe and Ito), each for light and for dark ground.
+/// Colours by number of the class: distinguishable without red and green (Okabe and Ito), each for
+/// light and for dark ground.
 pub const COLOURS: [(&str, &str); 8] = [
     ("#0060a8", "#56b4e9"),
     ("#7a3b9c", "#c79be0"),
@@ -53,9 +55,13 @@ pub struct Axis {
 /// One point with its spread.
 #[derive(Clone, Copy)]
 pub struct Point {
+    /// Where along the x axis.
     pub x: f64,
+    /// Its value.
     pub y: f64,
+    /// The least value.
     pub low: f64,
+    /// The greatest.
     pub high: f64,
 }
 
@@ -75,9 +81,13 @@ pub struct Series {
 
 /// A chart.
 pub struct Chart {
+    /// What it shows, for those who hear it read.
     pub title: String,
+    /// To the right.
     pub x: Axis,
+    /// Upwards.
     pub y: Axis,
+    /// The lines.
     pub series: Vec<Series>,
 }
 
@@ -106,7 +116,8 @@ impl Ruler {
         Self { scale, low, high, from, to }
     }
 
-    /// Widens a logarithmic axis to whole decades, or to thirds of one where that leaves less empty.
+    /// Widens a logarithmic axis to whole decades, or to thirds of one where that leaves less
+    /// empty.
     fn round(mut self) -> Self {
         if self.scale == Scale::Log {
             let steps = |v: f64, up: bool| {
@@ -166,7 +177,8 @@ impl Chart {
 
     fn draw(&self, style: &str) -> String {
         let all = || self.series.iter().flat_map(|series| &series.points);
-        let columns = 2;
+        // Long names have a line each.
+        let columns = if self.series.iter().any(|series| series.name.chars().count() > 28) { 1 } else { 2 };
         let bottom = HEIGHT + GAP + self.series.len().div_ceil(columns) as f64 * LINE;
         let x = Ruler::new(self.x.scale, all().map(|p| p.x), LEFT, WIDTH - RIGHT);
         let y = Ruler::new(self.y.scale, all().flat_map(|p| [p.low, p.y, p.high]), HEIGHT - BOTTOM, TOP).round();
