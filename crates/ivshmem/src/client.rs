@@ -1,4 +1,5 @@
-//! The joining end: takes the setup from a server, checks it, and keeps the memory and everybody's doorbells.
+//! The joining end: takes the setup from a server, checks it, and keeps the memory and everybody's
+//! doorbells.
 //!
 //! For host programs and tests. In a guest the same work is done by QEMU's device.
 
@@ -52,8 +53,9 @@ impl Client {
         }
     }
 
-    /// The shared memory, once it has come. Its size is the file's, and like everything else from the server not trusted: a file that is
-    /// not sealed against shrinking (`F_GET_SEALS`) can raise SIGBUS.
+    /// The shared memory, once it has come. Its size is the file's, and like everything else from
+    /// the server not trusted: a file that is not sealed against shrinking (`F_GET_SEALS`) can
+    /// raise SIGBUS.
     #[must_use]
     pub fn memory(&self) -> Option<&OwnedFd> {
         self.memory.as_ref()
@@ -79,7 +81,8 @@ impl Client {
         doorbell::ring(bell).map_err(Error::system("ring a doorbell"))
     }
 
-    /// Takes one message, if a whole one is there: `None` means that nothing more is there now. Never waits.
+    /// Takes one message, if a whole one is there: `None` means that nothing more is there now.
+    /// Never waits.
     ///
     /// # Errors
     /// See [`Error`]. After any of them the connection is of no use; what came before stays valid.
@@ -104,7 +107,8 @@ impl Client {
         Ok(Some(message))
     }
 
-    /// Receives until the memory and `vectors` doorbells of the own id are there, which servers send last.
+    /// Receives until the memory and `vectors` doorbells of the own id are there, which servers
+    /// send last.
     ///
     /// # Errors
     /// [`Error::Timeout`] at `deadline`, else as [`Client::receive`].

@@ -25,7 +25,8 @@ impl Credentials {
         let mut cred = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
         get(socket.as_fd(), libc::SO_PEERCRED, &mut cred)?;
         let [cred] = cred;
-        // The kernel allows 65536 groups; whoever has more than this many is known by the first ones.
+        // The kernel allows 65536 groups; whoever has more than this many is known by the first
+        // ones.
         let mut groups = vec![0u32; 1024];
         let count = get(socket.as_fd(), libc::SO_PEERGROUPS, &mut groups).unwrap_or(0);
         groups.truncate(count);
@@ -36,7 +37,8 @@ impl Credentials {
 /// getsockopt(2) at level SOL_SOCKET; how many whole values came.
 fn get<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, into: &mut [T]) -> Result<usize, Errno> {
     let mut len = libc::socklen_t::try_from(size_of_val(into)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: `into` is writable for `len` bytes, and both callers' types are plain numbers, valid with any bytes.
+    // SAFETY: `into` is writable for `len` bytes, and both callers' types are plain numbers, valid
+    // with any bytes.
     let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into.as_mut_ptr().cast(), &raw mut len) };
     if got == 0 {
         Ok(len as usize / size_of::<T>())

@@ -1,10 +1,12 @@
-//! Doorbells are eventfds. Whoever holds one can clear its `O_NONBLOCK` (a flag of the open file, which all holders share) and fill or
-//! empty its counter, and so make a plain `write` or `read` of any other holder sleep for ever. So an eventfd that a stranger holds is never
-//! written or read plainly here:
+//! Doorbells are eventfds. Whoever holds one can clear its `O_NONBLOCK` (a flag of the open file,
+//! which all holders share) and fill or empty its counter, and so make a plain `write` or `read` of
+//! any other holder sleep for ever. So an eventfd that a stranger holds is never written or read
+//! plainly here:
 //!
 //! - [`drain`] reads with `RWF_NOWAIT`, which the kernel obeys whatever the flag says (Linux 5.12);
-//! - [`Ringer`] has the kernel ring, as the completion of an asynchronous operation (`IOCB_FLAG_RESFD`, io_submit(2)): `eventfd_signal`
-//!   never sleeps, and saturates a full counter.
+//! - [`Ringer`] has the kernel ring, as the completion of an asynchronous operation
+//!   (`IOCB_FLAG_RESFD`, io_submit(2)): `eventfd_signal` never sleeps, and saturates a full
+//!   counter.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -63,7 +65,8 @@ enum Way {
         /// What the asynchronous operation reads: nothing, from an empty file.
         source: OwnedFd,
     },
-    /// Poll first, then write. A holder that fills the counter between the two, having cleared `O_NONBLOCK`, makes this sleep.
+    /// Poll first, then write. A holder that fills the counter between the two, having cleared
+    /// `O_NONBLOCK`, makes this sleep.
     Poll,
 }
 
@@ -94,7 +97,8 @@ const PREAD: u16 = 0;
 const RESULT_TO_EVENTFD: u32 = 1;
 
 impl Ringer {
-    /// The way that never sleeps, or, where the kernel refuses it (built without CONFIG_AIO, or `fs.aio-max-nr` used up), the way that polls.
+    /// The way that never sleeps, or, where the kernel refuses it (built without CONFIG_AIO, or
+    /// `fs.aio-max-nr` used up), the way that polls.
     #[must_use]
     pub fn new() -> Self {
         Self { way: Self::aio().unwrap_or(Way::Poll) }
@@ -141,7 +145,8 @@ impl Default for Ringer {
     }
 }
 
-/// Reads nothing from `source` and has `doorbell` signalled when that is done, which it is when this returns.
+/// Reads nothing from `source` and has `doorbell` signalled when that is done, which it is when
+/// this returns.
 fn submit(context: libc::c_ulong, source: BorrowedFd<'_>, doorbell: BorrowedFd<'_>) -> Result<(), Errno> {
     let number = |fd: BorrowedFd<'_>| u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX);
     let mut control = Iocb {
@@ -153,7 +158,8 @@ fn submit(context: libc::c_ulong, source: BorrowedFd<'_>, doorbell: BorrowedFd<'
     };
     let mut list = [&raw mut control];
     let mut event = [0u64; 4];
-    // SAFETY: `list` holds one pointer to a filled control block, which the kernel copies; it reads into no buffer, as `bytes` is 0.
+    // SAFETY: `list` holds one pointer to a filled control block, which the kernel copies; it reads
+    // into no buffer, as `bytes` is 0.
     let submitted = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as libc::c_long, list.as_mut_ptr()) };
     let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
     if submitted != 1 {
@@ -194,7 +200,8 @@ mod tests {
         }
     }
 
-    /// facts.md: a holder can clear O_NONBLOCK and fill the counter; a plain write then sleeps for ever.
+    /// facts.md: a holder can clear O_NONBLOCK and fill the counter; a plain write then sleeps for
+    /// ever.
     #[test]
     fn a_filled_blocking_eventfd_stops_nobody() {
         let ringer = Ringer::new();

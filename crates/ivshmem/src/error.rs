@@ -1,7 +1,7 @@
 use std::fmt;
 
-/// What can go wrong between a server and a peer. A peer that sees anything but [`Error::System`] or [`Error::Timeout`] speaks to
-/// something that is no ivshmem server, and leaves.
+/// What can go wrong between a server and a peer. A peer that sees anything but [`Error::System`]
+/// or [`Error::Timeout`] speaks to something that is no ivshmem server, and leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
     /// A system call failed.

@@ -17,8 +17,8 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Takes what is there: a whole message's number and descriptor, or `None` while it is not complete. Never waits. Descriptors
-    /// that come in excess are closed.
+    /// Takes what is there: a whole message's number and descriptor, or `None` while it is not
+    /// complete. Never waits. Descriptors that come in excess are closed.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Truncated`], [`Error::ManyDescriptors`], [`Error::System`].
@@ -27,7 +27,8 @@ impl Inbox {
             // Room for more than one, so that a second one is seen and closed rather than cut off.
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            // Never more than this message's bytes: a descriptor belongs to the message it came with.
+            // Never more than this message's bytes: a descriptor belongs to the message it came
+            // with.
             let mut into = [IoSliceMut::new(&mut self.bytes[self.have..])];
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let received = match recvmsg(socket.as_fd(), &mut into, &mut control, flags) {

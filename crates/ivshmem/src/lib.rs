@@ -1,9 +1,11 @@
-//! How peers of a segment find each other's memory and doorbells: QEMU's ivshmem protocol, both ends of it.
+//! How peers of a segment find each other's memory and doorbells: QEMU's ivshmem protocol, both
+//! ends of it.
 //!
-//! A *peer* is one kernel that is attached to a segment: a guest through its ivshmem device, or the host. The server (`ginneld`) gives each
-//! its id, the memory, and an eventfd for every vector of every peer; from then on peers ring each other without it. The protocol is
-//! QEMU's (`docs/specs/ivshmem-spec`): a unix stream socket on which only the server speaks, in messages of one little-endian 64-bit
-//! number, each with at most one descriptor beside it.
+//! A *peer* is one kernel that is attached to a segment: a guest through its ivshmem device, or the
+//! host. The server (`ginneld`) gives each its id, the memory, and an eventfd for every vector of
+//! every peer; from then on peers ring each other without it. The protocol is QEMU's
+//! (`docs/specs/ivshmem-spec`): a unix stream socket on which only the server speaks, in messages
+//! of one little-endian 64-bit number, each with at most one descriptor beside it.
 //!
 //! | module | part |
 //! |---|---|

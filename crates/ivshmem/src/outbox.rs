@@ -1,4 +1,5 @@
-//! The server's end towards one peer: what it still has to be sent, sent as far as the peer takes it, and never waiting.
+//! The server's end towards one peer: what it still has to be sent, sent as far as the peer takes
+//! it, and never waiting.
 
 use crate::Error;
 use crate::burst::{self, Piece};
@@ -15,7 +16,8 @@ pub enum Progress {
     Done,
     /// The peer's socket is full: try again when it is writable.
     Full,
-    /// Too many descriptors are on their way in unread sockets (ETOOMANYREFS). The socket may well be writable: try again after a while.
+    /// Too many descriptors are on their way in unread sockets (ETOOMANYREFS). The socket may well
+    /// be writable: try again after a while.
     Crowded,
 }
 
@@ -35,8 +37,8 @@ impl Outbox {
         Self { queue: VecDeque::new(), begun: 0, bound }
     }
 
-    /// What a peer that joins is sent: version, its own id, the memory, the doorbells of all `others`, and at last its `own`.
-    /// The queue is exactly as long as that.
+    /// What a peer that joins is sent: version, its own id, the memory, the doorbells of all
+    /// `others`, and at last its `own`. The queue is exactly as long as that.
     #[must_use]
     pub fn welcome<'a>(
         id: u16,
@@ -47,7 +49,8 @@ impl Outbox {
         let mut queue = VecDeque::from([
             (Message::Version, None),
             (Message::Id(id), None),
-            // QEMU waits for the memory without serving anything else: it comes before the doorbells, however many these are.
+            // QEMU waits for the memory without serving anything else: it comes before the
+            // doorbells, however many these are.
             (Message::Memory, Some(memory.clone())),
         ]);
         for (peer, doorbells) in others.into_iter().chain([(id, own)]) {
@@ -56,8 +59,9 @@ impl Outbox {
         Self { bound: queue.len(), begun: 0, queue }
     }
 
-    /// What is sent to a peer that may not join: a complete setup with a memory in which there is nothing. A server that closes instead
-    /// leaves QEMU spinning, its lock held, in `ivshmem_recv_setup`.
+    /// What is sent to a peer that may not join: a complete setup with a memory in which there is
+    /// nothing. A server that closes instead leaves QEMU spinning, its lock held, in
+    /// `ivshmem_recv_setup`.
     #[must_use]
     pub fn refusal(id: u16, dummy: &Arc<OwnedFd>) -> Self {
         Self::welcome(id, dummy, [], &[])
@@ -92,7 +96,8 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// Sends as much as the socket takes, in one system call if that is everything. Never waits, whatever the socket's mode.
+    /// Sends as much as the socket takes, in one system call if that is everything. Never waits,
+    /// whatever the socket's mode.
     ///
     /// # Errors
     /// [`Error::Closed`] where the peer is gone, else [`Error::System`].

@@ -1,7 +1,8 @@
 //! The messages of the ivshmem client-server protocol, as values and as bytes.
 //!
-//! Source: QEMU, `docs/specs/ivshmem-spec`, "Client-Server protocol". A message is one little-endian 64-bit signed number. What it means
-//! depends on its place and on whether a descriptor came with it:
+//! Source: QEMU, `docs/specs/ivshmem-spec`, "Client-Server protocol". A message is one
+//! little-endian 64-bit signed number. What it means depends on its place and on whether a
+//! descriptor came with it:
 //!
 //! | order | number | descriptor | meaning |
 //! |---|---|---|---|
@@ -22,7 +23,8 @@ pub const MESSAGE: usize = 8;
 /// Vectors of one peer that a doorbell can name: QEMU's register cuts the number to 8 bits.
 pub const MAX_VECTORS: u16 = 256;
 
-/// What a message says, once its place and its descriptor are known. The descriptor itself travels beside it.
+/// What a message says, once its place and its descriptor are known. The descriptor itself travels
+/// beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// The protocol version, 0.
@@ -33,7 +35,8 @@ pub enum Message {
     Memory,
     /// The next vector of a peer; a descriptor comes with it.
     Doorbell(u16),
-    /// A peer has left. `ginneld` never sends this: QEMU frees a departed peer's doorbells twice when the device is unplugged later.
+    /// A peer has left. `ginneld` never sends this: QEMU frees a departed peer's doorbells twice
+    /// when the device is unplugged later.
     Left(u16),
 }
 
@@ -79,7 +82,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What `number` means here, and the stage after it. The number and the presence of a descriptor come from a server that is not trusted.
+    /// What `number` means here, and the stage after it. The number and the presence of a
+    /// descriptor come from a server that is not trusted.
     ///
     /// # Errors
     /// [`Error::Version`], [`Error::Number`], [`Error::StrayDescriptor`], [`Error::NoMemory`], [`Error::SecondMemory`],

@@ -1,6 +1,7 @@
 //! Both ends of the protocol over real unix sockets: honest, slow and hostile.
 //!
-//! Every test holds one lock, so that the descriptors of this process can be counted before and after.
+//! Every test holds one lock, so that the descriptors of this process can be counted before and
+//! after.
 
 use ginnel_ivshmem::client::{Client, MAX_DOORBELLS};
 use ginnel_ivshmem::outbox::{Outbox, Progress};
@@ -110,7 +111,8 @@ fn a_peer_gets_its_id_the_memory_and_all_doorbells() {
     assert_eq!(client.ring(8, 0), Err(Error::NoDoorbell { peer: 8, vector: 0 }));
 }
 
-/// Sources: QEMU's ivshmem-spec ("sends ... in this order"), and hw/misc/ivshmem.c, which waits for the memory without serving anything else.
+/// Sources: QEMU's ivshmem-spec ("sends ... in this order"), and hw/misc/ivshmem.c, which waits for
+/// the memory without serving anything else.
 #[test]
 fn the_memory_is_the_third_message_and_the_own_doorbells_come_last() {
     let _leaks = NoLeaks::new();
@@ -198,7 +200,8 @@ fn a_server_cannot_use_up_our_descriptors() {
     }
 }
 
-/// The rule for ids that are given again: a departed peer's doorbells are gone, and its successor's begin with vector 0.
+/// The rule for ids that are given again: a departed peer's doorbells are gone, and its successor's
+/// begin with vector 0.
 #[test]
 fn an_id_that_is_used_again_has_the_new_doorbells() {
     let _leaks = NoLeaks::new();
@@ -231,7 +234,8 @@ fn a_message_and_its_descriptor_go_together() {
     assert!(outbox.is_empty());
 }
 
-/// A joiner that reads nothing: sending stops, does not wait, and goes on where it stopped when the joiner reads.
+/// A joiner that reads nothing: sending stops, does not wait, and goes on where it stopped when the
+/// joiner reads.
 #[test]
 fn a_joiner_that_does_not_read_is_never_waited_for() {
     let _leaks = NoLeaks::new();
@@ -281,7 +285,8 @@ fn a_refused_joiner_gets_a_whole_setup_with_another_memory() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// However the bytes are cut into pieces, and wherever in its message a descriptor travels, the client understands the same.
+    /// However the bytes are cut into pieces, and wherever in its message a descriptor travels, the
+    /// client understands the same.
     #[test]
     fn pieces_of_any_size_give_the_same_setup(cuts in prop::collection::vec(1..9usize, 1..64), late: bool) {
         let _leaks = NoLeaks::new();
@@ -311,7 +316,8 @@ proptest! {
         prop_assert_eq!(client.peers().collect::<Vec<_>>(), [2]);
     }
 
-    /// Whatever a hostile server sends, the client says an error or understands, keeps nothing open, and never waits.
+    /// Whatever a hostile server sends, the client says an error or understands, keeps nothing
+    /// open, and never waits.
     #[test]
     fn garbage_is_refused_and_leaves_nothing_open(pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..20), 0..4usize), 0..20), honest_start: bool) {
         let _leaks = NoLeaks::new();

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// 64 × `WORDS` bits, in private or in shared memory: `8 × WORDS` bytes. Higher numbers are as good as
-/// unset. A change and a look are sequentially consistent.
+/// 64 × `WORDS` bits, in private or in shared memory: `8 × WORDS` bytes. Higher numbers are as good
+/// as unset. A change and a look are sequentially consistent.
 ///
 /// ```
 /// use ginnel_node::bits::Bits;
@@ -63,7 +63,8 @@ impl<const WORDS: usize> Bits<WORDS> {
         }
     }
 
-    /// Those that are set, least first, from `first` on. Each word is read once, when the walk comes to it; an empty one costs that read.
+    /// Those that are set, least first, from `first` on. Each word is read once, when the walk
+    /// comes to it; an empty one costs that read.
     pub fn ones(&self, first: u32) -> impl Iterator<Item = u32> {
         // Written out: a service thread that has nothing else to do comes through here.
         let (mut bits, mut base, mut next) = (0u64, 0, first / 64);

@@ -1,7 +1,8 @@
 //! What this process may take of its segment: a part of what its cgroup's memory limit leaves.
 //!
-//! The limit is looked at where pages are claimed that nobody has touched before, at most once a second,
-//! or when a sixty-fourth of the room that was seen then is spent: other processes take of it too.
+//! The limit is looked at where pages are claimed that nobody has touched before, at most once a
+//! second, or when a sixty-fourth of the room that was seen then is spent: other processes take of
+//! it too.
 
 use crate::cgroup::{self, Room};
 use ginnel_region::{PAGE, sys};
@@ -54,8 +55,8 @@ impl Budget {
         bytes >= self.refused.load(Relaxed) && self.is_fresh() && self.seen.load(Relaxed) != 0
     }
 
-    /// Takes `bytes` more for memory that nobody has touched so far, if there is so much. `taken`: bytes of
-    /// the segment that have been touched, by whomever.
+    /// Takes `bytes` more for memory that nobody has touched so far, if there is so much. `taken`:
+    /// bytes of the segment that have been touched, by whomever.
     #[must_use]
     pub fn take(&self, bytes: u64, purpose: Purpose, taken: impl FnOnce() -> u64) -> bool {
         self.take_of(bytes, purpose, || cgroup::room(taken()))

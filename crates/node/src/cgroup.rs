@@ -1,9 +1,9 @@
 //! How much memory the limits of this process's cgroup leave for rings (cgroups(7); the kernel's
 //! `admin-guide/cgroup-v1/memory.rst` and `cgroup-v2.rst`).
 //!
-//! A page of a segment counts to the cgroup of whoever touches it first, until the segment is removed.
-//! Who goes beyond its limit is killed, where TCP would only have become slower. Rings therefore take a
-//! part of what the limit leaves, and connections stay on TCP where that is spent.
+//! A page of a segment counts to the cgroup of whoever touches it first, until the segment is
+//! removed. Who goes beyond its limit is killed, where TCP would only have become slower. Rings
+//! therefore take a part of what the limit leaves, and connections stay on TCP where that is spent.
 //!
 //! Takes no memory from an allocator: a ring may grow in a signal handler.
 
@@ -40,7 +40,8 @@ impl Room {
     }
 
     fn under(limit: u64, usage: Usage, segment: u64) -> Self {
-        // Pages of files are given up before anybody is killed; those of a segment are among `shared`.
+        // Pages of files are given up before anybody is killed; those of a segment are among
+        // `shared`.
         let free = limit.saturating_sub(usage.all.saturating_sub(usage.files)) / PART_OF_FREE;
         let (share, taken) = (limit / PART, usage.shared.min(segment));
         Self {
@@ -60,7 +61,8 @@ struct Usage {
     shared: u64,
 }
 
-/// What the cgroup of this process leaves, where `segment` bytes of the segment are taken by anybody.
+/// What the cgroup of this process leaves, where `segment` bytes of the segment are taken by
+/// anybody.
 #[must_use]
 pub fn room(segment: u64) -> Room {
     room_by(c"/proc/self/cgroup", c"/proc/self/mountinfo", segment)
@@ -160,7 +162,8 @@ impl Directory {
                 && let Some((root, point)) = mount(line, version)
             {
                 let path = own.path.get(..own.len).unwrap_or_default();
-                // Of a cgroup outside of what is mounted here nothing is to be seen but what is above both.
+                // Of a cgroup outside of what is mounted here nothing is to be seen but what is
+                // above both.
                 let within = path.strip_prefix(if root == b"/" { b"".as_slice() } else { root }).unwrap_or_default();
                 let outside = within.windows(3).any(|part| part == b"/..");
                 let mut directory = Self::empty();

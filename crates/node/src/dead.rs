@@ -1,9 +1,10 @@
 //! Memory of the dead: pages of a segment whose owners are gone, and the entries of members and
 //! processes.
 //!
-//! A [`Look`] walks the heads of the segment's pages and asks, for each kind of page, a handler: whoever
-//! allocates pages of a kind knows when they are nobody's any more. Waiters are the node's own. Pages of
-//! a kind that nobody brings a handler for are left alone: another library's processes look after them.
+//! A [`Look`] walks the heads of the segment's pages and asks, for each kind of page, a handler:
+//! whoever allocates pages of a kind knows when they are nobody's any more. Waiters are the node's
+//! own. Pages of a kind that nobody brings a handler for are left alone: another library's
+//! processes look after them.
 
 use crate::node::Node;
 use crate::place;
@@ -17,23 +18,24 @@ use ginnel_region::{Head, Use};
 pub enum Reach {
     /// Everywhere: through some megabytes of tables, most of them empty.
     All,
-    /// At the pages up to where the peers say that they have claimed any; what that leaves out is to be
-    /// looked at now and then all the same.
+    /// At the pages up to where the peers say that they have claimed any; what that leaves out is
+    /// to be looked at now and then all the same.
     Used,
 }
 
 /// Decides about pages of one kind.
 ///
-/// Given the head of a page of its kind, it returns that head, [taken](ginnel_region::Segment::take), if
-/// all that carries the page's tag is to be freed: nobody uses it any more, and nobody will.
+/// Given the head of a page of its kind, it returns that head,
+/// [taken](ginnel_region::Segment::take), if all that carries the page's tag is to be freed: nobody
+/// uses it any more, and nobody will.
 pub type Handler<'h> = &'h mut dyn FnMut(&mut Look<'_>, Head) -> Option<Head>;
 
 /// One look for the dead.
 pub struct Look<'n> {
     node: &'n Node,
     reach: Reach,
-    /// Members of which nothing can come any more: what they hold by now is all there is. Their numbers
-    /// are free only after a look everywhere, at pages of every kind that they have.
+    /// Members of which nothing can come any more: what they hold by now is all there is. Their
+    /// numbers are free only after a look everywhere, at pages of every kind that they have.
     gone: Vec<(u16, u64)>,
     members: Members,
     processes: Processes,
@@ -60,7 +62,8 @@ impl<'n> Look<'n> {
         self.members.of(self.node, member)
     }
 
-    /// Does the process of an entry of this node's process table live? The last few answers are kept.
+    /// Does the process of an entry of this node's process table live? The last few answers are
+    /// kept.
     pub fn process_lives(&mut self, entry: u32) -> bool {
         self.processes.live(self.node, entry)
     }
@@ -101,8 +104,8 @@ impl<'n> Look<'n> {
         ended.len()
     }
 
-    /// Ends a look everywhere: gives back the entries of members and of processes of which nothing is
-    /// left. `holdings`: what the library keeps beside the process table.
+    /// Ends a look everywhere: gives back the entries of members and of processes of which nothing
+    /// is left. `holdings`: what the library keeps beside the process table.
     pub fn end(self, holdings: &impl Holdings) {
         if self.reach == Reach::All {
             self.node.processes.free_ended(self.node.library(), holdings);
@@ -144,7 +147,8 @@ impl Members {
     }
 }
 
-/// What was found of processes, the last few: a hundred connections of one ask for it once. The place of a dead one may be another's at any moment, which has another life then.
+/// What was found of processes, the last few: a hundred connections of one ask for it once. The
+/// place of a dead one may be another's at any moment, which has another life then.
 #[derive(Default)]
 struct Processes {
     found: [Option<(u32, Life, bool)>; 8],

@@ -1,9 +1,9 @@
 //! The directory of a user's tables and segments: which it is, and whether it is that user's alone.
 //!
-//! A table ([`crate::table`]) is trusted, so nobody else may be able to write it, or to put another in its
-//! place. Directory and tables belong to the effective user and give no rights to anybody else, whatever
-//! `GINNEL_DIR` says; links are not followed. Root is no exception: a table of another user's is
-//! that user's to write, and a process of root's must not believe it.
+//! A table ([`crate::table`]) is trusted, so nobody else may be able to write it, or to put another
+//! in its place. Directory and tables belong to the effective user and give no rights to anybody
+//! else, whatever `GINNEL_DIR` says; links are not followed. Root is no exception: a table of
+//! another user's is that user's to write, and a process of root's must not believe it.
 
 use ginnel_region::{Error, sys};
 use std::ffi::CString;

@@ -1,6 +1,8 @@
-//! Joining a segment of `ginneld` as a process of the host: it gives the memory, and eventfds by which it passes wake-ups on (docs/ginneld.md).
+//! Joining a segment of `ginneld` as a process of the host: it gives the memory, and eventfds by
+//! which it passes wake-ups on (docs/ginneld.md).
 //!
-//! System calls are made past the C library, whose functions the shim replaces. What the daemon sends is checked as if it were a stranger's.
+//! System calls are made past the C library, whose functions the shim replaces. What the daemon
+//! sends is checked as if it were a stranger's.
 
 use ginnel_ivshmem::inbox::Inbox;
 use ginnel_ivshmem::wire::{MAX_VECTORS, Message, Stage};
@@ -14,16 +16,19 @@ use syscalls::Sysno;
 
 /// How long the daemon may take to answer when a program starts, nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
-/// Of the descriptors that a process may have, one in so many is for doorbells of machines. The machines without one are woken over TCP.
+/// Of the descriptors that a process may have, one in so many is for doorbells of machines. The
+/// machines without one are woken over TCP.
 const SHARE: u64 = 4;
 
-/// Does a path name the daemon's socket, rather than a segment's file? Also where the daemon is gone and its socket with it.
+/// Does a path name the daemon's socket, rather than a segment's file? Also where the daemon is
+/// gone and its socket with it.
 #[must_use]
 pub fn is_socket(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "sock") || path.metadata().is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// A segment given as a file, a device or the socket of a daemon, for a look: from a daemon without its doorbells.
+/// A segment given as a file, a device or the socket of a daemon, for a look: from a daemon without
+/// its doorbells.
 ///
 /// # Errors
 /// See [`Error`].
@@ -51,7 +56,8 @@ pub(crate) struct Admission {
     pub memory: Fd,
     /// Doorbells of its own, vector 0 first. None where it was refused.
     pub own: Vec<Fd>,
-    /// Doorbells of machines 1, 2, …, vector 0 first; those for which no descriptor was to spare are −1.
+    /// Doorbells of machines 1, 2, …, vector 0 first; those for which no descriptor was to spare
+    /// are −1.
     pub machines: Vec<Fd>,
 }
 
@@ -64,7 +70,8 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
     // How many doorbells the first machine has: as many has everybody, and the own come last.
     let mut vectors = 0;
     loop {
-        // Also while something comes: one that sends a message now and then would have the program wait for as long as it likes.
+        // Also while something comes: one that sends a message now and then would have the program
+        // wait for as long as it likes.
         if sys::monotonic_ns() >= until {
             return Err(Error::NoDaemon("nobody answers"));
         }
@@ -110,7 +117,8 @@ pub(crate) fn join(path: &Path, until: u64, mut between: impl FnMut()) -> Result
     Ok(Admission { socket: high(socket), memory, own, machines })
 }
 
-/// Is it the memory of one who may not join? A hint, so as not to wait for doorbells: [`Segment::of_host`] says.
+/// Is it the memory of one who may not join? A hint, so as not to wait for doorbells:
+/// [`Segment::of_host`] says.
 fn refused(memory: Option<&Fd>) -> bool {
     memory.is_some_and(|memory| sys::fstat(memory.0).is_ok_and(|stat| stat.st_size <= 4096))
 }
@@ -149,7 +157,8 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    /// A daemon that sends one doorbell after another, each just before the joiner would give up: 65,024 of them are allowed.
+    /// A daemon that sends one doorbell after another, each just before the joiner would give up:
+    /// 65,024 of them are allowed.
     #[test]
     fn a_daemon_that_goes_on_and_on_is_left_in_time() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -23,9 +23,11 @@ pub struct Joined {
     pub place: Option<Place>,
     /// As which member the processes with the same table and library appear in the segment.
     pub member: u16,
-    /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment too.
+    /// Waiters are to be had: wake-ups by FIFO, or by doorbell where other kernels have the segment
+    /// too.
     pub fifos: bool,
-    /// How often the process has joined one: what was made under another number belongs to a segment that was left.
+    /// How often the process has joined one: what was made under another number belongs to a
+    /// segment that was left.
     pub number: u32,
     /// See [`crate::processes::Process::joined`].
     pub(crate) key: u64,
@@ -119,6 +121,35 @@ impl Joined {
             lock_fd: AtomicI32::new(lock),
             service_page: AtomicU32::new(0),
             peers: Cache::new(on_descriptor),
+        })
+    }
+
+    /// What this process has of the memory of a pair of processes, in which there are only tokens.
+    /// Nobody looks there for members that died: it goes with the pair.
+    ///
+    /// # Errors
+    /// [`Error::Full`] where the table of members has no room.
+    pub fn of_pair(segment: Segment) -> Result<Self, Error> {
+        let Some(member) = place::choose_member(&segment, None, 0) else {
+            segment.close();
+            return Err(Error::Full);
+        };
+        let none = || AtomicI32::new(-1);
+        Ok(Self {
+            key: segment.id(),
+            segment,
+            place: None,
+            member,
+            fifos: false,
+            number: 0,
+            wake_dir: none(),
+            wake_mode: 0,
+            device: none(),
+            bells: None,
+            lock_fd: none(),
+            service_page: AtomicU32::new(0),
+            // Nobody is rung there.
+            peers: Cache::new(|_, _| {}),
         })
     }
 

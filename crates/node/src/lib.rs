@@ -1,6 +1,6 @@
-//! One process's presence in one segment of shared memory: who else is there, how they wake each other,
-//! and what becomes of the memory of those who died. Nothing here knows of sockets: `ginnel-tcp` carries
-//! TCP connections on top of it, and other libraries may build other things.
+//! One process's presence in one segment of shared memory: who else is there, how they wake each
+//! other, and what becomes of the memory of those who died. Nothing here knows of sockets:
+//! `ginnel-tcp` carries TCP connections on top of it, and other libraries may build other things.
 //!
 //! Below are `ginnel-region`, the memory itself with its pages and their owners, `ginnel-ring`, and
 //! `ginnel-ivshmem`, the messages by which one joins a segment of `ginneld`.
@@ -60,8 +60,8 @@
 //! | [`bits`] | bitmaps, private or shared |
 //! | `rights` | what a process may open as it is now |
 //!
-//! In a process of the host that joined a segment of `ginneld`, somebody has to pass on what machines
-//! ring: a thread that waits for [`Bells::own`](wake::relay::Bells::own) and calls
+//! In a process of the host that joined a segment of `ginneld`, somebody has to pass on what
+//! machines ring: a thread that waits for [`Bells::own`](wake::relay::Bells::own) and calls
 //! [`deliver`](wake::relay::Bells::deliver), as the shim's service thread does.
 
 pub mod bits;

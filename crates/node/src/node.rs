@@ -1,7 +1,9 @@
 //! One process's presence in one segment: its entry in the process table, its member, its waiters.
 //!
-//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `processes-1` (the process table; the number is its version, so that programs under an older Ginnel go on beside newer ones), `NAME` (a segment,
-//! `default` where none is named), `NAME.wake/` (the FIFOs of its waiters and the lock files of its members).
+//! Files, all in one directory (`GINNEL_DIR`, by default `/dev/shm/ginnel-UID`): `processes-1` (the
+//! process table; the number is its version, so that programs under an older Ginnel go on beside
+//! newer ones), `NAME` (a segment, `default` where none is named), `NAME.wake/` (the FIFOs of its
+//! waiters and the lock files of its members).
 
 use crate::budget::{Budget, Purpose};
 use crate::joined::{Joined, open, open_again};
@@ -22,9 +24,9 @@ const LEAST_SPACE: u64 = 16;
 /// … or its private memory to less than this, bytes.
 const LEAST_MEMORY: u64 = 256 << 20;
 
-/// One process's presence in one segment. What it has of the segment is another value after each time
-/// that it left and came back: it is reached through the node at each use, and stays in memory for
-/// threads that are late.
+/// One process's presence in one segment. What it has of the segment is another value after each
+/// time that it left and came back: it is reached through the node at each use, and stays in memory
+/// for threads that are late.
 pub struct Node {
     /// The process table.
     pub processes: Processes,
@@ -38,7 +40,8 @@ pub struct Node {
     standing: AtomicU32,
     me: AtomicU32,
     ticket: AtomicU32,
-    /// Told of each descriptor that is made (true) or closed (false), so that the program's calls spare it.
+    /// Told of each descriptor that is made (true) or closed (false), so that the program's calls
+    /// spare it.
     on_descriptor: fn(i32, bool),
     /// What the cgroup's memory limit leaves for this process to take of the segment.
     pub budget: Budget,
@@ -58,9 +61,9 @@ pub enum Standing {
 impl Node {
     /// Opens (or makes) process table and segment and enters this process, as `library`.
     ///
-    /// `open` opens what the library keeps beside the process table, given the directory, or says which
-    /// file could not be opened and why; `|_| Ok(())` where it keeps nothing. `on_descriptor` is told of
-    /// each descriptor that the node makes (true) or is about to close (false).
+    /// `open` opens what the library keeps beside the process table, given the directory, or says
+    /// which file could not be opened and why; `|_| Ok(())` where it keeps nothing. `on_descriptor`
+    /// is told of each descriptor that the node makes (true) or is about to close (false).
     ///
     /// # Errors
     /// Why not, in words.
@@ -71,7 +74,8 @@ impl Node {
         on_descriptor: fn(i32, bool),
     ) -> Result<(Self, H), Unattached> {
         if sys::descriptor_limit() < FEWEST_DESCRIPTORS {
-            // A program that counts on every descriptor it may have is not to miss those that are taken here.
+            // A program that counts on every descriptor it may have is not to miss those that are
+            // taken here.
             return Err(Unattached::because(format!("fewer than {FEWEST_DESCRIPTORS} descriptors allowed (ulimit -n)")));
         }
         let (space, memory) = sys::memory_limits();
@@ -117,7 +121,8 @@ impl Node {
         self.library
     }
 
-    /// Says in the process table to which segment this process is joined, and takes its descriptors for the library's own.
+    /// Says in the process table to which segment this process is joined, and takes its descriptors
+    /// for the library's own.
     fn show(&self) {
         let joined = self.joined();
         for fd in [&joined.wake_dir, &joined.device, &joined.lock_fd] {
@@ -144,9 +149,10 @@ impl Node {
         process.joined.store(if here { joined.key } else { 0 }, Ordering::SeqCst);
     }
 
-    /// How long to spin before sleeping, nanoseconds: about what it costs to be woken. Between machines that is an interrupt of a virtual processor which may itself
-    /// be asleep, so as long as KVM and its guests poll before they let a processor sleep (Linux, `halt_poll_ns` and `guest_halt_poll_ns`);
-    /// under emulation all of that takes longer.
+    /// How long to spin before sleeping, nanoseconds: about what it costs to be woken. Between
+    /// machines that is an interrupt of a virtual processor which may itself be asleep, so as long
+    /// as KVM and its guests poll before they let a processor sleep (Linux, `halt_poll_ns` and
+    /// `guest_halt_poll_ns`); under emulation all of that takes longer.
     #[must_use]
     pub fn spin_ns(&self) -> u64 {
         self.settings.spin_ns.unwrap_or_else(|| match self.joined().place {
@@ -188,7 +194,9 @@ impl Node {
         self.standing() != Standing::Here || gone() || self.processes.is_detached(self.joined().segment.id())
     }
 
-    /// Leaves the segment. Nothing of this process is in it any more, and its waiters were given back. `reason`: why, a number of the library's for its entry ([`crate::processes::Process::reason`]).
+    /// Leaves the segment. Nothing of this process is in it any more, and its waiters were given
+    /// back. `reason`: why, a number of the library's for its entry
+    /// ([`crate::processes::Process::reason`]).
     pub fn leave(&self, reason: u32) {
         self.standing.store(Standing::Away as u32, Ordering::SeqCst);
         self.set_service_page(0);
@@ -208,11 +216,12 @@ impl Node {
             bells.close(|fd| self.disown(fd));
         }
         joined.peers.close();
-        joined.segment.let_go();
+        let _ = joined.segment.let_go();
     }
 
-    /// Joins the segment again that the settings name, after [`Self::leave`]; one that is detached only if it is `asked` for, and to leave it soon. In a virtual machine, where the host's device was found rather than named, the one that is
-    /// found now.
+    /// Joins the segment again that the settings name, after [`Self::leave`]; one that is detached
+    /// only if it is `asked` for, and to leave it soon. In a virtual machine, where the host's
+    /// device was found rather than named, the one that is found now.
     ///
     /// # Errors
     /// Why not; the process stays away.
@@ -268,7 +277,8 @@ impl Node {
         }
     }
 
-    /// In a fork child: enters the new process. `false`: the table has no room, and the node is of no use. `holdings`: as at [`Self::new`].
+    /// In a fork child: enters the new process. `false`: the table has no room, and the node is of
+    /// no use. `holdings`: as at [`Self::new`].
     pub fn reenter(&self, holdings: &impl Holdings) -> bool {
         self.forget_parent();
         match self.processes.enter(self.library, holdings) {
@@ -321,15 +331,15 @@ impl Node {
             && if self.joined().bells.is_some() { groups == rights::identity().1 } else { rights::can_be_opened(segment) }
     }
 
-    /// Leaves the segment ([`Self::leave`]) and gives the process table up. Nothing here is reached by
-    /// this value any more, but by threads that are late: they find zeroes.
+    /// Leaves the segment ([`Self::leave`]) and gives the process table up. Nothing here is reached
+    /// by this value any more, but by threads that are late: they find zeroes.
     pub fn renounce(&self, reason: u32) {
         self.leave(reason);
         self.processes.let_go();
     }
 
-    /// In a fork child that does not enter the process table, whose entry is its parent's there: gives
-    /// both maps and all descriptors up, and says nothing in either.
+    /// In a fork child that does not enter the process table, whose entry is its parent's there:
+    /// gives both maps and all descriptors up, and says nothing in either.
     pub fn abandon(&self) {
         self.forget_parent();
         self.let_go_of_segment();
@@ -356,7 +366,8 @@ pub(crate) mod tests {
         Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {}).expect("attached").0
     }
 
-    /// In a directory that everybody may write into, somebody without any right to the segment may have been first.
+    /// In a directory that everybody may write into, somebody without any right to the segment may
+    /// have been first.
     #[test]
     fn wake_ups_do_not_go_through_a_directory_that_a_stranger_made() {
         // SAFETY: no arguments, cannot fail.

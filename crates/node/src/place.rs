@@ -1,11 +1,17 @@
-//! Which peer this kernel is, where a segment is shared with other kernels; and the member table, in which a segment's members say so.
+//! Which peer this kernel is, where a segment is shared with other kernels; and the member table,
+//! in which a segment's members say so.
 //!
-//! The first word of a member's entry (64 bytes): 0 free; 1 processes of the one kernel that has the segment; else processes of one of several kernels:
-//! bits 0–7 are 2, bits 8–15 the peer's id, bits 16–31 the low bits of its generation in the table of peers ([`ginnel_region::Presence`]), bits 32–63
-//! name one boot of that kernel. The second word tells the members of one kernel apart: by process table, and by library. The host's entries have generation 0: each of its processes joins by itself.
+//! The first word of a member's entry (64 bytes): 0 free; 1 processes of the one kernel that has
+//! the segment; else processes of one of several kernels: bits 0–7 are 2, bits 8–15 the peer's id,
+//! bits 16–31 the low bits of its generation in the table of peers ([`ginnel_region::Presence`]),
+//! bits 32–63 name one boot of that kernel. The second word tells the members of one kernel apart:
+//! by process table, and by library. The host's entries have generation 0: each of its processes
+//! joins by itself.
 //!
-//! A member of another kernel lives as long as the daemon says that its peer is attached in that generation; one of an earlier boot of this
-//! kernel is dead. All of it is a hint, as everything that a peer can write: whoever is taken for dead by mistake loses connections, and nothing else suffers.
+//! A member of another kernel lives as long as the daemon says that its peer is attached in that
+//! generation; one of an earlier boot of this kernel is dead. All of it is a hint, as everything
+//! that a peer can write: whoever is taken for dead by mistake loses connections, and nothing else
+//! suffers.
 
 use ginnel_region::{MAX_PEER, Segment, device::Source, sys};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +38,7 @@ impl Place {
     #[must_use]
     pub fn of(segment: &Segment) -> Option<Self> {
         let (peer, vectors) = match segment.source() {
-            Source::File => return None,
+            Source::File | Source::Pair => return None,
             Source::Device { peer, vectors } => (peer.min(MAX_PEER + 1), vectors),
             // Where nobody says which peer it is, nobody can say that it is gone.
             Source::Bar { peer } => (peer.unwrap_or(u16::MAX).min(MAX_PEER + 1), 0),
@@ -43,7 +49,8 @@ impl Place {
         Some(Self { peer, vectors, word: u64::from(boot()) << 32 | generation << 16 | u64::from(peer) << 8 | AMONG })
     }
 
-    /// A number that no other kernel has, nor another boot of this one: to tell apart addresses that each has for itself.
+    /// A number that no other kernel has, nor another boot of this one: to tell apart addresses
+    /// that each has for itself.
     #[must_use]
     pub fn kernel(&self) -> u64 {
         self.word & !0xffff_00ff
@@ -75,7 +82,8 @@ fn count(segment: &Segment) -> u16 {
     u16::try_from(segment.members().1 / MEMBER_BYTES).unwrap_or(u16::MAX)
 }
 
-/// Which peer a member belongs to, by its entry's first word; `None`: processes of the one kernel that has the segment, or nobody's.
+/// Which peer a member belongs to, by its entry's first word; `None`: processes of the one kernel
+/// that has the segment, or nobody's.
 pub(crate) fn peer_of(word: u64) -> Option<u16> {
     (word & 0xff == AMONG).then_some((word >> 8 & 0xff) as u16)
 }
@@ -98,7 +106,8 @@ pub(crate) fn choose_member(segment: &Segment, place: Option<Place>, mark_of: u6
     (0..count(segment)).find(free).inspect(|&member| mark(segment, member).store(mark_of, Ordering::Relaxed))
 }
 
-/// Is an entry still of the processes with this mark? The other kernels give the host's back while none of its processes is there, and another may have taken it.
+/// Is an entry still of the processes with this mark? The other kernels give the host's back while
+/// none of its processes is there, and another may have taken it.
 pub(crate) fn is_ours(segment: &Segment, place: Option<Place>, member: u16, mark_of: u64) -> bool {
     let same = |place: Place| {
         (word(segment, member).load(Ordering::Relaxed), mark(segment, member).load(Ordering::Relaxed)) == (place.word, mark_of)
@@ -128,7 +137,8 @@ pub(crate) fn look(segment: &Segment, place: Option<Place>, member: u16) -> Know
     };
     let presence = segment.presence(peer);
     if peer == own.peer {
-        // An earlier boot, or before an unplug; of those without a number one cannot tell which is which.
+        // An earlier boot, or before an unplug; of those without a number one cannot tell which is
+        // which.
         return if peer > MAX_PEER && theirs >> 32 != own.word >> 32 { Known::Lives } else { Known::Gone };
     }
     // Of the host's processes each has joined anew; those without a number are never spoken of.

@@ -1,10 +1,11 @@
-//! The process table: what the processes of one user on one kernel say about themselves to each other.
-//! A file beside the default segment, never in a segment: a peer must not be able to forge it.
+//! The process table: what the processes of one user on one kernel say about themselves to each
+//! other. A file beside the default segment, never in a segment: a peer must not be able to forge
+//! it.
 //!
-//! It has an entry for each process *and library* ([`Library`]), so that two libraries in one process
-//! (a preloaded one, and one that the program is linked with) do not take each other's locks for those
-//! of a program that was before. A library may keep a table of its own beside it, which names entries
-//! of this one ([`Holdings`]).
+//! It has an entry for each process *and library* ([`Library`]), so that two libraries in one
+//! process (a preloaded one, and one that the program is linked with) do not take each other's
+//! locks for those of a program that was before. A library may keep a table of its own beside it,
+//! which names entries of this one ([`Holdings`]).
 
 mod alive;
 mod doubt;
@@ -50,10 +51,12 @@ struct Header {
     version: AtomicU64,
     /// (a library's number, monotonic milliseconds): when its processes last looked for the dead.
     reclaimed: [(AtomicU64, AtomicU64); 16],
-    /// (a segment's key, member + 1) pairs: as which member of a segment this table's processes appear.
+    /// (a segment's key, member + 1) pairs: as which member of a segment this table's processes
+    /// appear.
     members: [(AtomicU64, AtomicU64); 64],
     members_lock: Lock,
-    /// Segments (ids) that this table's processes are asked to leave, and not to join again; 0: free.
+    /// Segments (ids) that this table's processes are asked to leave, and not to join again; 0:
+    /// free.
     detached: [AtomicU64; 32],
     doubts: Doubts,
 }
@@ -62,12 +65,12 @@ const _: () = assert!(size_of::<Header>() == 8192);
 
 /// What a library keeps about entries of the process table in a table of its own.
 pub trait Holdings {
-    /// Does anything there name the entry `index`, whose process has ended? Then the entry is not given
-    /// to another process yet.
+    /// Does anything there name the entry `index`, whose process has ended? Then the entry is not
+    /// given to another process yet.
     fn names(&self, index: u32) -> bool;
 
-    /// The process of the entry `index` runs another program now: what the program before was about to
-    /// end has ended.
+    /// The process of the entry `index` runs another program now: what the program before was about
+    /// to end has ended.
     fn began_anew(&self, index: u32);
 }
 
@@ -186,7 +189,8 @@ impl Processes {
         self.header().detached.iter().map(|id| id.load(Ordering::Relaxed)).filter(|id| *id != 0).collect()
     }
 
-    /// Asks the processes to leave a segment, or lets them join it again. `false`: no room for another.
+    /// Asks the processes to leave a segment, or lets them join it again. `false`: no room for
+    /// another.
     #[must_use]
     pub fn set_detached(&self, segment: u64, on: bool) -> bool {
         let ids = &self.header().detached;
@@ -203,7 +207,8 @@ impl Processes {
         !self.is_detached(segment)
     }
 
-    /// As which member of a segment this table's processes appear, if that was settled and `holds`; else settles it with `choose`.
+    /// As which member of a segment this table's processes appear, if that was settled and `holds`;
+    /// else settles it with `choose`.
     pub(crate) fn member_of(
         &self,
         segment: u64,
@@ -218,7 +223,8 @@ impl Processes {
             let settled = u16::try_from(member.load(Ordering::Relaxed)).ok().filter(|&member| holds(member));
             return settled.or_else(|| choose().inspect(|&chosen| member.store(chosen.into(), Ordering::Relaxed)));
         }
-        // Segments that are gone are forgotten when the table is full: their number only matters while they are mapped.
+        // Segments that are gone are forgotten when the table is full: their number only matters
+        // while they are mapped.
         let (id, member) =
             header.members.iter().find(|(id, _)| id.load(Ordering::Relaxed) == 0).or_else(|| header.members.first())?;
         let chosen = choose()?;

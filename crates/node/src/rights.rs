@@ -1,5 +1,5 @@
-//! What a process may open as it is now. It keeps what it has mapped whatever it becomes, so a change of
-//! its user, its groups, its rights or its root directory asks anew.
+//! What a process may open as it is now. It keeps what it has mapped whatever it becomes, so a
+//! change of its user, its groups, its rights or its root directory asks anew.
 
 use ginnel_region::{Segment, sys};
 

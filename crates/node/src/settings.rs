@@ -19,7 +19,8 @@ pub struct Settings {
     pub directory_is_named: bool,
     /// As the segment was named: a path, or a name in the directory.
     pub segment_name: String,
-    /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of the host join.
+    /// The segment's file, the driver's device, or the socket at which `ginneld` lets processes of
+    /// the host join.
     pub segment: PathBuf,
     /// It was found (the device that a host shares with its virtual machine), not named.
     pub found: bool,
@@ -55,8 +56,8 @@ impl Settings {
         }
     }
 
-    /// Returns the same for the user that the process has become. The environment is not read again:
-    /// programs write their titles over it.
+    /// Returns the same for the user that the process has become. The environment is not read
+    /// again: programs write their titles over it.
     #[must_use]
     pub fn of_present_user(&self) -> Self {
         let mut settings = self.clone();

@@ -1,8 +1,8 @@
 //! A table that the processes of one user map together: a file in the user's own directory
 //! ([`crate::home`]), made whole under another name and then given its own.
 //!
-//! A table is trusted, unlike a segment: its readers believe each other as the threads of one program
-//! do. So it is only used where nobody else can write it.
+//! A table is trusted, unlike a segment: its readers believe each other as the threads of one
+//! program do. So it is only used where nobody else can write it.
 
 use crate::cgroup;
 use crate::home::check_table;
@@ -11,8 +11,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Under a limit on memory below this no table is made: what tables and a segment begin with would be
-/// a good part of it, bytes.
+/// Under a limit on memory below this no table is made: what tables and a segment begin with would
+/// be a good part of it, bytes.
 pub const LEAST_LIMIT: u64 = 32 << 20;
 
 /// What a file must be to be such a table.
@@ -55,8 +55,8 @@ impl Drop for Table {
 }
 
 impl Table {
-    /// Opens the effective user's own table at `path`, or makes it where there is none, to take part in
-    /// it. One that is another's, or that others may write, is refused.
+    /// Opens the effective user's own table at `path`, or makes it where there is none, to take
+    /// part in it. One that is another's, or that others may write, is refused.
     ///
     /// # Errors
     /// As for a segment: a file of another version, foreign, no memory, or [`Error::Limited`] under a
@@ -159,10 +159,11 @@ impl Table {
     /// Gives the memory up: zeroes of this process's own stand in its place from here on.
     pub fn let_go(&self) {
         // SAFETY: the map is this value's. All of it are atomics, for which zeroes are valid.
-        unsafe { sys::give_up(self.base, self.kind.size) };
+        let _ = unsafe { sys::give_up(self.base, self.kind.size) };
     }
 
-    /// Makes the page at `offset` real before anybody touches it: there may be no memory left for it.
+    /// Makes the page at `offset` real before anybody touches it: there may be no memory left for
+    /// it.
     pub fn make_real(&self, offset: usize) -> bool {
         let page = offset & !4095;
         debug_assert!(page < self.kind.size && self.writable);

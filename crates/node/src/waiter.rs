@@ -1,12 +1,12 @@
-//! Sleeping and being woken: a page of flags in the segment, and something beside it that the kernel
-//! sleeps on.
+//! Sleeping and being woken: a page of flags in the segment, and something beside it that the
+//! kernel sleeps on.
 //!
-//! A waiter is one sleeping thread, or one epoll set. Channels are armed with its page and a bit. A peer
-//! that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a waiter that
-//! is awake costs no system call.
+//! A waiter is one sleeping thread, or one epoll set. Channels are armed with its page and a bit. A
+//! peer that has news sets the bit, then looks whether the waiter sleeps, and only then wakes it: a
+//! waiter that is awake costs no system call.
 //!
-//! What that is, FIFO, doorbell or relay ([`crate::wake`]), `Joined::way` says. Where none is to be had
-//! there are no waiters, and the ends have to wake each other by other means.
+//! What that is, FIFO, doorbell or relay ([`crate::wake`]), `Joined::way` says. Where none is to be
+//! had there are no waiters, and the ends have to wake each other by other means.
 
 use crate::joined::Joined;
 use crate::node::{Node, Standing};
@@ -77,8 +77,9 @@ impl Waiter {
         let (segment, dir, id) = (&joined.segment, joined.wake_dir(), sys::random_u64());
         let name = fifo::name(id);
         let opened = sys::mkfifoat(dir, &name, 0o600).and_then(|()| fifo::open_own(dir, id, joined.wake_mode));
-        // If this process is killed from here on, whoever frees the page removes it. (Not before it is
-        // made and opened: who owns the directory would know the name, and could put another there.)
+        // If this process is killed from here on, whoever frees the page removes it. (Not before it
+        // is made and opened: who owns the directory would know the name, and could put another
+        // there.)
         page::name_fifo(segment, head.page(), id);
         let give_up = |error| {
             let _ = sys::unlinkat(dir, &name);
@@ -127,7 +128,8 @@ impl Waiter {
         let _ = sys::write(self.fifo, &[0]);
     }
 
-    /// It belongs to a segment that was left: closes its descriptor. Its page went with the segment.
+    /// It belongs to a segment that was left: closes its descriptor. Its page went with the
+    /// segment.
     pub fn abandon(self, node: &Node) {
         node.disown(self.fifo);
     }
@@ -166,12 +168,14 @@ impl Waiter {
         Want::Waiter { page: self.page, bit }
     }
 
-    /// About to sleep. The caller looks at everything it waits for again after this, then sleeps with [`Self::fifo`] among its descriptors.
+    /// About to sleep. The caller looks at everything it waits for again after this, then sleeps
+    /// with [`Self::fifo`] among its descriptors.
     pub fn sleeping(self, segment: &Segment) {
         page::sleeping(segment, self.page);
     }
 
-    /// Awake again. Empties the FIFO if somebody may have written into it. `told`: the kernel told the caller of the FIFO, who empties it.
+    /// Awake again. Empties the FIFO if somebody may have written into it. `told`: the kernel told
+    /// the caller of the FIFO, who empties it.
     pub fn awake(self, segment: &Segment, told: bool) {
         if page::awake(segment, self.page) && !told {
             self.empty();
@@ -183,9 +187,9 @@ impl Waiter {
         fifo::empty(self.fifo);
     }
 
-    /// Sleeps until somebody rings it, for `ms` milliseconds at most; −1: for as long as that takes. Returns
-    /// at once where `is_there` finds that what is waited for has come already. Not for a waiter that
-    /// other threads sleep on, too.
+    /// Sleeps until somebody rings it, for `ms` milliseconds at most; −1: for as long as that
+    /// takes. Returns at once where `is_there` finds that what is waited for has come already. Not
+    /// for a waiter that other threads sleep on, too.
     ///
     /// Returns whether any bit is set, which [`Self::take`] takes.
     pub fn sleep(self, segment: &Segment, ms: i32, is_there: impl FnOnce() -> bool) -> bool {
@@ -234,8 +238,8 @@ pub enum Rung {
 }
 
 impl Node {
-    /// Sets the bit of a waiter, whosever it is, and wakes it if it sleeps. `page` and `bit` came from a
-    /// peer: a page that is no waiter is left alone.
+    /// Sets the bit of a waiter, whosever it is, and wakes it if it sleeps. `page` and `bit` came
+    /// from a peer: a page that is no waiter is left alone.
     pub fn ring(&self, page: u32, bit: u16) -> Rung {
         self.ring_as(page, bit, false)
     }
@@ -261,10 +265,12 @@ impl Node {
     }
 }
 
-/// Wakes a waiter by its FIFO, or finds that it is no more: nobody sleeps there then. False: it sleeps, and cannot be reached.
+/// Wakes a waiter by its FIFO, or finds that it is no more: nobody sleeps there then. False: it
+/// sleeps, and cannot be reached.
 fn by_fifo(joined: &Joined, page: u32, id: u64) -> bool {
     let segment = &joined.segment;
-    // A waiter is taken before its FIFO goes. One that is not has lost it to somebody who emptied the directory.
+    // A waiter is taken before its FIFO goes. One that is not has lost it to somebody who emptied
+    // the directory.
     let is_live = || page::head_of(segment, page).is_some_and(|head| !head.is_busy()) && page::fifo_of(segment, page) == id;
     match joined.peers.write(joined.wake_dir(), id) {
         Ok(()) => true,
@@ -273,7 +279,8 @@ fn by_fifo(joined: &Joined, page: u32, id: u64) -> bool {
     }
 }
 
-/// Wakes a waiter from a process that is not attached. `directory`: of the process table. Nothing where it cannot be reached: service threads look now and then by themselves.
+/// Wakes a waiter from a process that is not attached. `directory`: of the process table. Nothing
+/// where it cannot be reached: service threads look now and then by themselves.
 pub fn call(directory: &Path, segment: &Segment, page: u32) {
     let (file, byte): (_, &[u8]) = match page::raise(segment, page, 0) {
         Some(Call::Bell(peer, vector)) => {

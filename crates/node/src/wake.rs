@@ -1,5 +1,5 @@
-//! The ways of waking, one file each, behind words in a segment (`page`). What is here knows a segment
-//! and descriptors, and no node: [`crate::waiter`] chooses.
+//! The ways of waking, one file each, behind words in a segment (`page`). What is here knows a
+//! segment and descriptors, and no node: [`crate::waiter`] chooses.
 //!
 //! | ends | woken by |
 //! |---|---|

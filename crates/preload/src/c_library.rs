@@ -1,8 +1,10 @@
-//! Whether the C library that a program's dynamic linker will load can have the preloaded library too.
+//! Whether the C library that a program's dynamic linker will load can have the preloaded library
+//! too.
 //!
-//! A library says which versions of glibc's symbols it needs (DT_VERNEED), and a C library which ones it
-//! has (DT_VERDEF; the Linux Standard Base, "Symbol Versioning"). A dynamic linker that misses one of them
-//! refuses to start the program. glibc's lies in one directory with its C library.
+//! A library says which versions of glibc's symbols it needs (DT_VERNEED), and a C library which
+//! ones it has (DT_VERDEF; the Linux Standard Base, "Symbol Versioning"). A dynamic linker that
+//! misses one of them refuses to start the program. glibc's lies in one directory with its C
+//! library.
 
 use crate::{File, Name, Unreachable, file_name};
 use ginnel_region::sys;
@@ -10,6 +12,9 @@ use std::ffi::CStr;
 
 /// Of the system's own programs.
 const SYSTEM: &CStr = if cfg!(target_arch = "aarch64") { c"/lib/ld-linux-aarch64.so.1" } else { c"/lib64/ld-linux-x86-64.so.2" };
+
+/// musl's, where the system's programs are for that.
+const MUSLS: &CStr = if cfg!(target_arch = "aarch64") { c"/lib/ld-musl-aarch64.so.1" } else { c"/lib/ld-musl-x86_64.so.1" };
 
 /// As many links to a dynamic linker are followed.
 const LINKS: usize = 8;
@@ -30,14 +35,23 @@ pub(super) fn is_glibcs_linker(file_name: &[u8]) -> bool {
 pub(super) fn of_system(library: Option<&CStr>) -> Option<Unreachable> {
     library?;
     let mut buffer: Name = [0; 256];
-    real_name(SYSTEM, &mut buffer).map_or(Some(Unreachable::OtherLibrary), |linker| beside(linker, library))
+    match real_name(SYSTEM, &mut buffer) {
+        Some(linker) => beside(linker, library),
+        None if sys::openat(libc::AT_FDCWD, MUSLS, libc::O_PATH, 0).map(sys::close).is_ok() => Some(musl(library)),
+        None => Some(Unreachable::OtherLibrary),
+    }
+}
+
+/// What is to be said of a program for musl.
+pub(super) fn musl(library: Option<&CStr>) -> Unreachable {
+    if library.is_some_and(super::has_musl) { Unreachable::Musl } else { Unreachable::MuslAlone }
 }
 
 /// Why a program that names `linker` as its dynamic linker cannot have `library`; `None` if it can.
 pub(super) fn of_linker(linker: &CStr, library: Option<&CStr>) -> Option<Unreachable> {
     let mut buffer: Name = [0; 256];
     if is_musls(linker.to_bytes()) {
-        return Some(Unreachable::Musl);
+        return Some(musl(library));
     }
     if !is_glibcs_linker(file_name(linker)) {
         return Some(Unreachable::OtherLibrary);
@@ -52,8 +66,10 @@ fn is_musls(name: &[u8]) -> bool {
 
 /// Compares `library` with the C library in the directory of `linker`, which is no link.
 fn beside(linker: &CStr, library: Option<&CStr>) -> Option<Unreachable> {
+    // A program for glibc, run by musl: what it has of glibc's functions comes from yet another
+    // library.
     if is_musls(file_name(linker)) {
-        return Some(Unreachable::Musl);
+        return Some(Unreachable::MuslAlone);
     }
     let needed = match newest(library?, Table::Needed) {
         Newest::Minor(minor) => minor,
@@ -68,7 +84,8 @@ fn beside(linker: &CStr, library: Option<&CStr>) -> Option<Unreachable> {
     }
 }
 
-/// The name of what a path's last link leads to; `None` where there is nothing, or names are too long.
+/// The name of what a path's last link leads to; `None` where there is nothing, or names are too
+/// long.
 fn real_name<'a>(path: &CStr, buffer: &'a mut Name) -> Option<&'a CStr> {
     buffer.get_mut(..path.count_bytes())?.copy_from_slice(path.to_bytes());
     for _ in 0..LINKS {

@@ -15,7 +15,8 @@ impl File {
         Self { fd, part: [0; 1024], at: 0, len: 0 }
     }
 
-    /// The `len` bytes at `at`, no more than a kilobyte; `None` where the file ends before, or cannot be read.
+    /// The `len` bytes at `at`, no more than a kilobyte; `None` where the file ends before, or
+    /// cannot be read.
     pub(super) fn bytes(&mut self, at: u64, len: usize) -> Option<&[u8]> {
         let inside = |part: &Self| {
             let start = usize::try_from(at.checked_sub(part.at)?).ok()?;

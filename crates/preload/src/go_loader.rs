@@ -1,6 +1,7 @@
-//! `ginnel-go-loader`: executed in the place of a program in Go that has no dynamic linker, with that
-//! program's arguments. Its own dynamic linker preloads the library, which then loads the program
-//! (`crates/shim/src/go/load.rs`). Where it cannot, or is not there, the program is executed as it is.
+//! `ginnel-go-loader`: executed in the place of a program in Go that has no dynamic linker, with
+//! that program's arguments. Its own dynamic linker preloads the library, which then loads the
+//! program (`crates/shim/src/go/load.rs`). Where it cannot, or is not there, the program is
+//! executed as it is.
 //!
 //! Whoever executes it (`ginnel run`, the library's hooks of `exec`) names the program in
 //! `GINNEL_GO_PROGRAM`.
@@ -15,7 +16,8 @@ const PROGRAM: &CStr = c"GINNEL_GO_PROGRAM";
 const CANNOT: c_int = 126;
 const MISSING: c_int = 127;
 
-/// The library's: loads the program at the path, with the stack that begins there; returns if it cannot.
+/// The library's: loads the program at the path, with the stack that begins there; returns if it
+/// cannot.
 type Load = unsafe extern "C" fn(*const c_char, *mut usize) -> c_int;
 /// The library's: executes a program as it is; returns the errno.
 type Execute = unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;

@@ -1,7 +1,8 @@
-//! Whether a program can have the preloaded library, from its file: ELF header, program headers and notes (elf(5)), the `#!` line of scripts (execve(2)),
-//! permission bits and file capabilities.
+//! Whether a program can have the preloaded library, from its file: ELF header, program headers and
+//! notes (elf(5)), the `#!` line of scripts (execve(2)), permission bits and file capabilities.
 //!
-//! Takes no memory from an allocator: it is asked in children of `vfork`, too. A file that changes meanwhile gives a wrong answer and does no harm.
+//! Takes no memory from an allocator: it is asked in children of `vfork`, too. A file that changes
+//! meanwhile gives a wrong answer and does no harm.
 
 mod c_library;
 mod file;
@@ -16,8 +17,8 @@ use std::fmt;
 pub enum Unreachable {
     /// No dynamic linker is named in it.
     Static,
-    /// Written in Go, which makes its system calls itself: the library reaches most such programs all the
-    /// same, once it is loaded.
+    /// Written in Go, which makes its system calls itself: the library reaches most such programs
+    /// all the same, once it is loaded.
     Go,
     /// Likewise, and no dynamic linker is named in it: what [`LOADER`] loads.
     StaticGo,
@@ -25,8 +26,13 @@ pub enum Unreachable {
     OtherClass,
     /// For another processor.
     OtherMachine,
-    /// Linked with musl, which cannot load a library made for glibc.
+    /// Linked with musl, which cannot load a library made for glibc: the one for musl, beside it,
+    /// reaches such programs.
     Musl,
+    /// Linked with musl, and there is no library for it.
+    MuslAlone,
+    /// Written in Go, and linked with musl.
+    MuslGo,
     /// Linked with another C library, or with one that cannot be found.
     OtherLibrary,
     /// Linked with a glibc that lacks versions which the preloaded library needs.
@@ -46,6 +52,8 @@ pub enum Unreachable {
 pub enum Preload {
     /// As it is.
     Kept,
+    /// An absolute path by [`LIB`], other names as they are.
+    Either,
     /// An absolute path with [`TOKEN`] before it, other names as they are.
     Token,
     /// An absolute path with [`TOKEN`] before it, and by no other name.
@@ -54,23 +62,40 @@ pub enum Preload {
     Gone,
 }
 
-/// What turns the library's absolute path into one that only glibc's dynamic linker follows, which puts its own folder below the root for the token (ld.so(8), "Dynamic
-/// string tokens"), however deep that lies. For musl's there is no such file, and it passes over preloads that are not there, where it refuses to start a program
-/// because of one that needs glibc.
+/// What turns the library's absolute path into one that only glibc's dynamic linker follows, which
+/// puts its own folder below the root for the token (ld.so(8), "Dynamic string tokens"), however
+/// deep that lies. For musl's there is no such file, and it passes over preloads that are not
+/// there, where it refuses to start a program because of one that needs glibc.
 pub const TOKEN: &str = "/$LIB/../../../../../../../..";
 
-impl Unreachable {
-    /// How the library is to be named: not at all to a program that would not start with it (an older glibc), or would say on standard error that it cannot have it (another
-    /// kind of machine, no such file). Those that are known to hand down their environment, with nobody to see what they start with it, get what does for programs of either C library.
-    #[must_use]
-    pub fn preload(self) -> Preload {
-        match self {
-            Self::OtherClass | Self::OtherMachine | Self::OlderGlibc | Self::NoSuchFile => Preload::Gone,
-            Self::Musl | Self::OtherLibrary => Preload::TokenOnly,
-            Self::Static | Self::Go | Self::StaticGo | Self::Setuid | Self::Capabilities => Preload::Token,
-            Self::Unknown => Preload::Kept,
-        }
+/// The folder, beside the library for glibc, of the one for musl, which has the same name.
+/// `FOLDER/$LIB/NAME` is a path that each dynamic linker follows to its own: musl's takes it as it
+/// stands, and glibc's puts `lib64`, say, for the token, where there is a link to the library for
+/// glibc (`packaging/files`).
+pub const LIB: &str = "$LIB";
+
+/// The folder and the file name of the library for glibc, of whichever form its absolute path is.
+#[must_use]
+pub fn parts(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let path = name.strip_prefix(TOKEN.as_bytes()).unwrap_or(name);
+    let (folder, file) = path.split_at(path.iter().rposition(|byte| *byte == b'/')?);
+    let above = folder.strip_suffix(LIB.as_bytes()).and_then(|folder| folder.strip_suffix(b"/"));
+    (path.starts_with(b"/")).then_some((above.unwrap_or(folder), file.get(1..)?))
+}
+
+/// Does the library for musl lie beside `library`, the one for glibc?
+#[must_use]
+pub fn has_musl(library: &CStr) -> bool {
+    let mut path = [0; 1024];
+    let mut used = 0;
+    let Some((folder, file)) = parts(library.to_bytes()) else { return false };
+    for part in [folder, b"/", LIB.as_bytes(), b"/", file, b"\0"] {
+        let Some(place) = path.get_mut(used..used + part.len()) else { return false };
+        place.copy_from_slice(part);
+        used += part.len();
     }
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
+    sys::openat(libc::AT_FDCWD, path, libc::O_PATH, 0).map(sys::close).is_ok()
 }
 
 impl fmt::Display for Unreachable {
@@ -78,12 +103,14 @@ impl fmt::Display for Unreachable {
         f.write_str(match self {
             Self::Static => "is statically linked",
             Self::Go => "is written in Go, which passes the C library by",
-            Self::StaticGo => "is written in Go and statically linked",
+            Self::StaticGo => "is written in Go and statically linked (GINNEL_GO=1 has it reached)",
             Self::OtherClass => "is a program of another word size than ginnel",
             Self::OtherMachine => "is a program for another processor",
-            Self::Musl => "uses another C library (musl)",
+            Self::Musl => "uses musl, for which ginnel has a library of its own",
+            Self::MuslAlone => "uses another C library (musl), and ginnel's library for that is not there",
+            Self::MuslGo => "is written in Go, and uses another C library (musl)",
             Self::OtherLibrary => "uses another C library than glibc, or one that is not found",
-            Self::OlderGlibc => "uses an older glibc than ginnel's library was built for (make portable builds one for 2.28)",
+            Self::OlderGlibc => "uses an older glibc than ginnel's library was built for (make portable builds one for 2.17)",
             Self::NoSuchFile => "does not find ginnel's library where it runs",
             Self::Setuid => "is set-user-id or set-group-id",
             Self::Capabilities => "has file capabilities",
@@ -108,9 +135,10 @@ pub fn loaded() -> Option<std::ffi::OsString> {
     std::env::var_os(BY_LOADER.to_str().unwrap_or_default()).filter(|_| is_loader)
 }
 
-/// Can `loader` be executed in the place of `program`? It needs glibc's dynamic linker, which a container
-/// may lack; the program must be one that the kernel would execute, for whoever executes it is to hear if
-/// not; and must be there still when the loader looks for it, which descriptors may not be.
+/// Can `loader` be executed in the place of `program`? It needs glibc's dynamic linker, which a
+/// container may lack; the program must be one that the kernel would execute, for whoever executes
+/// it is to hear if not; and must be there still when the loader looks for it, which descriptors
+/// may not be.
 #[must_use]
 pub fn can_load(loader: &CStr, program: &CStr) -> bool {
     const LINKER: &CStr = c"/lib64/ld-linux-x86-64.so.2";
@@ -127,6 +155,19 @@ pub fn can_load(loader: &CStr, program: &CStr) -> bool {
     };
     let stays = ![&b"/proc/"[..], b"/dev/"].iter().any(|place| program.to_bytes().starts_with(place));
     cfg!(target_arch = "x86_64") && stays && [loader, LINKER, program].into_iter().all(may_be_executed)
+}
+
+/// Has the user switched programs in Go off?
+#[must_use]
+pub fn is_go_off() -> bool {
+    std::env::var_os("GINNEL_GO").is_some_and(|value| value == "0")
+}
+
+/// Has the user asked for programs in Go without a dynamic linker, too? A debugger does not find
+/// the file of one that was loaded: the kernel says that it is the loader.
+#[must_use]
+pub fn is_static_go_on() -> bool {
+    std::env::var_os("GINNEL_GO").is_some_and(|value| value == "1")
 }
 
 /// How a program comes to have the library.
@@ -146,6 +187,7 @@ pub enum Way {
 pub fn way(why: Option<Unreachable>, loader: bool) -> Way {
     match why {
         None => Way::Preload,
+        Some(Unreachable::Musl) => Way::Preload,
         Some(Unreachable::Go) if cfg!(target_arch = "x86_64") => Way::Preload,
         Some(Unreachable::StaticGo) if loader => Way::Loader,
         Some(_) => Way::None,
@@ -155,12 +197,36 @@ pub fn way(why: Option<Unreachable>, loader: bool) -> Way {
 /// What was found about a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
-    /// Why it stays on TCP.
+    /// Why it stays on TCP, or is reached in another way than most.
     pub why: Unreachable,
     interpreter: Option<Name>,
+    /// There is a library for musl, too.
+    both: bool,
 }
 
 impl Finding {
+    /// How the library is to be named: not at all to a program that would not start with it (an
+    /// older glibc), or would say on standard error that it cannot have it (another kind of
+    /// machine, no such file). Those that are known to hand down their environment, with nobody to
+    /// see what they start with it, get what does for programs of either C library.
+    #[must_use]
+    pub fn preload(&self) -> Preload {
+        match self.why {
+            Unreachable::OtherClass | Unreachable::OtherMachine | Unreachable::OlderGlibc | Unreachable::NoSuchFile => {
+                Preload::Gone
+            }
+            Unreachable::MuslAlone | Unreachable::MuslGo | Unreachable::OtherLibrary => Preload::TokenOnly,
+            Unreachable::Musl => Preload::Either,
+            Unreachable::Static | Unreachable::StaticGo | Unreachable::Setuid | Unreachable::Capabilities if self.both => {
+                Preload::Either
+            }
+            Unreachable::Static | Unreachable::Go | Unreachable::StaticGo | Unreachable::Setuid | Unreachable::Capabilities => {
+                Preload::Token
+            }
+            Unreachable::Unknown => Preload::Kept,
+        }
+    }
+
     /// The file that decided, where that is not the program itself but the interpreter of a script.
     #[must_use]
     pub fn interpreter(&self) -> Option<&CStr> {
@@ -168,15 +234,16 @@ impl Finding {
     }
 }
 
-/// The name of a script's interpreter: the kernel reads that much of the file (`BINPRM_BUF_SIZE`, linux/binfmts.h), and the last byte stays zero.
+/// The name of a script's interpreter: the kernel reads that much of the file (`BINPRM_BUF_SIZE`,
+/// linux/binfmts.h), and the last byte stays zero.
 type Name = [u8; 256];
 
 /// Interpreters of interpreters that the kernel follows.
 const DEPTH: usize = 4;
 
-/// Looks whether the program at `path` can have the preloaded library, which its dynamic linker will
-/// open as `library` (`None`: by a name that says not where it lies, so that what it needs is not known).
-/// `None` if it can, or if there is no such program.
+/// Looks whether the program at `path` can have the preloaded library, which its dynamic linker
+/// will open as `library` (`None`: by a name that says not where it lies, so that what it needs is
+/// not known). `None` if it can, or if there is no such program.
 #[must_use]
 pub fn look(path: &CStr, library: Option<&CStr>) -> Option<Finding> {
     follow(named(path, library), library)
@@ -197,15 +264,16 @@ enum Kind {
 
 fn follow(mut kind: Kind, library: Option<&CStr>) -> Option<Finding> {
     let mut interpreter = None;
+    let found = |why, interpreter| Some(Finding { why, interpreter, both: library.is_some_and(has_musl) });
     for _ in 0..=DEPTH {
         match kind {
             Kind::Reachable => return None,
             // Most likely it uses what the system's programs use.
             Kind::Unreachable(Unreachable::Unknown) => {
                 let why = c_library::of_system(library).unwrap_or(Unreachable::Unknown);
-                return Some(Finding { why, interpreter });
+                return found(why, interpreter);
             }
-            Kind::Unreachable(why) => return Some(Finding { why, interpreter }),
+            Kind::Unreachable(why) => return found(why, interpreter),
             Kind::Script(name) => {
                 kind = CStr::from_bytes_until_nul(&name).map_or(Kind::Reachable, |name| named(name, library));
                 interpreter = Some(name);
@@ -217,7 +285,7 @@ fn follow(mut kind: Kind, library: Option<&CStr>) -> Option<Finding> {
 
 fn named(path: &CStr, library: Option<&CStr>) -> Kind {
     if file_name(path).starts_with(b"ld-musl") {
-        return Kind::Unreachable(Unreachable::Musl);
+        return Kind::Unreachable(c_library::musl(library));
     }
     // Not to wait for the other end of a FIFO, which nobody executes.
     match sys::openat(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
@@ -258,7 +326,9 @@ fn inspect(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Ki
     }
     // Also where it is static: that is what can be said for sure.
     match elf(file, linker, library) {
-        Some(go @ (Unreachable::Go | Unreachable::StaticGo)) => Kind::Unreachable(privileged(file.fd, &status).unwrap_or(go)),
+        Some(reached @ (Unreachable::Go | Unreachable::StaticGo | Unreachable::Musl)) => {
+            Kind::Unreachable(privileged(file.fd, &status).unwrap_or(reached))
+        }
         Some(why) => Kind::Unreachable(why),
         None => privileged(file.fd, &status).map_or(Kind::Reachable, Kind::Unreachable),
     }
@@ -338,7 +408,10 @@ fn elf(file: &mut File, linker: Option<&CStr>, library: Option<&CStr>) -> Option
         None => linker,
     };
     match linker {
-        Some(linker) => c_library::of_linker(linker, library).or(go.then_some(Unreachable::Go)),
+        Some(linker) => match c_library::of_linker(linker, library) {
+            Some(Unreachable::Musl | Unreachable::MuslAlone) if go => Some(Unreachable::MuslGo),
+            why => why.or(go.then_some(Unreachable::Go)),
+        },
         None => Some(if go { Unreachable::StaticGo } else { Unreachable::Static }),
     }
 }
@@ -368,7 +441,8 @@ fn has_go_note(file: &mut File, offset: u64, len: u64) -> bool {
     false
 }
 
-/// Would it run with more rights than this process, so that the dynamic linker ignores preloads (ld.so(8), secure execution)?
+/// Would it run with more rights than this process, so that the dynamic linker ignores preloads
+/// (ld.so(8), secure execution)?
 fn privileged(fd: i32, status: &libc::stat) -> Option<Unreachable> {
     let (uid, gid) = sys::effective_ids();
     let set = |bit: u32, theirs: u32, own: u32| status.st_mode & bit != 0 && theirs != own;
@@ -427,7 +501,8 @@ mod tests {
         for linker in linkers.map(Path::new) {
             assert_eq!(why(linker), None, "{}", linker.display());
         }
-        assert_eq!(why(Path::new("/lib/ld-musl-x86_64.so.1")), Some(Unreachable::Musl), "but musl's must not see the library");
+        let musl = Path::new("/lib/ld-musl-x86_64.so.1");
+        assert_eq!(why(musl), Some(Unreachable::MuslAlone), "but musl's must not see the library for glibc");
     }
 
     #[test]
@@ -509,9 +584,9 @@ mod tests {
             (made(2, own, &[glibc, gnu, go]), Some(Unreachable::Go)),
             (made(2, own, &[glibc, (4, &both)]), Some(Unreachable::Go)),
             (made(2, own, &[go]), Some(Unreachable::StaticGo)),
-            (made(2, own, &[go, (3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
+            (made(2, own, &[go, (3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::MuslGo)),
             (made(2, own, &[&many[..], &[glibc]].concat()), None),
-            (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::Musl)),
+            (made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")]), Some(Unreachable::MuslAlone)),
             (made(2, 250, &[glibc]), Some(Unreachable::OtherMachine)),
             (made(1, 3, &[glibc]), Some(Unreachable::OtherClass)),
             (b"\x7fELF".to_vec(), Some(Unreachable::Unknown)),
@@ -524,11 +599,43 @@ mod tests {
     }
 
     #[test]
+    fn a_library_for_musl_reaches_programs_for_musl() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (library, program) = (dir.path().join("libginnel_shim.so"), dir.path().join("program"));
+        let own = u8::try_from(MACHINE).expect("small");
+        std::fs::write(&program, made(2, own, &[(3, b"/lib/ld-musl-x86_64.so.1\0")])).expect("write");
+        let found = |library: &Path| look(&c(&program), Some(&c(library))).expect("found");
+        let without = found(&library);
+        assert_eq!((without.why, without.preload()), (Unreachable::MuslAlone, Preload::TokenOnly));
+        std::fs::create_dir(dir.path().join(LIB)).expect("a directory");
+        std::fs::write(dir.path().join(LIB).join("libginnel_shim.so"), "not looked into").expect("write");
+        let with = found(&library);
+        assert_eq!((with.why, with.preload()), (Unreachable::Musl, Preload::Either));
+        assert_eq!(found(&dir.path().join(LIB).join("libginnel_shim.so")).why, Unreachable::Musl, "by either name");
+        std::fs::write(&program, made(2, own, &[])).expect("write");
+        assert_eq!((found(&library).why, found(&library).preload()), (Unreachable::Static, Preload::Either));
+    }
+
+    #[test]
+    fn the_librarys_path_is_known_in_each_form() {
+        let own = Some((&b"/l/g"[..], &b"shim.so"[..]));
+        for path in ["/l/g/shim.so".to_owned(), format!("/l/g/{LIB}/shim.so"), format!("{TOKEN}/l/g/shim.so")] {
+            assert_eq!(parts(path.as_bytes()), own, "{path}");
+        }
+        assert_eq!(parts(b"/shim.so"), Some((&b""[..], &b"shim.so"[..])));
+        for path in [&b"shim.so"[..], b"./shim.so", b"$LIB/shim.so", b""] {
+            assert_eq!(parts(path), None);
+        }
+    }
+
+    #[test]
     fn ways() {
         assert_eq!(way(None, false), Way::Preload);
         assert_eq!(way(Some(Unreachable::StaticGo), false), Way::None);
         assert_eq!(way(Some(Unreachable::Static), true), Way::None);
         assert_eq!(way(Some(Unreachable::Setuid), true), Way::None);
+        assert_eq!(way(Some(Unreachable::Musl), false), Way::Preload);
+        assert_eq!(way(Some(Unreachable::MuslGo), true), Way::None);
         if cfg!(target_arch = "x86_64") {
             assert_eq!(way(Some(Unreachable::Go), false), Way::Preload);
             assert_eq!(way(Some(Unreachable::StaticGo), true), Way::Loader);

@@ -1,8 +1,8 @@
 //! Files that are cut short while they are mapped.
 //!
-//! Whoever owns a file may truncate it. Another process that has it mapped gets SIGBUS at its next touch
-//! of what is gone (mmap(2)), which ends it. A command that looks at files of other users puts zeroes
-//! in place of such pages, and goes on: zeroes name no process and no connection.
+//! Whoever owns a file may truncate it. Another process that has it mapped gets SIGBUS at its next
+//! touch of what is gone (mmap(2)), which ends it. A command that looks at files of other users
+//! puts zeroes in place of such pages, and goes on: zeroes name no process and no connection.
 
 use crate::sys;
 use libc::{c_int, c_void, siginfo_t};
@@ -13,8 +13,8 @@ const PAGE: usize = 4096;
 
 /// From now on this process reads zeroes where a file that it has mapped was cut short.
 pub fn survive() {
-    // SAFETY: all zeroes is a valid action; the handler has the shape that SA_SIGINFO asks for, and makes
-    // system calls alone.
+    // SAFETY: all zeroes is a valid action; the handler has the shape that SA_SIGINFO asks for, and
+    // makes system calls alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_flags = libc::SA_SIGINFO;
@@ -28,7 +28,8 @@ extern "C" fn put_zeroes(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize & !(PAGE - 1)) };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let arguments = [at, PAGE, (libc::PROT_READ | libc::PROT_WRITE) as usize, flags as usize, usize::MAX, 0];
-    // SAFETY: the page is one of a file's that has none there any more: nobody loses anything by it.
+    // SAFETY: the page is one of a file's that has none there any more: nobody loses anything by
+    // it.
     let put = code == libc::BUS_ADRERR && unsafe { sys::raw(Sysno::mmap, arguments) }.is_ok();
     if !put {
         // Something else: it ends the process, when the instruction is tried again.

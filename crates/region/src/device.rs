@@ -1,5 +1,6 @@
-//! A segment that other kernels have too. In a virtual machine it comes through the guest driver (`driver/ginnel.h`), or, where root has no driver,
-//! through sysfs, which maps it uncached and has no doorbells; on the host as a descriptor, from `ginneld`.
+//! A segment that other kernels have too. In a virtual machine it comes through the guest driver
+//! (`driver/ginnel.h`), or, where root has no driver, through sysfs, which maps it uncached and has
+//! no doorbells; on the host as a descriptor, from `ginneld`.
 
 use crate::{Error, segment::MAGIC, sys};
 use std::ffi::CString;
@@ -61,37 +62,44 @@ const GINNEL_SECRET: usize = command(3, 4, size_of::<Secret>());
 pub enum Source {
     /// A file of this kernel.
     File,
-    /// The guest driver's device: this machine's peer id, and how many vectors can be watched (0: no doorbells).
+    /// The guest driver's device: this machine's peer id, and how many vectors can be watched (0:
+    /// no doorbells).
     Device {
         /// Id among the segment's peers.
         peer: u16,
         /// Interrupts.
         vectors: u16,
     },
-    /// The PCI device's memory, by sysfs, without doorbells: this machine's peer id, where the device's register can be read.
+    /// The PCI device's memory, by sysfs, without doorbells: this machine's peer id, where the
+    /// device's register can be read.
     Bar {
         /// Id among the segment's peers.
         peer: Option<u16>,
     },
-    /// Memory that `ginneld` gave to this process of the host, which is peer 0; how many vectors of the host can be waited for.
+    /// Memory that `ginneld` gave to this process of the host, which is peer 0; how many vectors of
+    /// the host can be waited for.
     Host {
         /// Doorbells of its own.
         vectors: u16,
     },
+    /// Memory that the broker gave to this process and one other.
+    Pair,
 }
 
 fn failed(doing: &'static str) -> impl Fn(i32) -> Error {
     move |errno| Error::System { doing, errno }
 }
 
-/// Source and size of an open file that is not a regular one, or lies in sysfs. `None`: a regular file.
+/// Source and size of an open file that is not a regular one, or lies in sysfs. `None`: a regular
+/// file.
 pub(crate) fn look(path: &Path, fd: i32, stat: &libc::stat) -> Result<Option<(Source, u64)>, Error> {
     match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG if is_sysfs(fd) => Ok(Some((Source::Bar { peer: position(path) }, u64::try_from(stat.st_size).unwrap_or(0)))),
         libc::S_IFREG => Ok(None),
         libc::S_IFCHR => {
             let mut info = Info::default();
-            // SAFETY: the command writes as many bytes as the value has. Any other driver's answer is an error.
+            // SAFETY: the command writes as many bytes as the value has. Any other driver's answer
+            // is an error.
             unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_INFO, &raw mut info as usize, 0, 0, 0]) }
                 .map_err(|errno| if errno == libc::ENODEV { failed("ask the guest driver")(errno) } else { Error::Foreign })?;
             if info.version != INTERFACE {
@@ -113,7 +121,8 @@ fn is_sysfs(fd: i32) -> bool {
     asked.is_ok() && stat.f_type as i64 == SYSFS_MAGIC
 }
 
-/// Lets an open file of the driver's device become readable when an interrupt of `vector` finds the word at `offset` other than zero.
+/// Lets an open file of the driver's device become readable when an interrupt of `vector` finds the
+/// word at `offset` other than zero.
 ///
 /// # Errors
 /// The `errno`.
@@ -123,7 +132,8 @@ pub fn watch(fd: i32, offset: u64, vector: u16) -> sys::Result<()> {
     unsafe { sys::raw(Sysno::ioctl, [fd as usize, GINNEL_WATCH, &raw const watch as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// Rings a vector of a peer through an open file of the driver's device. Whether anybody is there is not known.
+/// Rings a vector of a peer through an open file of the driver's device. Whether anybody is there
+/// is not known.
 ///
 /// # Errors
 /// The `errno`: ENODEV once the device is gone.
@@ -198,8 +208,9 @@ pub fn driver_devices() -> Vec<PathBuf> {
     devices.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The segment that a program of this user is to use in this machine: the first device of the driver that may be read and written, else, for
-/// root, the first ivshmem device without a driver that holds a segment. `None`: no such machine.
+/// The segment that a program of this user is to use in this machine: the first device of the
+/// driver that may be read and written, else, for root, the first ivshmem device without a driver
+/// that holds a segment. `None`: no such machine.
 #[must_use]
 pub fn find() -> Option<PathBuf> {
     let allowed = |path: &PathBuf| {
@@ -213,7 +224,8 @@ pub fn find() -> Option<PathBuf> {
     })
 }
 
-/// The file of a device's memory; the device answers to its addresses from now on, as it does for a driver.
+/// The file of a device's memory; the device answers to its addresses from now on, as it does for a
+/// driver.
 fn enabled(device: &PciDevice) -> PathBuf {
     let enable = device.directory.join("enable");
     if std::fs::read_to_string(&enable).is_ok_and(|text| text.trim() == "0") {
@@ -228,7 +240,8 @@ fn holds_segment(bar: &Path) -> bool {
     first_page(bar, |base| unsafe { &*base.cast::<AtomicU64>() }.load(Relaxed)) == Some(MAGIC)
 }
 
-/// The device's register IVPosition, beside its memory (QEMU, `docs/specs/ivshmem-spec`): the peer id; 0 on a device that has none.
+/// The device's register IVPosition, beside its memory (QEMU, `docs/specs/ivshmem-spec`): the peer
+/// id; 0 on a device that has none.
 fn position(bar: &Path) -> Option<u16> {
     let registers = bar.with_file_name("resource0");
     // SAFETY: aligned, in the page; a register is read in one access of its width.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub const PAGE: u64 = 4096;
 
 impl Segment {
-    /// Claims `pages` neighbouring pages of a group and makes their memory real, so that touching them cannot raise SIGBUS.
-    /// The pages hold whatever their last owner left.
+    /// Claims `pages` neighbouring pages of a group and makes their memory real, so that touching
+    /// them cannot raise SIGBUS. The pages hold whatever their last owner left.
     ///
     /// # Errors
     /// [`Error::Full`] where no run of free pages is long enough, [`Error::NoMemory`] where the file system is full.
@@ -20,14 +20,15 @@ impl Segment {
         Ok(extent)
     }
 
-    /// The same, if `permitted` says so to the bytes of memory that this takes from the system: those of
-    /// pages that nobody has touched before. (In a segment of another machine, or of a daemon, none.)
+    /// The same, if `permitted` says so to the bytes of memory that this takes from the system:
+    /// those of pages that nobody has touched before. (In a segment of another machine, or of a
+    /// daemon, none.)
     ///
     /// # Errors
     /// As there, and [`Error::Limited`] where that is not permitted.
     pub fn claim_if(&self, pages: u32, owner: Owner, permitted: impl FnOnce(u64) -> bool) -> Result<Extent, Error> {
         let (extent, _) = self.find_free(pages, owner)?;
-        if self.source() == Source::File && !permitted(self.untouched(extent)) {
+        if matches!(self.source(), Source::File | Source::Pair) && !permitted(self.untouched(extent)) {
             self.give_up(extent, owner);
             return Err(Error::Limited);
         }
@@ -40,7 +41,8 @@ impl Segment {
         self.without_memory(extent.offset(), u64::from(extent.pages) * PAGE)
     }
 
-    /// Claims a page that heads a group: it is the caller's to make, who says when it is [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
+    /// Claims a page that heads a group: it is the caller's to make, who says when it is
+    /// [ready](Self::settle), or [frees](Self::release_head) it. Else as [`claim`](Self::claim).
     ///
     /// # Errors
     /// As there.
@@ -85,8 +87,9 @@ impl Segment {
 
     pub(crate) fn make_real(&self, extent: Extent) -> Result<(), Error> {
         let len = u64::from(extent.pages) * PAGE;
-        if self.source() != Source::File {
-            // The host's memory, which the host makes real; this kernel has no pages behind it that could be wanting.
+        if !matches!(self.source(), Source::File | Source::Pair) {
+            // The host's memory, which the host makes real; this kernel has no pages behind it that
+            // could be wanting.
             return Ok(());
         }
         // SAFETY: the extent lies inside the map.
@@ -119,7 +122,8 @@ impl Segment {
         Some(Head { page, word, owner })
     }
 
-    /// Is a head still what it was when it was seen? To be asked before writing to its page, after what may have taken seconds.
+    /// Is a head still what it was when it was seen? To be asked before writing to its page, after
+    /// what may have taken seconds.
     ///
     /// # Errors
     /// [`Error::Full`]: it was thought abandoned, and is somebody else's.
@@ -127,8 +131,8 @@ impl Segment {
         if self.head(head.page) == Some(head) { Ok(head) } else { Err(Error::Full) }
     }
 
-    /// The word by which a head is known, and what stands there for as long as it [still](Self::still) is what was seen:
-    /// for who asks often.
+    /// The word by which a head is known, and what stands there for as long as it
+    /// [still](Self::still) is what was seen: for who asks often.
     #[must_use]
     pub fn standing(&self, head: Head) -> (&AtomicU64, u64) {
         (self.owner_word(head.page), head.word)
@@ -139,7 +143,8 @@ impl Segment {
         done.ok().map(|_| Head { word, ..head })
     }
 
-    /// The group is made, or what was to be done with it is: not busy any more. `None` where somebody else took it.
+    /// The group is made, or what was to be done with it is: not busy any more. `None` where
+    /// somebody else took it.
     #[must_use]
     pub fn settle(&self, head: Head) -> Option<Head> {
         if head.is_busy() { self.step(head, head.word & !BUSY | MADE) } else { None }
@@ -151,7 +156,8 @@ impl Segment {
         self.step(head, head.word & !CLAIMS | next_claim(head.word) | BUSY)
     }
 
-    /// Frees such pages of an extent as belong to the group, but for its head, which the caller has [taken](Self::take): a bad value frees nothing of anybody else's.
+    /// Frees such pages of an extent as belong to the group, but for its head, which the caller has
+    /// [taken](Self::take): a bad value frees nothing of anybody else's.
     pub fn release_part(&self, head: Head, part: Extent) {
         let (low, end) = self.page_range();
         for page in part.page.max(low)..part.page.saturating_add(part.pages).min(end) {
@@ -160,7 +166,8 @@ impl Segment {
         self.freed_from(part.page.max(low));
     }
 
-    /// Frees a page that belongs to a group, if `head_of` gives the head for its tag, and that still is what the caller has taken. True if it did.
+    /// Frees a page that belongs to a group, if `head_of` gives the head for its tag, and that
+    /// still is what the caller has taken. True if it did.
     fn release_member(&self, page: u32, head_of: impl FnOnce(u32) -> Option<Head>) -> bool {
         let word = self.owner_word(page);
         let old = word.load(Acquire);
@@ -170,14 +177,16 @@ impl Segment {
             && word.compare_exchange(old, freed(old), AcqRel, Relaxed).is_ok()
     }
 
-    /// Frees a head that the caller has [taken](Self::take) or [claimed](Self::claim_head), and of whose group nothing else is left. False where it is somebody else's by now.
+    /// Frees a head that the caller has [taken](Self::take) or [claimed](Self::claim_head), and of
+    /// whose group nothing else is left. False where it is somebody else's by now.
     pub fn release_head(&self, head: Head) -> bool {
         let done = self.step(head, freed(head.word)).is_some();
         self.freed_from(head.page);
         done
     }
 
-    /// Frees the whole groups of heads that the caller has [taken](Self::take), which ascend, in one go through all pages, and the heads last. Returns how many pages there were.
+    /// Frees the whole groups of heads that the caller has [taken](Self::take), which ascend, in
+    /// one go through all pages, and the heads last. Returns how many pages there were.
     pub fn release_groups(&self, heads: &[Head]) -> u32 {
         let Some(&lowest) = heads.first() else { return 0 };
         let (first, end) = self.page_range();
@@ -188,7 +197,17 @@ impl Segment {
         u32::try_from(members + heads).unwrap_or(u32::MAX)
     }
 
-    /// Frees `pages` pages from `first` on as far as they still belong to the group of `tag`: a bad value frees nothing of anybody else's.
+    /// Frees a group of which it is known where it lies: no look through all pages, and what lies
+    /// elsewhere stays for [`release_orphan`](Self::release_orphan).
+    pub fn release_parts(&self, head: Head, parts: &[Extent]) {
+        for &part in parts {
+            self.release_part(head, part);
+        }
+        self.release_head(head);
+    }
+
+    /// Frees `pages` pages from `first` on as far as they still belong to the group of `tag`: a bad
+    /// value frees nothing of anybody else's.
     pub fn release_if_tagged(&self, first: u32, pages: u32, tag: u32) {
         let (low, end) = self.page_range();
         for page in first.max(low)..first.saturating_add(pages).min(end) {
@@ -201,8 +220,8 @@ impl Segment {
         self.freed_from(first.max(low));
     }
 
-    /// Frees the further pages of the object with this head that `is_named` does not name. Where a page changes hands
-    /// after `is_named` was asked, it stays.
+    /// Frees the further pages of the object with this head that `is_named` does not name. Where a
+    /// page changes hands after `is_named` was asked, it stays.
     pub fn release_strays(&self, head: Head, is_named: impl Fn(u32) -> bool) {
         let (first, end) = self.page_range();
         for page in (first..end).filter(|&page| page != head.page) {
@@ -248,7 +267,8 @@ impl Segment {
         self.owner_words(u32::MAX).filter_map(|(page, word)| Some((page, Owner::of(word.load(Acquire))?)))
     }
 
-    /// Every page that heads a group, as far as the peers say that they have claimed any: a peer that does not say so may own pages beyond.
+    /// Every page that heads a group, as far as the peers say that they have claimed any: a peer
+    /// that does not say so may own pages beyond.
     pub fn heads_within_reach(&self) -> impl Iterator<Item = Head> {
         // Most pages are a ring's, or free, which the word alone tells.
         let heads = |(_, word): &(u32, &AtomicU64)| {

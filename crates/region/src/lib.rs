@@ -2,9 +2,11 @@
 //!
 //! All raw access to memory that another party can write is in this crate. Its rules:
 //!
-//! - Never a reference (`&T`, `&[u8]`) into the segment, except to an atomic word: another party may write at any time.
+//! - Never a reference (`&T`, `&[u8]`) into the segment, except to an atomic word: another party
+//!   may write at any time.
 //! - A value that a peer wrote is copied once ([`Untrusted`]), checked, and only the copy is used.
-//! - Places are offsets from the segment's start. Every access checks its offset against the length that was mapped.
+//! - Places are offsets from the segment's start. Every access checks its offset against the length
+//!   that was mapped.
 //!
 //! ```no_run
 //! use ginnel_region::{Segment, Config};
@@ -37,6 +39,6 @@ pub use names::{Entry, Names, Party};
 pub use onlooker::Onlooker;
 pub use owner::{Extent, Head, Owner, Use};
 pub use peers::{Geometry, MAX_PEER, PeerTable, Presence, TABLE};
-pub use segment::{Config, MAGIC, Segment, VERSION, may_make};
+pub use segment::{Config, LATELY_ENTRIES, MAGIC, Segment, VERSION, may_make};
 pub use size::parse_size;
 pub use untrusted::{Corrupt, Untrusted};

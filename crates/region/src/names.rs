@@ -111,6 +111,14 @@ pub struct Entry {
     word: u64,
 }
 
+impl Entry {
+    /// What stands in the table for as long as it stands for an object that has its name.
+    #[must_use]
+    pub fn live_word(&self) -> u64 {
+        named(LIVE, (self.word >> HASH_AT) as u32, self.generation)
+    }
+}
+
 /// An entry that a party has claimed: to be published, or given back.
 #[derive(Debug)]
 #[must_use]
@@ -163,6 +171,16 @@ fn hash_of(name: &[u8]) -> u32 {
 
 fn state(word: u64) -> u64 {
     word >> STATE_AT
+}
+
+/// Does a word of the table stand for an object that is found by its name, or used still?
+pub(crate) fn is_object(word: u64) -> bool {
+    matches!(state(word), LIVE | REMOVED)
+}
+
+/// Where an entry's size stands, from the beginning of the table.
+pub(crate) fn size_at(index: u32) -> u64 {
+    u64::from(NAMES) * 8 + u64::from(index % NAMES) * DETAILS + SIZE
 }
 
 fn named(state: u64, hash: u32, generation: u32) -> u64 {
@@ -231,6 +249,19 @@ impl<'a> Names<'a> {
     /// Every entry that stands for an object, removed ones too.
     pub fn entries(self) -> impl Iterator<Item = Entry> + 'a {
         (0..NAMES).filter_map(move |index| self.entry(index))
+    }
+
+    /// Those without a name that somebody may still use.
+    pub fn removed(self) -> impl Iterator<Item = Entry> + 'a {
+        // Most entries are free or live, which the word alone tells.
+        let removed = (0..NAMES).filter(move |&index| state(self.word(index).load(Relaxed)) == REMOVED);
+        removed.filter_map(move |index| self.entry(index)).filter(|entry| entry.removed)
+    }
+
+    /// What an entry stands for, by its number; `None` where it stands for nothing at the moment.
+    #[must_use]
+    pub fn at(self, index: u32) -> Option<Entry> {
+        (index < NAMES).then(|| self.entry(index)).flatten()
     }
 
     /// The object of this name.
@@ -375,7 +406,14 @@ impl<'a> Names<'a> {
     /// Is an entry still what it was: live, and for the same object?
     #[must_use]
     pub fn is_live(self, entry: &Entry) -> bool {
-        self.word(entry.index).load(SeqCst) == named(LIVE, (entry.word >> HASH_AT) as u32, entry.generation)
+        self.holds(entry.index, entry.live_word())
+    }
+
+    /// Does an entry hold this word, an [`Entry::live_word`]?
+    #[must_use]
+    #[inline]
+    pub fn holds(self, index: u32, word: u64) -> bool {
+        self.word(index).load(SeqCst) == word
     }
 
     /// Does this entry stand for an object of this generation, or has a party that `lives` claimed

@@ -1,8 +1,11 @@
-//! A segment as one sees it who takes no part in it: the daemon that serves it, for its status page.
+//! A segment as one sees it who takes no part in it: the daemon that serves it, for its status
+//! page.
 //!
-//! Nothing is mapped. All is copied by pread(2), so that no peer can raise a signal here (see [`crate::PeerTable`]), and so that looking takes no
-//! memory where nobody has written yet, as a load from a map would.
+//! Nothing is mapped. All is copied by pread(2), so that no peer can raise a signal here (see
+//! [`crate::PeerTable`]), and so that looking takes no memory where nobody has written yet, as a
+//! load from a map would.
 
+use crate::names::{self, NAMES, NAMES_BYTES};
 use crate::segment::{CARRIED, MEMBERS, MEMBERS_BYTES, OWNERS, tables_end};
 use crate::{Error, Owner, PAGE, Untrusted, sys};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -53,7 +56,27 @@ impl<'a> Onlooker<'a> {
         Ok(bytes)
     }
 
-    /// Calls `each` with every page that somebody owns, among the first `most` of the segment. True: these were all.
+    /// How many named objects there are, and the bytes that each says it has for its users.
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn objects(&self) -> Result<Vec<u64>, Error> {
+        let at = tables_end(self.size) - NAMES_BYTES;
+        let mut words = vec![0; NAMES as usize * 8];
+        self.copy(at, &mut words)?;
+        let mut sizes = Vec::new();
+        for (index, word) in (0..NAMES).zip(words.as_chunks().0) {
+            if names::is_object(u64::from_le_bytes(*word)) {
+                let mut size = [0; 8];
+                self.copy(at + names::size_at(index), &mut size)?;
+                sizes.push(u64::from_le_bytes(size));
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// Calls `each` with every page that somebody owns, among the first `most` of the segment.
+    /// True: these were all.
     ///
     /// # Errors
     /// As [`Self::copy`]; whatever `each` returns.

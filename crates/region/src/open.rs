@@ -1,8 +1,8 @@
 //! Opening what a segment's path names, and nothing else.
 //!
-//! Somebody else may own the path, or the directory that it lies in, and put a link to anything there.
-//! To open a terminal, a tape or a watchdog does something already. So the file is looked at first,
-//! through a descriptor that only names it (O_PATH), and then that same file is opened.
+//! Somebody else may own the path, or the directory that it lies in, and put a link to anything
+//! there. To open a terminal, a tape or a watchdog does something already. So the file is looked at
+//! first, through a descriptor that only names it (O_PATH), and then that same file is opened.
 
 use crate::sys::{self, Fd};
 use std::ffi::{CStr, CString};

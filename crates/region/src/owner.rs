@@ -31,8 +31,8 @@ pub enum Use {
     Party = 4,
     /// The first page of a named object; its tag is its own page.
     Object = 5,
-    /// Further pages of a named object, whose page is their tag; or, while the object is being made,
-    /// of the party that makes it.
+    /// Further pages of a named object, whose page is their tag; or, while the object is being
+    /// made, of the party that makes it.
     Data = 6,
 }
 
@@ -56,8 +56,9 @@ impl Use {
     }
 }
 
-/// Who owns pages and what for. Layout of the owner word: bit 63 was made, bit 62 used, bit 61 being made or freed (both of a page that heads a group), bits 57–60 use,
-/// bits 42–56 how often the page changed hands, bits 28–41 member, bits 0–27 tag.
+/// Who owns pages and what for. Layout of the owner word: bit 63 was made, bit 62 used, bit 61
+/// being made or freed (both of a page that heads a group), bits 57–60 use, bits 42–56 how often
+/// the page changed hands, bits 28–41 member, bits 0–27 tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The member of the segment (see `ginnel_node`), 0 … 16383.
@@ -110,10 +111,12 @@ pub(crate) fn freed(word: u64) -> u64 {
     word & CLAIMS
 }
 
-/// A page that heads a group, as it was seen: no longer what it was once it changed hands, even for the same use by the same member.
+/// A page that heads a group, as it was seen: no longer what it was once it changed hands, even for
+/// the same use by the same member.
 ///
-/// It is busy from its claim until its maker has it [ready](Segment::settle), and again from when somebody [takes](Segment::take) it to free the group, or a part: only who made
-/// it busy goes on. Where that process died, another may take it from there, who has seen it so for a while.
+/// It is busy from its claim until its maker has it [ready](Segment::settle), and again from when
+/// somebody [takes](Segment::take) it to free the group, or a part: only who made it busy goes on.
+/// Where that process died, another may take it from there, who has seen it so for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub(crate) page: u32,
@@ -140,7 +143,8 @@ impl Head {
         (self.page, self.word)
     }
 
-    /// How often its page changed hands, modulo 32768: together with its number it names this use of it.
+    /// How often its page changed hands, modulo 32768: together with its number it names this use
+    /// of it.
     #[must_use]
     pub fn claims(self) -> u16 {
         claims(self.word)

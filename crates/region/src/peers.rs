@@ -1,7 +1,9 @@
-//! The table of peers: which virtual machines are attached to a segment, in the words of the daemon that serves it.
+//! The table of peers: which virtual machines are attached to a segment, in the words of the daemon
+//! that serves it.
 //!
-//! It lies in the header page, from [`TABLE`] on, and is there where a daemon made the segment. All of it is a hint: every peer can
-//! write there. Whoever believes a wrong word looks in vain, or later than it could have, and nothing worse.
+//! It lies in the header page, from [`TABLE`] on, and is there where a daemon made the segment. All
+//! of it is a hint: every peer can write there. Whoever believes a wrong word looks in vain, or
+//! later than it could have, and nothing worse.
 //!
 //! | word | content |
 //! |---|---|
@@ -49,8 +51,8 @@ pub struct Geometry {
 
 /// The table as the daemon sees it, which maps nothing else of the segment.
 ///
-/// Its memory is touched only by system calls that fail where a plain access would raise SIGBUS: whoever has the descriptor can punch a
-/// hole into memory of huge pages when no others are left.
+/// Its memory is touched only by system calls that fail where a plain access would raise SIGBUS:
+/// whoever has the descriptor can punch a hole into memory of huge pages when no others are left.
 pub struct PeerTable {
     base: *mut u8,
     len: usize,
@@ -124,7 +126,8 @@ fn place(peer: u16) -> u64 {
 }
 
 impl Segment {
-    /// How many peers and vectors the daemon says there are; `None` where no daemon made this segment, or the words make no sense.
+    /// How many peers and vectors the daemon says there are; `None` where no daemon made this
+    /// segment, or the words make no sense.
     #[must_use]
     pub fn geometry(&self) -> Option<Geometry> {
         let word = self.word(TABLE).load(Relaxed);
@@ -177,7 +180,8 @@ mod tests {
         std::fs::remove_file(path).expect("remove");
     }
 
-    /// What a hostile holder of the memory can do on a host that is out of huge pages, shown with a file that ends too early.
+    /// What a hostile holder of the memory can do on a host that is out of huge pages, shown with a
+    /// file that ends too early.
     #[test]
     fn memory_that_is_gone_is_an_error_and_no_signal() {
         let memory = memory();

@@ -1,16 +1,18 @@
-//! The segment file: its header, creating it whole or not at all, opening it with suspicion, mapping it.
+//! The segment file: its header, creating it whole or not at all, opening it with suspicion,
+//! mapping it.
 
 use crate::device::{self, Source};
 use crate::names::NAMES_BYTES;
 use crate::open;
 use crate::sys::{self, Fd};
-use crate::{Corrupt, Error, PAGE, PeerTable};
+use crate::{Corrupt, Error, Extent, PAGE, PeerTable};
 use std::ffi::{CStr, CString, OsStr};
 use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// First word of every segment: "GINNELSG" in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GINNELSG");
@@ -97,20 +99,32 @@ const FEATURE_TOKENS_ONLY: u64 = 1;
 /// A daemon made the segment and keeps the table of peers ([`crate::peers`]).
 const FEATURE_PEERS: u64 = 2;
 
-/// Where the header page has the sum of [`Segment::add_carried`], bytes from the segment's start: a cache line of its own.
+/// Where the header page has the sum of [`Segment::add_carried`], bytes from the segment's start: a
+/// cache line of its own.
 pub(crate) const CARRIED: u64 = 128;
-/// Where it has the page after the highest that was ever claimed, in a line of its own: a hint, which a peer may have written.
+/// Where it has the page after the highest that was ever claimed, in a line of its own: a hint,
+/// which a peer may have written.
 const REACHED: u64 = 192;
-/// Where it has the page from which on a free one is looked for, likewise. One for all peers: with one each, who claims would never come back to what others free, and go through all of
-/// the segment, page by page of fresh memory.
+/// Where it has the page from which on a free one is looked for, likewise. One for all peers: with
+/// one each, who claims would never come back to what others free, and go through all of the
+/// segment, page by page of fresh memory.
 const HINT: u64 = 256;
+/// Where it has the count of [`Segment::note_tcp`] and, behind it, that of
+/// [`Segment::begin_tcp`], likewise.
+const BY_TCP: u64 = 320;
+const BEGUN: u64 = BY_TCP + 8;
+/// Where it has the entries of those that began last, words.
+const LATELY: u64 = 1024;
+/// So many: up to the table of peers.
+pub const LATELY_ENTRIES: u64 = (crate::peers::TABLE - LATELY) / 8;
 
 /// Bytes of the rendezvous table, which begins at page 1.
 pub(crate) const RENDEZVOUS_BYTES: u64 = 2 << 20;
 /// Bytes of the member table, behind the rendezvous table.
 pub(crate) const MEMBERS_BYTES: u64 = 64 << 10;
 
-/// A mapped segment. The map lives as long as the process: connections in it may outlive any one value.
+/// A mapped segment. The map lives as long as the process: connections in it may outlive any one
+/// value.
 pub struct Segment {
     base: *mut u8,
     len: u64,
@@ -123,7 +137,8 @@ pub struct Segment {
     file: (u64, u64),
 }
 
-// SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never changes.
+// SAFETY: the map is shared memory that is only accessed through atomics and copies; `base` never
+// changes.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -181,7 +196,8 @@ impl Segment {
 
     fn fill(fd: &Fd, config: &Config) -> Result<(), Error> {
         sys::ftruncate(fd.0, config.size).map_err(system("size segment file"))?;
-        // Everything but the claimable pages is made real at once, so that no later touch can raise SIGBUS.
+        // Everything but the claimable pages is made real at once, so that no later touch can raise
+        // SIGBUS.
         sys::fallocate(fd.0, 0, tables_end(config.size)).map_err(system("reserve segment tables"))?;
         let bytes = Header::new(config, 0).bytes();
         match sys::write(fd.0, &bytes) {
@@ -191,8 +207,9 @@ impl Segment {
         }
     }
 
-    /// Makes a segment in an empty file that has no name (memfd_create(2)), of small or huge pages, which nobody else has yet. The caller
-    /// seals it. `mode` of the configuration is of no account.
+    /// Makes a segment in an empty file that has no name (memfd_create(2)), of small or huge pages,
+    /// which nobody else has yet. The caller seals it. `mode` of the configuration is of no
+    /// account.
     ///
     /// # Errors
     /// [`Error::Size`], [`Error::NoMemory`], [`Error::System`].
@@ -233,7 +250,8 @@ impl Segment {
         Self { base, len, id, features, path: path.to_owned(), source, own: false, file: (0, 0) }
     }
 
-    /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The descriptor is not needed afterwards.
+    /// Maps memory that `ginneld` gave this process of the host: `path` is where it was asked. The
+    /// descriptor is not needed afterwards.
     ///
     /// # Errors
     /// [`Error::Refused`] where it is what those get who may not join; [`Error::Unsealed`]; else as for a file.
@@ -251,6 +269,39 @@ impl Segment {
         Self::open_memory(path, memory, Source::Host { vectors }, size)
     }
 
+    /// Makes the memory of a pair of processes in an empty file that has no name (memfd_create(2)).
+    /// The caller seals it. Nothing but the header page is taken: the rest is there once one of the
+    /// pair touches it, and counts as that process's.
+    ///
+    /// # Errors
+    /// As for [`Self::format`].
+    pub fn format_pair(memory: BorrowedFd<'_>, size: u64) -> Result<(), Error> {
+        let config = Config { size, tokens_only: true, ..Config::default() };
+        config.check()?;
+        sys::ftruncate(memory.as_raw_fd(), size).map_err(system("size a pair's memory"))?;
+        let bytes = Header::new(&config, 0).bytes();
+        match sys::write(memory.as_raw_fd(), &bytes) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Ok(_) => Err(Error::NoMemory),
+            Err(errno) => Err(system("write a pair's header")(errno)),
+        }
+    }
+
+    /// Maps memory that the broker gave this process and one other. The descriptor is not needed
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Unsealed`]; else as for a file.
+    pub fn of_pair(memory: i32) -> Result<Self, Error> {
+        let size = u64::try_from(sys::fstat(memory).map_err(system("look at a pair's memory"))?.st_size).unwrap_or(0);
+        // Somebody who could cut it short would end this process with SIGBUS.
+        let seals = sys::fcntl(memory, libc::F_GET_SEALS, 0).unwrap_or(0);
+        if seals & libc::F_SEAL_SHRINK as usize == 0 {
+            return Err(Error::Unsealed);
+        }
+        Self::open_memory(Path::new(""), memory, Source::Pair, size)
+    }
+
     /// Does memory that came later hold this very segment?
     #[must_use]
     pub fn is_in(&self, memory: i32) -> bool {
@@ -258,13 +309,15 @@ impl Segment {
         sys::pread(memory, &mut id, std::mem::offset_of!(Header, id) as u64) == Ok(id.len()) && u64::from_ne_bytes(id) == self.id
     }
 
-    /// Opens memory that is shared with other kernels. Its header can be read only where it is mapped.
+    /// Opens memory that is shared with other kernels. Its header can be read only where it is
+    /// mapped.
     fn open_memory(path: &Path, fd: i32, source: Source, size: u64) -> Result<Self, Error> {
         if !(MIN_SIZE..=MAX_SIZE).contains(&size) {
             return Err(Error::Foreign);
         }
         let base = sys::map_shared(fd, size as usize, true).map_err(system("map segment"))?;
-        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
+        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same
+        // memory.
         let word = |i: usize| unsafe { &*base.cast::<AtomicU64>().add(i) }.load(Relaxed);
         let versions = word(1).to_le_bytes();
         let half = |at: usize| u32::from_le_bytes([versions[at], versions[at + 1], versions[at + 2], versions[at + 3]]);
@@ -280,7 +333,8 @@ impl Segment {
         }
     }
 
-    /// Allocates pages in the file through a fresh descriptor: for kernels without `MADV_POPULATE_WRITE`.
+    /// Allocates pages in the file through a fresh descriptor: for kernels without
+    /// `MADV_POPULATE_WRITE`.
     pub(crate) fn allocate_in_file(&self, offset: u64, len: u64) -> Result<(), Error> {
         let (fd, stat) = open::open(&self.path).map_err(system("open segment file"))?;
         if (stat.st_dev, stat.st_ino) != self.file {
@@ -290,8 +344,8 @@ impl Segment {
         sys::fallocate(fd.0, offset, len).map_err(system("reserve pages"))
     }
 
-    /// Bytes of memory behind the file, as the kernel says, whoever touched them; [`u64::MAX`] where it
-    /// does not say. Takes no memory from an allocator.
+    /// Bytes of memory behind the file, as the kernel says, whoever touched them; [`u64::MAX`]
+    /// where it does not say. Takes no memory from an allocator.
     #[must_use]
     pub fn bytes_taken(&self) -> u64 {
         self.blocks().map_or(u64::MAX, |blocks| blocks.saturating_mul(512))
@@ -310,11 +364,11 @@ impl Segment {
         sys::openat(libc::AT_FDCWD, name, libc::O_PATH, 0).map(Fd).ok()
     }
 
-    /// Bytes of the `len` ones at `offset` for which there is no memory yet; all of them where the kernel
-    /// does not say. Takes no memory from an allocator.
+    /// Bytes of the `len` ones at `offset` for which there is no memory yet; all of them where the
+    /// kernel does not say. Takes no memory from an allocator.
     ///
-    /// Asks the file (lseek(2), SEEK_DATA) and not mincore(2): a service manager's filter lets the one
-    /// through and may end a program for the other (systemd's `@system-service`).
+    /// Asks the file (lseek(2), SEEK_DATA) and not mincore(2): a service manager's filter lets the
+    /// one through and may end a program for the other (systemd's `@system-service`).
     pub(crate) fn without_memory(&self, offset: u64, len: u64) -> u64 {
         self.opened_to_look().map_or(len, |file| len - sys::data_within(file.0, offset, len).min(len))
     }
@@ -330,9 +384,36 @@ impl Segment {
         sys::openat(libc::AT_FDCWD, again, libc::O_RDONLY | libc::O_NONBLOCK, 0).map(Fd).ok()
     }
 
+    /// Maps claimed pages once more, for reading only; `None` where the segment is no file of this
+    /// kernel, or no longer to be had by its name.
+    #[must_use]
+    pub fn map_read_only(&self, extent: Extent) -> Option<sys::ReadOnly> {
+        let len = u64::from(extent.pages) * PAGE;
+        let may = self.source == Source::File && len > 0 && self.holds(extent.offset(), len);
+        let file = may.then(|| self.opened_to_look()).flatten()?;
+        sys::ReadOnly::map(file.0, extent.offset(), len as usize).ok()
+    }
+
+    /// Maps pages anew in their places, as copies of this process's own: what it writes there
+    /// from here on is seen by nobody else. For a child of fork, whose parent goes on using them;
+    /// it asks for no memory of its own. False where the segment is no file of this kernel, or no
+    /// longer to be had by its name: then nothing has changed.
+    #[must_use]
+    pub fn keep_to_oneself(&self, extents: impl Iterator<Item = Extent>) -> bool {
+        let file = (self.source == Source::File).then(|| self.opened_to_look()).flatten();
+        let Some(file) = file else { return false };
+        let held = extents.map(|extent| (extent.offset(), u64::from(extent.pages) * PAGE));
+        held.filter(|&(at, len)| len > 0 && self.holds(at, len)).fold(true, |done, (at, len)| {
+            // SAFETY: pages of this map, whose content stays what it was.
+            let mapped = unsafe { sys::map_copy(self.base.add(at as usize), len as usize, file.0, at) };
+            done && mapped.is_ok()
+        })
+    }
+
     /// Unmaps a segment that nothing was done with.
     pub fn close(self) {
-        // SAFETY: nothing that borrows from it is left; an address taken from it is the taker's to forget.
+        // SAFETY: nothing that borrows from it is left; an address taken from it is the taker's to
+        // forget.
         unsafe { sys::unmap(self.base, self.len as usize) };
     }
 
@@ -342,11 +423,30 @@ impl Segment {
         self.word(0).load(Relaxed) != MAGIC
     }
 
-    /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the process lives. A thread that is late, wherever it is,
-    /// finds memory there.
-    pub fn let_go(&self) {
+    /// Lets go of the memory: zeroes of this process's own stand in its place, for as long as the
+    /// process lives. A thread that is late, wherever it is, finds memory there. False where there
+    /// was no room for zeroes: then others may come to have the addresses.
+    #[must_use]
+    pub fn let_go(&self) -> bool {
         // SAFETY: the map is this value's, and whatever stands in it is read as a peer's writing.
-        unsafe { sys::give_up(self.base, self.len as usize) };
+        unsafe { sys::give_up(self.base, self.len as usize) }
+    }
+
+    /// Puts this segment where one of the same size was that was [let go](Self::let_go) of, and of
+    /// which `place` is the address. False where the kernel had no room: then it stays where it is,
+    /// and nothing is known of that place.
+    ///
+    /// # Safety
+    /// Zeroes of this process's stand there, which nobody uses any more, and nobody has got to know
+    /// this segment's address.
+    #[must_use]
+    pub unsafe fn take_place(&mut self, place: *mut u8) -> bool {
+        // SAFETY: the caller's promise; whatever stands there is read as a peer's writing.
+        let moved = unsafe { sys::replace_with(place, self.base, self.len as usize) }.is_ok();
+        if moved {
+            self.base = place;
+        }
+        moved
     }
 
     /// Where the segment begins in this process.
@@ -354,6 +454,12 @@ impl Segment {
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base
+    }
+
+    /// Where it lies in this process.
+    #[must_use]
+    pub fn memory(&self) -> std::ops::Range<usize> {
+        self.base as usize..self.base as usize + self.len as usize
     }
 
     /// Bytes.
@@ -379,7 +485,10 @@ impl Segment {
     #[must_use]
     pub fn tokens_only(&self) -> bool {
         self.features & FEATURE_TOKENS_ONLY != 0
-            || matches!(self.source, Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 })
+            || matches!(
+                self.source,
+                Source::Bar { .. } | Source::Device { vectors: 0, .. } | Source::Host { vectors: 0 } | Source::Pair
+            )
     }
 
     /// How it came into this machine.
@@ -419,9 +528,46 @@ impl Segment {
         (MEMBERS, MEMBERS_BYTES)
     }
 
-    /// Notes how many bytes a connection carried that has ended: a hint for those who look on, kept at the end so that no byte waits for it.
+    /// Notes how many bytes a connection carried that has ended: a hint for those who look on, kept
+    /// at the end so that no byte waits for it.
     pub fn add_carried(&self, bytes: u64) {
         self.word(CARRIED).fetch_add(bytes, Relaxed);
+    }
+
+    /// A process of the segment is about to say something to another over TCP: `entry` says to
+    /// whom, and when.
+    #[inline]
+    pub fn begin_tcp(&self, entry: u64) {
+        let place = self.word(BEGUN).fetch_add(1, AcqRel);
+        self.word(LATELY + place % LATELY_ENTRIES * 8).store(entry, Release);
+    }
+
+    /// How often that was so. A hint.
+    #[must_use]
+    #[inline]
+    pub fn begun_by_tcp(&self) -> u64 {
+        self.word(BEGUN).load(Acquire)
+    }
+
+    /// What was noted as number `place`, if it is among the last; else anything.
+    #[must_use]
+    #[inline]
+    pub fn lately_by_tcp(&self, place: u64) -> u64 {
+        self.word(LATELY + place % LATELY_ENTRIES * 8).load(Acquire)
+    }
+
+    /// A process of the segment has said something to another over TCP, in a call that has ended:
+    /// who looks at rings, and finds that it did ([`Self::by_tcp`]), asks the kernel too.
+    #[inline]
+    pub fn note_tcp(&self) {
+        self.word(BY_TCP).fetch_add(1, AcqRel);
+    }
+
+    /// How often that was so. A hint, which a peer may have written.
+    #[must_use]
+    #[inline]
+    pub fn by_tcp(&self) -> u64 {
+        self.word(BY_TCP).load(Acquire)
     }
 
     /// Pages up to `end` (exclusive) have been claimed.
@@ -437,12 +583,14 @@ impl Segment {
         u32::try_from(self.word(REACHED).load(Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Where to look for free pages, as the peers say: the lowest that was freed since, or what comes after the last that was claimed.
+    /// Where to look for free pages, as the peers say: the lowest that was freed since, or what
+    /// comes after the last that was claimed.
     pub(crate) fn hint(&self) -> u64 {
         self.word(HINT).load(Relaxed)
     }
 
-    /// Pages were claimed, up to `end` (exclusive), after a look from `hint` on. Lower ones that were freed meanwhile come first.
+    /// Pages were claimed, up to `end` (exclusive), after a look from `hint` on. Lower ones that
+    /// were freed meanwhile come first.
     pub(crate) fn claimed_from(&self, hint: u64, end: u32) {
         let _ = self.word(HINT).compare_exchange(hint, end.into(), Relaxed, Relaxed);
     }
@@ -472,19 +620,22 @@ impl Segment {
         let (first, last) = self.page_range();
         let at = (OWNERS + u64::from(first) * 8) as usize;
         let count = end.clamp(first, last) - first;
-        // SAFETY: the words of all pages of the segment lie in its map, one after the other; atomics may be shared with anybody who uses the same memory.
+        // SAFETY: the words of all pages of the segment lie in its map, one after the other;
+        // atomics may be shared with anybody who uses the same memory.
         let words = unsafe { core::slice::from_raw_parts(self.base.add(at).cast::<AtomicU64>(), count as usize) };
         (first..).zip(words)
     }
 
-    /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset outside (a bug, or a value that escaped
-    /// checking) gives the segment's last word: wrong, but inside.
+    /// The atomic word at `offset`, which must be a multiple of 8 inside the segment. An offset
+    /// outside (a bug, or a value that escaped checking) gives the segment's last word: wrong, but
+    /// inside.
     #[must_use]
     #[inline]
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "word at {offset:#x}");
         let offset = if offset <= self.len - 8 { offset & !7 } else { self.len - 8 };
-        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same memory.
+        // SAFETY: inside the map, aligned; atomics may be shared with anybody who uses the same
+        // memory.
         unsafe { &*self.base.add(offset as usize).cast::<AtomicU64>() }
     }
 
@@ -526,7 +677,9 @@ impl Segment {
         }
     }
 
-    /// Makes the pages of a range that a peer claimed present in this process: one call rather than a fault a page.
+    /// Makes the pages of a range that a peer claimed present in this process: one call rather than
+    /// a fault a page. Not in the memory of a pair: what the other process has not touched would
+    /// count as this one's.
     pub fn fault_in(&self, offset: u64, len: u64) {
         if matches!(self.source, Source::File | Source::Host { .. }) && self.holds(offset, len) {
             // SAFETY: inside the map.
@@ -540,7 +693,8 @@ pub(crate) const OWNERS: u64 = MEMBERS + MEMBERS_BYTES;
 /// Where the member table begins.
 pub(crate) const MEMBERS: u64 = PAGE + RENDEZVOUS_BYTES;
 
-/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a page, names.
+/// End of the header and tables, whole pages: header page, rendezvous, members, one owner word a
+/// page, names.
 pub(crate) fn tables_end(size: u64) -> u64 {
     names_at(size) + NAMES_BYTES
 }

@@ -1,6 +1,7 @@
 //! Sizes as people write them, in configurations and on command lines.
 
-/// Bytes from a number and K, M, G or T (powers of 1024; `KB` and `KiB` are the same): `256M`. `None`: not a size, or 2^64 and more.
+/// Bytes from a number and K, M, G or T (powers of 1024; `KB` and `KiB` are the same): `256M`.
+/// `None`: not a size, or 2^64 and more.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();

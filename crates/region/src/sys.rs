@@ -1,4 +1,5 @@
-//! System calls made directly, past any C library: the shim replaces the library's functions and must not call itself.
+//! System calls made directly, past any C library: the shim replaces the library's functions and
+//! must not call itself.
 //!
 //! Errors are `errno` values.
 
@@ -64,21 +65,23 @@ pub fn descriptor_limit() -> u64 {
     soft_limit(libc::RLIMIT_NOFILE as usize).unwrap_or(0)
 }
 
-/// How large a file this process may make (`RLIMIT_FSIZE`, soft), bytes. To go beyond it raises SIGXFSZ, which ends a program that does not expect it.
+/// How large a file this process may make (`RLIMIT_FSIZE`, soft), bytes. To go beyond it raises
+/// SIGXFSZ, which ends a program that does not expect it.
 #[must_use]
 pub fn file_size_limit() -> u64 {
     soft_limit(libc::RLIMIT_FSIZE as usize).unwrap_or(u64::MAX)
 }
 
-/// How much address space (`RLIMIT_AS`) and private memory (`RLIMIT_DATA`) this process may have, soft, bytes.
+/// How much address space (`RLIMIT_AS`) and private memory (`RLIMIT_DATA`) this process may have,
+/// soft, bytes.
 #[must_use]
 pub fn memory_limits() -> (u64, u64) {
     let limit = |which| soft_limit(which as usize).unwrap_or(u64::MAX);
     (limit(libc::RLIMIT_AS), limit(libc::RLIMIT_DATA))
 }
 
-/// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows, close-on-exec.
-/// Where that fails the descriptor stays where it is.
+/// Moves a descriptor out of the way of the program, to the highest numbers that the limit allows,
+/// close-on-exec. Where that fails the descriptor stays where it is.
 #[must_use]
 pub fn move_high(fd: i32) -> i32 {
     let limit = descriptor_limit();
@@ -136,7 +139,8 @@ pub fn stat(path: &CStr) -> Result<libc::stat> {
     // SAFETY: all zeroes is a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, &raw mut stat as usize, 0, 0, 0];
-    // SAFETY: `path` is a terminated string, `stat` writable and of the kernel's shape on 64-bit Linux.
+    // SAFETY: `path` is a terminated string, `stat` writable and of the kernel's shape on 64-bit
+    // Linux.
     unsafe { raw(CALL, arguments) }?;
     Ok(stat)
 }
@@ -172,6 +176,59 @@ pub fn map_shared(fd: i32, len: usize, writable: bool) -> Result<*mut u8> {
     Ok(at as *mut u8)
 }
 
+/// Pages of a file that this process can only read, unmapped when this is dropped.
+#[derive(Debug)]
+pub struct ReadOnly {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a map at an address that nobody else knows; what others write there is theirs.
+unsafe impl Send for ReadOnly {}
+// SAFETY: as above.
+unsafe impl Sync for ReadOnly {}
+
+impl ReadOnly {
+    /// Maps `len` bytes of a file from `offset` on, a multiple of the page size.
+    ///
+    /// # Errors
+    /// The `errno`.
+    pub fn map(fd: i32, offset: u64, len: usize) -> Result<Self> {
+        let arguments = [0, len, libc::PROT_READ as usize, libc::MAP_SHARED as usize, fd as usize, offset as usize];
+        // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
+        let at = unsafe { raw(Sysno::mmap, arguments) }?;
+        Ok(Self { at: at as *mut u8, len })
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.at
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        // SAFETY: the map is this value's own; whoever has its address keeps this value.
+        unsafe { unmap(self.at, self.len) };
+    }
+}
+
+/// Maps `len` bytes of a file from `offset` on at `at`, in place of what lies there, as a copy of
+/// this process's own.
+///
+/// # Errors
+/// The `errno`; what lay there is there still.
+///
+/// # Safety
+/// What lies there is a map of the same bytes, and the caller's to replace.
+pub unsafe fn map_copy(at: *mut u8, len: usize, fd: i32, offset: u64) -> Result<()> {
+    let (rights, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_FIXED);
+    let arguments = [at as usize, len, rights as usize, how as usize, fd as usize, offset as usize];
+    // SAFETY: the caller's promise.
+    unsafe { raw(Sysno::mmap, arguments) }.map(|_| ())
+}
+
 /// `mmap(2)` of private zeroed memory, taken only as it is touched.
 ///
 /// # Errors
@@ -183,8 +240,8 @@ pub fn map_private(len: usize) -> Result<*mut u8> {
     Ok(at as *mut u8)
 }
 
-/// `mmap(2)` of zeroed memory that children of `fork` have in common with this process, taken only as it
-/// is touched.
+/// `mmap(2)` of zeroed memory that children of `fork` have in common with this process, taken only
+/// as it is touched.
 ///
 /// # Errors
 /// The `errno`.
@@ -213,8 +270,9 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
     let _ = unsafe { raw(Sysno::munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
-/// Private zeroed memory of which none is taken before it is touched, also where the program has all
-/// its later maps locked (`mlockall(MCL_FUTURE)`): the kernel fills no map that cannot be accessed.
+/// Private zeroed memory of which none is taken before it is touched, also where the program has
+/// all its later maps locked (`mlockall(MCL_FUTURE)`): the kernel fills no map that cannot be
+/// accessed.
 fn map_unlocked(len: usize) -> Result<*mut u8> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new map at an address of the kernel's choice disturbs nobody.
@@ -233,7 +291,8 @@ fn map_unlocked(len: usize) -> Result<*mut u8> {
     }
 }
 
-/// Puts private zeroed memory in the place of a map, in one step for every thread: whoever uses an address in it finds the one or the other.
+/// Puts private zeroed memory in the place of a map, in one step for every thread: whoever uses an
+/// address in it finds the one or the other.
 ///
 /// # Errors
 /// The `errno`; then the map is as it was.
@@ -243,10 +302,9 @@ fn map_unlocked(len: usize) -> Result<*mut u8> {
 pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
     // Made elsewhere first: a map that is refused for lack of memory would leave a hole.
     let zeroes = map_unlocked(len)?;
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     // SAFETY: the caller's promise; what is moved is this function's own.
-    match unsafe { raw(Sysno::mremap, [zeroes as usize, len, len, flags, at as usize, 0]) } {
-        Ok(_) => Ok(()),
+    match unsafe { replace_with(at, zeroes, len) } {
+        Ok(()) => Ok(()),
         Err(errno) => {
             // SAFETY: nobody has got to know it.
             unsafe { unmap(zeroes, len) };
@@ -255,28 +313,46 @@ pub unsafe fn replace_with_zeroes(at: *mut u8, len: usize) -> Result<()> {
     }
 }
 
+/// Puts a map in the place of another of the same length, in one step for every thread.
+///
+/// # Errors
+/// The `errno`; then the map is where it was, and what was to go may be gone.
+///
+/// # Safety
+/// Both maps are the caller's, whole. Nobody uses the one that moves, and the program stays sound
+/// whatever stands in the place of the other.
+pub unsafe fn replace_with(to: *mut u8, at: *mut u8, len: usize) -> Result<()> {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    // SAFETY: the caller's promise.
+    unsafe { raw(Sysno::mremap, [at as usize, len, len, flags, to as usize, 0]) }.map(drop)
+}
+
 /// Gives a map up for good: private zeroes stand in its place, or nothing where they cannot be had.
 /// Whoever is late then ends there, rather than in memory that is not this process's any more.
+/// Returns whether the zeroes stand there: else others may come to have the addresses.
 ///
 /// # Safety
 /// As for [`replace_with_zeroes`].
-pub unsafe fn give_up(at: *mut u8, len: usize) {
+pub unsafe fn give_up(at: *mut u8, len: usize) -> bool {
     // SAFETY: the caller's promise.
     if unsafe { replace_with_zeroes(at, len) }.is_ok() {
-        return;
+        return true;
     }
     // In one step again, without room for a second map.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let arguments = [at as usize, len, protection as usize, flags as usize, usize::MAX, 0];
     // SAFETY: the caller's promise.
-    if unsafe { raw(Sysno::mmap, arguments) }.is_err() {
+    let made = unsafe { raw(Sysno::mmap, arguments) }.is_ok();
+    if !made {
         // SAFETY: as above.
         unsafe { unmap(at, len) };
     }
+    made
 }
 
-/// Copies into this process's own memory by `process_vm_writev(2)`: EFAULT where a plain store would have raised a signal.
+/// Copies into this process's own memory by `process_vm_writev(2)`: EFAULT where a plain store
+/// would have raised a signal.
 ///
 /// # Errors
 /// The `errno`.
@@ -288,7 +364,8 @@ pub unsafe fn copy_in(at: *mut u8, bytes: &[u8]) -> Result<()> {
     unsafe { copy_own(Sysno::process_vm_writev, bytes.as_ptr().cast_mut(), at, bytes.len()) }
 }
 
-/// Copies out of this process's own memory by `process_vm_readv(2)`: EFAULT where a plain load would have raised a signal.
+/// Copies out of this process's own memory by `process_vm_readv(2)`: EFAULT where a plain load
+/// would have raised a signal.
 ///
 /// # Errors
 /// The `errno`.
@@ -311,7 +388,8 @@ unsafe fn copy_own(call: Sysno, local: *mut u8, remote: *mut u8, len: usize) -> 
     }
 }
 
-/// Makes pages of a map real (`MADV_POPULATE_WRITE`, Linux 5.14): fails where touching them would have raised SIGBUS.
+/// Makes pages of a map real (`MADV_POPULATE_WRITE`, Linux 5.14): fails where touching them would
+/// have raised SIGBUS.
 ///
 /// # Errors
 /// The `errno`: EINVAL on an older kernel, EFAULT or ENOMEM where there is no memory.
@@ -324,8 +402,8 @@ pub unsafe fn populate(at: *mut u8, len: usize) -> Result<()> {
     unsafe { raw(Sysno::madvise, [at as usize, len, MADV_POPULATE_WRITE, 0, 0, 0]) }.map(drop)
 }
 
-/// Bytes of the `len` ones at `offset` of a file behind which there is data, or memory (lseek(2)): 0 where
-/// the kernel does not say.
+/// Bytes of the `len` ones at `offset` of a file behind which there is data, or memory (lseek(2)):
+/// 0 where the kernel does not say.
 pub(crate) fn data_within(fd: i32, offset: u64, len: u64) -> u64 {
     let end = offset.saturating_add(len);
     // SAFETY: no memory is passed.
@@ -363,7 +441,8 @@ fn byte_lock(fd: i32, command: i32, kind: i32, byte: u64) -> Result<libc::flock>
     unsafe { raw(Sysno::fcntl, [fd as usize, command as usize, &raw mut lock as usize, 0, 0, 0]) }.map(|_| lock)
 }
 
-/// Takes the lock on one byte of a file for this open file alone, until it is closed everywhere and no map of it is left (`F_OFD_SETLK`, fcntl(2)).
+/// Takes the lock on one byte of a file for this open file alone, until it is closed everywhere and
+/// no map of it is left (`F_OFD_SETLK`, fcntl(2)).
 ///
 /// # Errors
 /// The `errno`; EAGAIN: another has it.
@@ -380,7 +459,17 @@ pub fn keep_from_children(at: *mut u8, len: usize) -> Result<()> {
     unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DONTFORK as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// Takes a shared lock on one byte of a file for this open file, until it is closed everywhere (`F_OFD_SETLK`, fcntl(2)).
+/// Has a child of `fork` get a map again that [`keep_from_children`] kept from it (`MADV_DOFORK`).
+///
+/// # Errors
+/// The `errno`.
+pub fn give_to_children(at: *mut u8, len: usize) -> Result<()> {
+    // SAFETY: nothing of this process's memory changes.
+    unsafe { raw(Sysno::madvise, [at as usize, len, libc::MADV_DOFORK as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// Takes a shared lock on one byte of a file for this open file, until it is closed everywhere
+/// (`F_OFD_SETLK`, fcntl(2)).
 ///
 /// # Errors
 /// The `errno`.
@@ -517,7 +606,8 @@ pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
     unsafe { raw(Sysno::write, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }
 }
 
-/// Fills `buffer` with random bytes (`getrandom(2)`); a poor substitute from the clock where the kernel refuses.
+/// Fills `buffer` with random bytes (`getrandom(2)`); a poor substitute from the clock where the
+/// kernel refuses.
 pub fn random(buffer: &mut [u8]) {
     // SAFETY: `buffer` is writable for its length.
     let got = unsafe { raw(Sysno::getrandom, [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0]) };
@@ -580,7 +670,8 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds_by(libc::CLOCK_MONOTONIC)
 }
 
-/// The same as of the kernel's last tick (ten milliseconds ago at most, where its processors run), which costs less to ask for.
+/// The same as of the kernel's last tick (ten milliseconds ago at most, where its processors run),
+/// which costs less to ask for.
 #[must_use]
 pub fn coarse_monotonic_ns() -> u64 {
     nanoseconds_by(libc::CLOCK_MONOTONIC_COARSE)
@@ -588,13 +679,15 @@ pub fn coarse_monotonic_ns() -> u64 {
 
 fn nanoseconds_by(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `clock_gettime` is not one of the functions that the shim replaces; `time` is writable.
+    // SAFETY: `clock_gettime` is not one of the functions that the shim replaces; `time` is
+    // writable.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Is the processor one that QEMU emulates in software? An instruction takes ten times as long then, and a wake-up too. (CPUID leaf 0x4000_0000, where hypervisors say
-/// who they are: `target/i386/cpu.c` of QEMU.)
+/// Is the processor one that QEMU emulates in software? An instruction takes ten times as long
+/// then, and a wake-up too. (CPUID leaf 0x4000_0000, where hypervisors say who they are:
+/// `target/i386/cpu.c` of QEMU.)
 #[must_use]
 pub fn is_emulated() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -655,8 +748,8 @@ impl Drop for Fd {
     }
 }
 
-/// Waits until the kernel has one of `events` (`POLLIN` …) to report of `fd`, at most `ms` milliseconds
-/// (0: only looks). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
+/// Waits until the kernel has one of `events` (`POLLIN` …) to report of `fd`, at most `ms`
+/// milliseconds (0: only looks). Returns what it reports (poll(2)'s `revents`), 0 for nothing.
 #[must_use]
 pub fn poll(fd: i32, events: i16, ms: i32) -> i16 {
     let mut poll = libc::pollfd { fd, events, revents: 0 };
@@ -701,6 +794,27 @@ pub fn block_signals() -> SignalsBlocked {
     // SAFETY: both sets are as large as the kernel's.
     let blocked = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
     SignalsBlocked(if blocked.is_ok() { before } else { 0 })
+}
+
+impl SignalsBlocked {
+    /// The signals that were blocked before, one bit for each, the first for signal 1.
+    #[must_use]
+    pub fn before(&self) -> u64 {
+        self.0
+    }
+
+    /// Blocks what was blocked before, and no more. Signals that came meanwhile are dealt with.
+    pub fn restored(&self) {
+        let arguments = [libc::SIG_SETMASK as usize, &raw const self.0 as usize, 0, size_of::<u64>(), 0, 0];
+        // SAFETY: the set is as large as the kernel's.
+        let _ = unsafe { raw(Sysno::rt_sigprocmask, arguments) };
+    }
+
+    /// The same for a moment.
+    pub fn let_through(&self) {
+        self.restored();
+        std::mem::forget(block_signals());
+    }
 }
 
 impl Drop for SignalsBlocked {

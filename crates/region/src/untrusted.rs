@@ -1,6 +1,7 @@
 //! Values that a peer wrote.
 
-/// A peer wrote a value that no honest peer writes. The connection ends with ECONNRESET; nothing else suffers.
+/// A peer wrote a value that no honest peer writes. The connection ends with ECONNRESET; nothing
+/// else suffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt;
 

@@ -1,6 +1,6 @@
-//! Every run of the names table's protocol in small: three parties that want one name, a fourth that
-//! has it and gives it up, three entries, and a death at any step. `src/names.rs` is what is modelled;
-//! each step here is one access to one word there.
+//! Every run of the names table's protocol in small: three parties that want one name, a fourth
+//! that has it and gives it up, three entries, and a death at any step. `src/names.rs` is what is
+//! modelled; each step here is one access to one word there.
 //!
 //! | rule left out | what goes wrong |
 //! |---|---|

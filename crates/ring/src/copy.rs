@@ -1,9 +1,13 @@
 //! Copies into rings and out of them.
 //!
-//! The C library's memcpy takes one string instruction (`rep movsb`) for two kilobytes and more where the processor says that it is fast. For pieces that come from
-//! another core's cache it often is not (64 KiB writes on a Zen 4: 14 to 21 GB/s with it, 27 to 30 GB/s without), and an emulated processor does it byte by byte (0.27 and 2.3 GB/s).
-//! So larger pieces are copied in a loop of loads and stores, as wide as every processor with AVX, or else every x86-64, has them, that asks for what it is going to read: a stream of 64 KiB
-//! writes through a ring that lies in the third cache is 3 to 9 % faster by it, and a message of 64 KiB 2 % sooner there (a Zen 4). To ask for what it is going to write gains nothing.
+//! The C library's memcpy takes one string instruction (`rep movsb`) for two kilobytes and more
+//! where the processor says that it is fast. For pieces that come from another core's cache it
+//! often is not (64 KiB writes on a Zen 4: 14 to 21 GB/s with it, 27 to 30 GB/s without), and an
+//! emulated processor does it byte by byte (0.27 and 2.3 GB/s). So larger pieces are copied in a
+//! loop of loads and stores, as wide as every processor with AVX, or else every x86-64, has them,
+//! that asks for what it is going to read: a stream of 64 KiB writes through a ring that lies in
+//! the third cache is 3 to 9 % faster by it, and a message of 64 KiB 2 % sooner there (a Zen 4). To
+//! ask for what it is going to write gains nothing.
 
 /// Copies `len` bytes.
 ///
@@ -33,7 +37,8 @@ mod x86 {
         _mm256_store_si256, _mm256_storeu_si256,
     };
 
-    /// So far ahead of where it copies a copy asks for what it will read, bytes, but nothing beyond the end: what lies there the other end may be writing.
+    /// So far ahead of where it copies a copy asks for what it will read, bytes, but nothing beyond
+    /// the end: what lies there the other end may be writing.
     const AHEAD: usize = 512;
     const LINE: usize = 64;
 
@@ -44,8 +49,9 @@ mod x86 {
     #[inline(always)]
     pub unsafe fn small(from: *const u8, to: *mut u8, len: usize) {
         const WIDE: usize = size_of::<__m128i>();
-        // Vectors from the front and from the end, which meet or overlap. All are read before any is written.
-        // SAFETY: each lies between the ends of the ranges: a vector is no longer than they are, and two, counted only where they are longer than two, neither.
+        // Vectors from the front and from the end, which meet or overlap. All are read before any
+        // is written. SAFETY: each lies between the ends of the ranges: a vector is no longer than
+        // they are, and two, counted only where they are longer than two, neither.
         unsafe {
             let load = |at: usize| _mm_loadu_si128(from.add(at).cast());
             let store = |at: usize, vector| _mm_storeu_si128(to.add(at).cast(), vector);
@@ -75,8 +81,9 @@ mod x86 {
             $(#[target_feature(enable = $feature)])?
             pub unsafe fn $name(from: *const u8, to: *mut u8, len: usize) {
                 const WIDE: usize = size_of::<$vector>();
-                // SAFETY: every access lies between the ends of the two ranges: the first and the last vector because `len` is no less than one, the others
-                // because `at` and what follows it are checked against `len`. From `at` on `to` is aligned.
+                // SAFETY: every access lies between the ends of the two ranges: the first and the
+                // last vector because `len` is no less than one, the others because `at` and what
+                // follows it are checked against `len`. From `at` on `to` is aligned.
                 unsafe {
                     let last = $load(from.add(len - WIDE).cast());
                     $store_any(to.cast(), $load(from.cast()));

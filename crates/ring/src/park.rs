@@ -1,9 +1,10 @@
 //! Publish and park: the two halves of one handshake.
 //!
-//! The publisher stores its index, fences, and looks whether the other side is armed. The sleeper arms, fences, and looks at the
-//! index again before it sleeps. With a full fence on both sides at least one of them sees the other (Dekker): either the publisher
-//! finds the sleeper armed and wakes it, or the sleeper finds the new index and does not sleep. `tests/loom.rs` checks it; the fences
-//! are explicit because loom treats SeqCst accesses as AcqRel.
+//! The publisher stores its index, fences, and looks whether the other side is armed. The sleeper
+//! arms, fences, and looks at the index again before it sleeps. With a full fence on both sides at
+//! least one of them sees the other (Dekker): either the publisher finds the sleeper armed and
+//! wakes it, or the sleeper finds the new index and does not sleep. `tests/loom.rs` checks it; the
+//! fences are explicit because loom treats SeqCst accesses as AcqRel.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -16,7 +17,8 @@ pub enum Want {
     Token,
     /// The side has closed and will never look again.
     Closed,
-    /// Nobody was armed, yet so many tokens are on their way: those of downgrades, and of a wake-up whose sleeper could not be rung. Who arms next is to count them.
+    /// Nobody was armed, yet so many tokens are on their way: those of downgrades, and of a wake-up
+    /// whose sleeper could not be rung. Who arms next is to count them.
     Promised(u8),
     /// A waiter in the segment: page number, and the bit that names this channel to it.
     Waiter {
@@ -46,7 +48,8 @@ impl Want {
         }
     }
 
-    /// What a word stands for. Words that stand for nothing (a peer wrote them) read as [`Want::Nothing`]: whoever wrote one harms only its own sleep.
+    /// What a word stands for. Words that stand for nothing (a peer wrote them) read as
+    /// [`Want::Nothing`]: whoever wrote one harms only its own sleep.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the word")]
@@ -71,16 +74,18 @@ fn is_quiet(word: u64) -> bool {
     word == 0 || word == CLOSED || is_promised(word)
 }
 
-/// Publishes a new index and claims the other side's wish to be woken, if it has one. A claimed wish must be granted: nobody else will.
-/// [`Want::Closed`] is never taken away.
+/// Publishes a new index and claims the other side's wish to be woken, if it has one. A claimed
+/// wish must be granted: nobody else will. [`Want::Closed`] is never taken away.
 #[inline]
 pub fn publish(index: &AtomicU64, value: u64, want: &AtomicU64) -> Want {
-    // Release pairs with the Acquire load by which the other side reads the index: the bytes before it are visible first.
+    // Release pairs with the Acquire load by which the other side reads the index: the bytes before
+    // it are visible first.
     index.store(value, Ordering::Release);
     claim(want)
 }
 
-/// The second half of [`publish`]: for news that is not an index (an epoch, an end mark), stored before.
+/// The second half of [`publish`]: for news that is not an index (an epoch, an end mark), stored
+/// before.
 #[inline]
 pub fn claim(want: &AtomicU64) -> Want {
     fence(Ordering::SeqCst);
@@ -106,8 +111,9 @@ pub fn claim_waiter(want: &AtomicU64) -> Want {
     if taken { Want::of(seen) } else { Want::Nothing }
 }
 
-/// How often a change of the word is tried anew because the other side changed it meanwhile. An honest one changes it a few times at most; one that
-/// never stops gets it overwritten, so that no call hangs here.
+/// How often a change of the word is tried anew because the other side changed it meanwhile. An
+/// honest one changes it a few times at most; one that never stops gets it overwritten, so that no
+/// call hangs here.
 const TRIES: u32 = 1000;
 
 #[cold]
@@ -125,10 +131,12 @@ fn take(want: &AtomicU64) -> Want {
     Want::of(want.swap(0, Ordering::AcqRel))
 }
 
-/// Arms: from here on a publisher will wake this side. The caller must look at the other side's index again after this, and sleep only if there is still nothing.
+/// Arms: from here on a publisher will wake this side. The caller must look at the other side's
+/// index again after this, and sleep only if there is still nothing.
 ///
-/// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which wakes them all. Returns what the word says now,
-/// and how many tokens this call has to count as coming one day: its own, if it is the one that armed it, and those that were promised.
+/// Several sleepers may share the word. A second, different one makes it a [`Want::Token`], which
+/// wakes them all. Returns what the word says now, and how many tokens this call has to count as
+/// coming one day: its own, if it is the one that armed it, and those that were promised.
 #[inline]
 pub fn arm(want: &AtomicU64, wish: Want) -> (Want, u64) {
     let mut seen = want.load(Ordering::Relaxed);
@@ -167,13 +175,15 @@ pub fn disarm(want: &AtomicU64, wish: Want) -> bool {
         && want.compare_exchange(wish.word(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// A downgrade's token is about to be sent: takes an armed token's place, or promises one, beside what is promised already. [`Want::Closed`]: send none. A waiter is taken
-/// too, and is to be woken.
+/// A downgrade's token is about to be sent: takes an armed token's place, or promises one, beside
+/// what is promised already. [`Want::Closed`]: send none. A waiter is taken too, and is to be
+/// woken.
 pub fn promise(want: &AtomicU64) -> Want {
     promise_beside(want, |count| Some(Want::Promised(count.saturating_add(1))))
 }
 
-/// A token is about to be sent to whoever sleeps: as [`promise`], but [`Want::Promised`]: send none. That one's reader has not armed since, and so does not sleep.
+/// A token is about to be sent to whoever sleeps: as [`promise`], but [`Want::Promised`]: send
+/// none. That one's reader has not armed since, and so does not sleep.
 pub fn promise_one(want: &AtomicU64) -> Want {
     promise_beside(want, |_| None)
 }

@@ -31,7 +31,8 @@ impl Span {
         self.size
     }
 
-    /// The piece of the ring at `position`, at most `len` bytes, up to the buffer's end: (address, bytes).
+    /// The piece of the ring at `position`, at most `len` bytes, up to the buffer's end: (address,
+    /// bytes).
     #[must_use]
     #[inline]
     pub fn piece(self, position: u64, len: u64) -> (*mut u8, usize) {
@@ -42,14 +43,16 @@ impl Span {
     }
 
     /// Copies `len` bytes into the ring from `from`, wrapping at the end. Of more than the ring
-    /// holds, no byte is written beyond the ring: `len` may follow from counts that others can write.
+    /// holds, no byte is written beyond the ring: `len` may follow from counts that others can
+    /// write.
     ///
     /// # Safety
     /// `from` is readable for `len` bytes.
     #[inline]
     pub unsafe fn copy_in(self, position: u64, from: *const u8, len: usize) {
         let (at, first) = self.piece(position, len as u64);
-        // SAFETY: both pieces stay inside the ring, the second by the minimum; source and ring cannot overlap: the program does not know the ring.
+        // SAFETY: both pieces stay inside the ring, the second by the minimum; source and ring
+        // cannot overlap: the program does not know the ring.
         unsafe {
             copy(from, at, first);
             if first < len {
@@ -58,15 +61,16 @@ impl Span {
         }
     }
 
-    /// Copies `len` bytes out of the ring to `to`, wrapping at the end. Of more than the ring holds,
-    /// no byte is read beyond the ring, as for [`copy_in`](Self::copy_in).
+    /// Copies `len` bytes out of the ring to `to`, wrapping at the end. Of more than the ring
+    /// holds, no byte is read beyond the ring, as for [`copy_in`](Self::copy_in).
     ///
     /// # Safety
     /// `to` is writable for `len` bytes.
     #[inline]
     pub unsafe fn copy_out(self, position: u64, to: *mut u8, len: usize) {
         let (at, first) = self.piece(position, len as u64);
-        // SAFETY: as for `copy_in`. A peer that writes at the same time makes the bytes garbage, which is its own stream.
+        // SAFETY: as for `copy_in`. A peer that writes at the same time makes the bytes garbage,
+        // which is its own stream.
         unsafe {
             copy(at, to, first);
             if first < len {
@@ -76,7 +80,8 @@ impl Span {
     }
 }
 
-/// Bytes a writer may still put in: its own `tail` against the reader's `head`, which is not trusted.
+/// Bytes a writer may still put in: its own `tail` against the reader's `head`, which is not
+/// trusted.
 ///
 /// # Errors
 /// [`Corrupt`] if `head` is ahead of `tail` or more than `size` behind it.
@@ -114,7 +119,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever sizes are put in and taken out, from whatever position on, the bytes come out as they went in.
+        /// Whatever sizes are put in and taken out, from whatever position on, the bytes come out
+        /// as they went in.
         #[test]
         fn bytes_come_out_as_they_went_in(
             start in any::<u64>(),

@@ -4,7 +4,8 @@ use super::{PROCESSES, ProcessFlags, Processes};
 use ginnel_region::sys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How long a process's lock must have been seen free until it counts as ended, milliseconds: an exec lets go of it for a moment …
+/// How long a process's lock must have been seen free until it counts as ended, milliseconds: an
+/// exec lets go of it for a moment …
 pub const PATIENCE: u64 = 2000;
 /// … or for longer, where the shim saw the exec and the new program is slow to load.
 const EXEC_PATIENCE: u64 = 60_000;
@@ -12,8 +13,10 @@ const EXEC_PATIENCE: u64 = 60_000;
 impl Processes {
     /// Is the process that made this entry still there?
     ///
-    /// Its number tells within one pid namespace. In another one only its lock does, which the kernel takes from it when it ends, however it ends: an open file of the table that a map alone keeps
-    /// open, so that no close of a descriptor can lose it. Where that cannot be asked, it is taken to be there.
+    /// Its number tells within one pid namespace. In another one only its lock does, which the
+    /// kernel takes from it when it ends, however it ends: an open file of the table that a map
+    /// alone keeps open, so that no close of a descriptor can lose it. Where that cannot be asked,
+    /// it is taken to be there.
     #[must_use]
     pub fn alive(&self, index: u32) -> bool {
         let entry = self.process(index);
@@ -31,7 +34,8 @@ impl Processes {
         if !entry.has(ProcessFlags::Locked) {
             return !ours;
         }
-        // A zombie's threads may still be in system calls, sending or receiving, and what they hold is theirs: its lock goes when the last of them is gone.
+        // A zombie's threads may still be in system calls, sending or receiving, and what they hold
+        // is theirs: its lock goes when the last of them is gone.
         let mark = self.mark(index);
         if self.is_locked(index) != Some(false) {
             if mark.load(Ordering::Relaxed) != 0 {
@@ -53,7 +57,8 @@ impl Processes {
         }
     }
 
-    /// Where it is noted that the lock of an entry was seen free: in the entry, or with an observer who may not write there.
+    /// Where it is noted that the lock of an entry was seen free: in the entry, or with an observer
+    /// who may not write there.
     fn mark(&self, index: u32) -> &AtomicU32 {
         self.seen_unlocked.get((index % PROCESSES) as usize).unwrap_or_else(|| &self.process(index).unlocked)
     }
@@ -89,7 +94,8 @@ impl Processes {
     }
 }
 
-/// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it cannot be told.
+/// Inode of this process's pid namespace, once it was asked for; 0 before, [`UNKNOWN`] where it
+/// cannot be told.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 pub(super) const UNKNOWN: u64 = 1;
 
@@ -105,7 +111,8 @@ pub(super) fn look_up_namespace() -> u64 {
         sys::close(fd);
         stat.ok()
     });
-    // Without `/proc` (chroot), a fork child is where its parent was, unless it is the first in another one (unshare, setns): there its parent has no number.
+    // Without `/proc` (chroot), a fork child is where its parent was, unless it is the first in
+    // another one (unshare, setns): there its parent has no number.
     let before = || Some(NAMESPACE.load(Ordering::Relaxed)).filter(|&known| known != 0 && sys::parent() != 0);
     let inode = inode.map(|stat| stat.st_ino).or_else(before).unwrap_or(UNKNOWN);
     NAMESPACE.store(inode, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Pages that were seen half made or half freed: whoever is at it may have died. They are remembered here, in trusted memory and by one clock, for processes that look once and end.
+//! Pages that were seen half made or half freed: whoever is at it may have died. They are
+//! remembered here, in trusted memory and by one clock, for processes that look once and end.
 
 use super::{Lock, Processes};
 use ginnel_region::{Head, sys};
@@ -9,11 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 const LONG: u64 = 5000;
 /// … at so many looks …
 const LOOKS: u64 = 3;
-/// … that lie so far apart, milliseconds: what changes all the time is found the same again by chance once, not each time.
+/// … that lie so far apart, milliseconds: what changes all the time is found the same again by
+/// chance once, not each time.
 const APART: u64 = 1000;
-/// An entry may give way to another that nobody asked about for so long, milliseconds: it was made, or freed.
+/// An entry may give way to another that nobody asked about for so long, milliseconds: it was made,
+/// or freed.
 const FORGOTTEN: u64 = 60_000;
-/// So many pages of one segment are remembered: one that is full of nonsense leaves room for others.
+/// So many pages of one segment are remembered: one that is full of nonsense leaves room for
+/// others.
 const OF_SEGMENT: usize = 16;
 
 #[repr(C)]
@@ -68,7 +72,8 @@ impl Doubt {
 }
 
 impl Processes {
-    /// Has a page been as it is for a while? Asked at each look at one that somebody is making or freeing. Where there are more than can be remembered the others have to wait.
+    /// Has a page been as it is for a while? Asked at each look at one that somebody is making or
+    /// freeing. Where there are more than can be remembered the others have to wait.
     #[must_use]
     pub fn is_long_so(&self, me: u32, segment: u64, head: Head) -> bool {
         self.is_long_so_at(me, segment, head, sys::monotonic_ns() / 1_000_000)

@@ -1,5 +1,6 @@
-//! Frames that another thread left, as in [`super::left`]. Where that thread is now the kernel tells, if it sleeps (`/proc/self/task/TID/syscall`, proc(5)): above the frame on the
-//! same stack, it has left it. A thread that has ended is not known. No memory is taken but the stack's.
+//! Frames that another thread left, as in [`super::left`]. Where that thread is now the kernel
+//! tells, if it sleeps (`/proc/self/task/TID/syscall`, proc(5)): above the frame on the same stack,
+//! it has left it. A thread that has ended is not known. No memory is taken but the stack's.
 
 use super::left::{GRAIN, address};
 use ginnel_region::sys;
@@ -19,7 +20,8 @@ struct Sleeper {
 /// So far above a place the frame that it is in may still begin, bytes.
 const NEAR: u64 = 512;
 
-/// Was the frame at `place` (see [`super::left::here`]) another thread's, which has left it? False where that cannot be told.
+/// Was the frame at `place` (see [`super::left::here`]) another thread's, which has left it? False
+/// where that cannot be told.
 #[cold]
 pub fn was_left(place: u64) -> bool {
     // What sleeps in the same call before and after was there in between.
@@ -66,7 +68,8 @@ fn asleep(tasks: i32, name: &CStr) -> Option<Sleeper> {
     write!(&mut path[..31], "{thread}/syscall").ok()?;
     let mut call = [0u8; 256];
     read(tasks, CStr::from_bytes_until_nul(&path).ok()?, &mut call)?;
-    // The call and its six arguments, the stack pointer, the program counter; "running" of one that does not sleep, and -1 for the call of one that waits for a page.
+    // The call and its six arguments, the stack pointer, the program counter; "running" of one that
+    // does not sleep, and -1 for the call of one that waits for a page.
     let mut fields = CStr::from_bytes_until_nul(&call).ok()?.to_str().ok()?.split_ascii_whitespace();
     let call = fields.next()?.parse().ok()?;
     let mut number = fields.skip(6).map(|field| u64::from_str_radix(field.trim_start_matches("0x"), 16).ok());

@@ -7,7 +7,8 @@ use ginnel_region::{PAGE, sys};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Processes {
-    /// Takes the lock of an entry for this process. It lasts as long as this process's memory: neither a fork child has it, nor the program after an exec.
+    /// Takes the lock of an entry for this process. It lasts as long as this process's memory:
+    /// neither a fork child has it, nor the program after an exec.
     fn lock_entry(&self, index: u32) -> Shown {
         if self.holds_lock(index) {
             return Shown::Here;
@@ -109,8 +110,8 @@ impl Processes {
 
     /// Takes an entry that is free, or whose process has ended, for the process `pid`.
     ///
-    /// Entries are not given up at death: what a library keeps may still name them. So only a process
-    /// with the same library, which can look there, takes one over.
+    /// Entries are not given up at death: what a library keeps may still name them. So only a
+    /// process with the same library, which can look there, takes one over.
     fn take_over(&self, index: u32, pid: u32, library: Library, holdings: &impl Holdings) -> bool {
         let entry = self.process(index);
         let seen = entry.pid.load(Ordering::Acquire);
@@ -118,12 +119,14 @@ impl Processes {
         if !free {
             return false;
         }
-        // Of two who come at once one has the lock. Where there are no locks, the exchange below decides alone.
+        // Of two who come at once one has the lock. Where there are no locks, the exchange below
+        // decides alone.
         if self.lock_entry(index) == Shown::ByAnother {
             return false;
         }
-        // Until all of the entry is written, what it says of the one before, of its lock and of when
-        // and where it began, is not to be taken for the new process's, which would count as ended.
+        // Until all of the entry is written, what it says of the one before, of its lock and of
+        // when and where it began, is not to be taken for the new process's, which would count as
+        // ended.
         entry.namespace.store(UNKNOWN, Ordering::Relaxed);
         entry.flags.store(0, Ordering::SeqCst);
         let taken = entry.pid.compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -133,8 +136,8 @@ impl Processes {
         taken
     }
 
-    /// Frees the entries of this library whose processes have ended and which nothing names any more:
-    /// other libraries' processes can have them then.
+    /// Frees the entries of this library whose processes have ended and which nothing names any
+    /// more: other libraries' processes can have them then.
     pub fn free_ended(&self, library: Library, holdings: &impl Holdings) {
         for index in 0..PROCESSES {
             let entry = self.process(index);
@@ -157,7 +160,8 @@ enum Shown {
     Nowhere,
 }
 
-/// A number of this program and this copy of the library: drawn at random once, and gone at an exec.
+/// A number of this program and this copy of the library: drawn at random once, and gone at an
+/// exec.
 fn program() -> u32 {
     static PROGRAM: AtomicU32 = AtomicU32::new(0);
     let known = PROGRAM.load(Ordering::Relaxed);

@@ -18,8 +18,9 @@ pub(super) enum Lasts {
 }
 
 impl Library {
-    /// A library whose entry lasts as long as the process: after an exec the same library in the next
-    /// program goes on with it, and with what is noted under it. There is one copy in a process.
+    /// A library whose entry lasts as long as the process: after an exec the same library in the
+    /// next program goes on with it, and with what is noted under it. There is one copy in a
+    /// process.
     ///
     /// `name` should end in the version of what the library keeps beside the process table
     /// ([`super::Holdings`]): entries are only given from one process to another of the same name.
@@ -77,7 +78,8 @@ pub struct Process {
     pub pid: AtomicU32,
     /// See [`ProcessFlags`].
     pub flags: AtomicU32,
-    /// When it started, in the kernel's ticks (field 22 of `/proc/PID/stat`); 0 unknown. Pid and start time together never come twice.
+    /// When it started, in the kernel's ticks (field 22 of `/proc/PID/stat`); 0 unknown. Pid and
+    /// start time together never come twice.
     pub started: AtomicU64,
     /// Inode of its pid namespace: numbers of another namespace say nothing here.
     pub namespace: AtomicU64,
@@ -87,17 +89,21 @@ pub struct Process {
     pub name: [AtomicU64; 2],
     /// Why it is in no segment: a [`crate::Refusal`] or a number of its library's; 0: it is in one.
     pub reason: AtomicU32,
-    /// Counts the programs that ran in the process: after an exec, locks of the program before are nobody's.
+    /// Counts the programs that ran in the process: after an exec, locks of the program before are
+    /// nobody's.
     pub image: AtomicU32,
-    /// What it is joined to, 0 nothing: processes with the same number have the same memory mapped. Another number after an unplug than before.
+    /// What it is joined to, 0 nothing: processes with the same number have the same memory mapped.
+    /// Another number after an unplug than before.
     pub joined: AtomicU64,
     /// Page of its service thread's waiter in that segment, 0 none.
     pub service: AtomicU32,
-    /// Since when its lock was seen free by processes of other pid namespaces that may write here, in units of 2^20 ns; 0: it was not.
+    /// Since when its lock was seen free by processes of other pid namespaces that may write here,
+    /// in units of 2^20 ns; 0: it was not.
     pub(super) unlocked: AtomicU32,
     /// See [`Library`].
     pub(super) library: AtomicU32,
-    /// Which program of the process made the entry, and which copy of the library in it: [`program`].
+    /// Which program of the process made the entry, and which copy of the library in it:
+    /// [`program`].
     pub(super) program: AtomicU32,
 }
 
@@ -131,7 +137,8 @@ impl Process {
         Life { pid, started: self.started.load(Ordering::Relaxed), image: self.image.load(Ordering::Relaxed) }
     }
 
-    /// What stands in a lock that this process holds: its entry and, above, its image. `index`: the entry's number.
+    /// What stands in a lock that this process holds: its entry and, above, its image. `index`: the
+    /// entry's number.
     #[must_use]
     pub fn ticket(&self, index: u32) -> u32 {
         (self.image.load(Ordering::Relaxed) & 0xffff) << 16 | index

@@ -1,8 +1,11 @@
-//! Frames that were left: a signal handler that interrupted a thread inside the library may leave by `siglongjmp` (time limits are made so), and what was under way there
-//! is never ended. A lock that was taken in such a frame would be held for ever.
+//! Frames that were left: a signal handler that interrupted a thread inside the library may leave
+//! by `siglongjmp` (time limits are made so), and what was under way there is never ended. A lock
+//! that was taken in such a frame would be held for ever.
 //!
-//! The word of a lock says where on its stack the holder was. A thread that waits for a lock that its own process has finds its own frames, by that place, to be gone: if it
-//! lies below where the thread is now; or if it lies above, and no signal handler runs between the two, for then frames of this call stand there.
+//! The word of a lock says where on its stack the holder was. A thread that waits for a lock that
+//! its own process has finds its own frames, by that place, to be gone: if it lies below where the
+//! thread is now; or if it lies above, and no signal handler runs between the two, for then frames
+//! of this call stand there.
 
 use ginnel_region::sys;
 use std::cell::Cell;
@@ -63,10 +66,13 @@ pub fn address(place: u64, stack: &Range<u64>) -> Option<u64> {
     [near | low, near.wrapping_add(span) | low].into_iter().find(|start| stack.contains(start))
 }
 
-/// Does the stack hold a signal handler's frame there (the kernel's `struct rt_sigframe`)? It begins with the address that the handler returns to (sigaction's `sa_restorer`).
-/// Remains of the frame of a handler that was left may lie about in what the frames of now have not written to; not whole ones.
+/// Does the stack hold a signal handler's frame there (the kernel's `struct rt_sigframe`)? It
+/// begins with the address that the handler returns to (sigaction's `sa_restorer`). Remains of the
+/// frame of a handler that was left may lie about in what the frames of now have not written to;
+/// not whole ones.
 fn handler_between(range: Range<u64>) -> bool {
-    /// Where in the frame the interrupted stack pointer and the address of the processor's other state stand, and where in that and what its mark is.
+    /// Where in the frame the interrupted stack pointer and the address of the processor's other
+    /// state stand, and where in that and what its mark is.
     const POINTER: u64 = 168;
     const STATE: u64 = 232;
     const MARK_AT: u64 = 464;
@@ -108,7 +114,8 @@ fn ask_for_stack() -> Option<Range<u64>> {
     let _blocked = sys::block_signals();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut base, mut size) = (std::ptr::null_mut(), 0);
-    // SAFETY: asks the C library about this thread; all places are writable, and the attributes are destroyed once they were made.
+    // SAFETY: asks the C library about this thread; all places are writable, and the attributes are
+    // destroyed once they were made.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -116,7 +123,8 @@ fn ask_for_stack() -> Option<Range<u64>> {
         let known = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut base, &raw mut size);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         let end = base as u64 + size as u64;
-        // Where there is no limit the first thread's is said to have most of the address space, and other threads' in it.
+        // Where there is no limit the first thread's is said to have most of the address space, and
+        // other threads' in it.
         (known == 0).then(|| (base as u64).max(end.saturating_sub(MOST))..end)
     }
 }

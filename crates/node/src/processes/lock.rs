@@ -1,5 +1,7 @@
-//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of microseconds and is not held
-//! across a sleep (but for the stops of a stream that is held back in ginnel-tcp), so waiting is spinning, then yielding.
+//! A lock in shared memory whose holder may die: it is taken over from the dead, and from a thread
+//! that left what it did under it by `siglongjmp` ([`left`], [`elsewhere`]). It guards work of
+//! microseconds and is not held across a sleep (but for the stops of a stream that is held back in
+//! ginnel-tcp), so waiting is spinning, then yielding.
 
 use super::Processes;
 use super::elsewhere;
@@ -8,7 +10,8 @@ use ginnel_region::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syscalls::Sysno;
 
-/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]) in the lower `TICKET` bits, and above them where on its stack the holder took it.
+/// The lock word: 0 free, else 1 + the holder's ticket (see [`super::Process::ticket`]) in the
+/// lower `TICKET` bits, and above them where on its stack the holder took it.
 #[repr(transparent)]
 pub struct Lock(AtomicU64);
 
@@ -20,14 +23,16 @@ pub struct Held<'a> {
     pub taken_over: bool,
 }
 
-/// The thread that asks for a lock has it: it runs a signal handler, which interrupted its work there.
+/// The thread that asks for a lock has it: it runs a signal handler, which interrupted its work
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
 /// Bits of a lock word that say who holds it.
 const TICKET: u32 = 33;
 
-/// What `me` puts into a lock that it takes here: in the frame of whoever works under it, as all in between is inlined.
+/// What `me` puts into a lock that it takes here: in the frame of whoever works under it, as all in
+/// between is inlined.
 #[inline(always)]
 fn word(me: u32) -> u64 {
     (u64::from(me) + 1) | ((left::here() >> left::GRAIN) << TICKET)
@@ -81,6 +86,12 @@ impl Lock {
             Some(held) => Ok(held),
             None => self.lock_contended(processes, word),
         }
+    }
+
+    /// Has a thread of the process with this ticket it?
+    #[must_use]
+    pub fn is_of(&self, me: u32) -> bool {
+        holder(self.0.load(Ordering::Acquire)) == u64::from(me) + 1
     }
 
     /// Is its holder dead? Cheap where it is free.
@@ -146,10 +157,12 @@ fn is_dead(processes: &Processes, word: u64) -> bool {
     word != 0 && (holder(word) == 0 || !processes.is_still(u32::try_from(holder(word) - 1).unwrap_or(u32::MAX)))
 }
 
-/// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted a holder that left may come again, and interrupt this.)
+/// Rounds after which it is asked whether the holder is gone: some microseconds. (What interrupted
+/// a holder that left may come again, and interrupt this.)
 const LONG: u32 = 20;
 
-/// Rounds after which it is asked whether it is another thread's that left: half a second. Such a thread mostly takes the lock over itself, when it works on the connection again.
+/// Rounds after which it is asked whether it is another thread's that left: half a second. Such a
+/// thread mostly takes the lock over itself, when it works on the connection again.
 const VERY_LONG: u32 = 4096;
 
 /// Gives the processor away; for longer, the longer it has taken.

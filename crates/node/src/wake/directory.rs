@@ -1,4 +1,5 @@
-//! `SEGMENT.wake`: the directory of a segment's FIFOs, and of the lock files that show which members live.
+//! `SEGMENT.wake`: the directory of a segment's FIFOs, and of the lock files that show which
+//! members live.
 
 use crate::join;
 use ginnel_region::sys::{self, Fd};
@@ -7,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// In the directory of wake-ups of a segment of `ginneld`: a link to the socket, by which the segment is found again.
+/// In the directory of wake-ups of a segment of `ginneld`: a link to the socket, by which the
+/// segment is found again.
 pub(crate) const SOCKET: &CStr = c"socket";
 
 /// The sockets of `ginneld` at which processes of this user have joined.
@@ -18,8 +20,9 @@ pub fn sockets(directory: &Path) -> Vec<PathBuf> {
     dirs.filter_map(|entry| std::fs::read_link(entry.path().join(OsStr::from_bytes(SOCKET.to_bytes()))).ok()).collect()
 }
 
-/// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last of them is (on the host, where `ginneld` serves the segment, on a byte
-/// of the memory). -1 where it cannot be had.
+/// Shows that this ledger's processes live: a shared lock on the member's file, gone when the last
+/// of them is (on the host, where `ginneld` serves the segment, on a byte of the memory). -1 where
+/// it cannot be had.
 pub(crate) fn lock_member(wake_dir: i32, mode: u32, member: u16) -> i32 {
     let Ok(name) = CString::new(format!("m{member}")) else { return -1 };
     let open = |flags| sys::openat(wake_dir, &name, flags | LOCK_FILE, 0o600);
@@ -47,7 +50,8 @@ pub fn member_is_shown(dir: i32, member: u16) -> sys::Result<bool> {
     Ok(sys::flock(file.0, libc::LOCK_EX | libc::LOCK_NB).is_err())
 }
 
-/// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside which nothing can lie.
+/// `SEGMENT.wake`: beside a file, and in `directory` for a device or `ginneld`'s socket, beside
+/// which nothing can lie.
 #[must_use]
 pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
     if join::is_socket(segment) {
@@ -70,13 +74,16 @@ pub fn wake_directory(directory: &Path, segment: &Path) -> PathBuf {
     name.into()
 }
 
-/// How a member's lock file is opened: anything may stand under its name where several users share the directory.
+/// How a member's lock file is opened: anything may stand under its name where several users share
+/// the directory.
 const LOCK_FILE: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW;
 
-/// Makes the directory of FIFOs where it is missing. Gives it with the permissions that files in it are to have.
+/// Makes the directory of FIFOs where it is missing. Gives it with the permissions that files in it
+/// are to have.
 ///
-/// Who may use the segment may wake its users: the directory has the segment's permissions. In a directory that nobody else can enter it is open to all: who has it
-/// there inherited it, and may have become another user since (a server's workers, say).
+/// Who may use the segment may wake its users: the directory has the segment's permissions. In a
+/// directory that nobody else can enter it is open to all: who has it there inherited it, and may
+/// have become another user since (a server's workers, say).
 pub(crate) fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i32, u32), i32> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
     let mode_of = |path: &Path| std::fs::metadata(path).map_or(0o600, |meta| meta.permissions().mode());
@@ -87,7 +94,8 @@ pub(crate) fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i
         Err(errno) => return Err(errno),
     }
     let fd = find_wake_directory(directory, segment).map(sys::move_high)?;
-    // Who may read may enter. One user's files are not another's to remove, but for those who inherited the directory.
+    // Who may read may enter. One user's files are not another's to remove, but for those who
+    // inherited the directory.
     let sticky = if private { 0 } else { 0o1000 };
     let wanted = sticky | mode | (mode & 0o444) >> 2;
     // SAFETY: no arguments, cannot fail.
@@ -98,8 +106,9 @@ pub(crate) fn open_wake_directory(directory: &Path, segment: &Path) -> Result<(i
     Ok((fd, mode))
 }
 
-/// Opens the directory of FIFOs, if it belongs to the segment's owner, to this user or to root. Beside a segment in a directory that everybody
-/// may write into, anybody could have made it first, to read the wake-ups away: without it, they go over TCP.
+/// Opens the directory of FIFOs, if it belongs to the segment's owner, to this user or to root.
+/// Beside a segment in a directory that everybody may write into, anybody could have made it first,
+/// to read the wake-ups away: without it, they go over TCP.
 pub(crate) fn find_wake_directory(directory: &Path, segment: &Path) -> Result<i32, i32> {
     let path = CString::new(directory.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
     let fd = sys::openat(libc::AT_FDCWD, &path, libc::O_DIRECTORY | libc::O_RDONLY | libc::O_NOFOLLOW, 0)?;

@@ -1,7 +1,9 @@
-//! Waking by a doorbell, between machines: an interrupt that the guest's driver turns into a wake-up.
+//! Waking by a doorbell, between machines: an interrupt that the guest's driver turns into a
+//! wake-up.
 //!
-//! Several waiters share a vector. Each has an open file of the driver's device, which wakes it when an
-//! interrupt of its vector finds the summary of its page other than zero: those that are not meant sleep on.
+//! Several waiters share a vector. Each has an open file of the driver's device, which wakes it
+//! when an interrupt of its vector finds the summary of its page other than zero: those that are
+//! not meant sleep on.
 
 use super::page::SUMMARY;
 use crate::place::Place;

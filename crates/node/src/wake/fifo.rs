@@ -1,5 +1,5 @@
-//! Waking by a FIFO, between processes of one kernel: a file in `SEGMENT.wake/`, called after a number that
-//! stands in the waiter's page.
+//! Waking by a FIFO, between processes of one kernel: a file in `SEGMENT.wake/`, called after a
+//! number that stands in the waiter's page.
 
 use ginnel_region::sys;
 use std::ffi::CString;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a FIFO that are read in one call …
 const EMPTIED_AT_ONCE: usize = 256;
-/// … and in all: as many as it holds at most, where whoever opened it enlarged it (`fs.pipe-max-size`).
+/// … and in all: as many as it holds at most, where whoever opened it enlarged it
+/// (`fs.pipe-max-size`).
 const LARGEST: usize = 1 << 20;
 
 /// The file's name.
@@ -15,8 +16,8 @@ pub(crate) fn name(id: u64) -> CString {
     CString::new(format!("w{id:016x}")).unwrap_or_default()
 }
 
-/// Reads a FIFO empty, of all that was in it before: a peer that goes on writing does not hold the caller
-/// up. What it writes meanwhile wakes once more.
+/// Reads a FIFO empty, of all that was in it before: a peer that goes on writing does not hold the
+/// caller up. What it writes meanwhile wakes once more.
 pub(crate) fn empty(fifo: i32) {
     let mut bytes = [0u8; EMPTIED_AT_ONCE];
     for _ in 0..LARGEST / EMPTIED_AT_ONCE {
@@ -64,7 +65,8 @@ impl Cache {
         !self.locked.load(Ordering::Relaxed)
     }
 
-    /// False: it is not to be had. A thread that left its work here by `siglongjmp` never gives it back.
+    /// False: it is not to be had. A thread that left its work here by `siglongjmp` never gives it
+    /// back.
     fn lock(&self) -> bool {
         for round in 0..10_000u32 {
             if !self.locked.swap(true, Ordering::Acquire) {
@@ -126,8 +128,9 @@ fn wake_by(fifo: i32) -> sys::Result<()> {
     }
 }
 
-/// Opens a FIFO that this process has just made, and gives others the rights to it that they have to
-/// the segment: only if it is that FIFO. Who owns the directory may have put something else there.
+/// Opens a FIFO that this process has just made, and gives others the rights to it that they have
+/// to the segment: only if it is that FIFO. Who owns the directory may have put something else
+/// there.
 pub(crate) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
     let fd = open(dir, id)?;
     let is_own = sys::fstat(fd).is_ok_and(|stat| stat.st_uid == sys::effective_ids().0 && stat.st_nlink == 1);
@@ -135,7 +138,8 @@ pub(crate) fn open_own(dir: i32, id: u64, mode: u32) -> sys::Result<i32> {
     shared.map(|()| fd).inspect_err(|_| sys::close(fd))
 }
 
-/// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that name.
+/// Opens a waiter's FIFO. Where several users share the directory, anything may stand under that
+/// name.
 pub(crate) fn open(dir: i32, id: u64) -> sys::Result<i32> {
     let fd = sys::openat(dir, &name(id), libc::O_RDWR | libc::O_NONBLOCK | libc::O_NOFOLLOW, 0)?;
     match sys::fstat(fd) {

@@ -1,5 +1,5 @@
-//! The page of a waiter: words in a segment, and nothing else. What is said here of who wakes whom knows
-//! only [`Segment`].
+//! The page of a waiter: words in a segment, and nothing else. What is said here of who wakes whom
+//! knows only [`Segment`].
 //!
 //! | word | what stands there |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | 0x80 … | the bits |
 //!
 //! The handshake is that of a condition variable without a lock (compare `vring_need_event`,
-//! linux/virtio_ring.h): the sleeper says that it sleeps, fences, and looks at its bits; who has news sets
-//! the bit, fences, and looks whether the waiter sleeps. One of the two sees the other.
+//! linux/virtio_ring.h): the sleeper says that it sleeps, fences, and looks at its bits; who has
+//! news sets the bit, fences, and looks whether the waiter sleeps. One of the two sees the other.
 
 use ginnel_region::{Head, PAGE, Segment, Use};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -65,8 +65,9 @@ pub(crate) fn name_fifo(segment: &Segment, page: u32, id: u64) {
     word(segment, page, FIFO).store(id, Ordering::Release);
 }
 
-/// The last of making a waiter: says whose it is (`process`: an entry of its member's process table), and how it is
-/// woken. False where its maker was stopped for so long that it counted as abandoned: the page is another's by now.
+/// The last of making a waiter: says whose it is (`process`: an entry of its member's process
+/// table), and how it is woken. False where its maker was stopped for so long that it counted as
+/// abandoned: the page is another's by now.
 pub(crate) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell: u64) -> bool {
     segment.still(head).is_ok() && {
         let word = |at| word(segment, head.page(), at);
@@ -77,7 +78,8 @@ pub(crate) fn made(segment: &Segment, head: Head, process: u32, fifo: u64, bell:
     }
 }
 
-/// The process (entry of the process table) that a waiter of this table's member belongs to; `None` where the page is no waiter.
+/// The process (entry of the process table) that a waiter of this table's member belongs to; `None`
+/// where the page is no waiter.
 #[must_use]
 pub fn owner(segment: &Segment, page: u32) -> Option<u32> {
     head_of(segment, page)?;
@@ -98,7 +100,8 @@ pub(crate) fn sleeping(segment: &Segment, page: u32) {
 /// Awake again. Returns whether somebody may have written into the FIFO meanwhile.
 pub(crate) fn awake(segment: &Segment, page: u32) -> bool {
     let rung = word(segment, page, 0).swap(0, Ordering::AcqRel) != ASLEEP;
-    // An interrupt that was meant for another may have found a bit of ours set: it must not wake us again and again.
+    // An interrupt that was meant for another may have found a bit of ours set: it must not wake us
+    // again and again.
     rung || word(segment, page, DOORBELL).load(Ordering::Relaxed) & BELL != 0
 }
 
@@ -123,7 +126,8 @@ pub(crate) fn take(segment: &Segment, page: u32, mut each: impl FnMut(u32)) {
     }
 }
 
-/// Sets a waiter's bit. Returns what wakes it, where it sleeps: the caller does that, and says so ([`raised`]).
+/// Sets a waiter's bit. Returns what wakes it, where it sleeps: the caller does that, and says so
+/// ([`raised`]).
 pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     if u32::from(bit) >= BITS || head_of(segment, page).is_none() {
         return None;
@@ -143,8 +147,8 @@ pub(crate) fn raise(segment: &Segment, page: u32, bit: u16) -> Option<Call> {
     Some(if bell & BELL != 0 { Call::Bell((bell >> 16) as u16, bell as u16) } else { Call::Fifo(fifo_of(segment, page)) })
 }
 
-/// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again by now. Else it
-/// sleeps on, as far as is known here, and who can wake it is to do so.
+/// What came of that: where the waiter was `woken`, nobody else need do it, unless it sleeps again
+/// by now. Else it sleeps on, as far as is known here, and who can wake it is to do so.
 pub(crate) fn raised(segment: &Segment, page: u32, woken: bool) {
     // Not what a page holds that has come to be something else meanwhile.
     if head_of(segment, page).is_some() {
@@ -175,7 +179,8 @@ mod tests {
         assert!(calls() && calls());
         raised(&segment, page, true);
         assert!(!calls(), "it was woken");
-        // It sleeps again before the killed one's place is taken: that one's word is not the new sleep's.
+        // It sleeps again before the killed one's place is taken: that one's word is not the new
+        // sleep's.
         sleeping(&segment, page);
         raised(&segment, page, true);
         assert!(calls());

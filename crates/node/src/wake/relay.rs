@@ -1,10 +1,14 @@
-//! Wake-ups between a process of the host and the virtual machines of its segment: eventfds that `ginneld` passes on.
+//! Wake-ups between a process of the host and the virtual machines of its segment: eventfds that
+//! `ginneld` passes on.
 //!
-//! *Out:* the process has one for each vector of each machine. *In:* a machine rings the host, and the daemon rings every process of the host, whichever is meant. In
-//! each the service thread then does what the driver does in a machine: it looks at the pages of this process's waiters, and writes to the FIFOs of those that have a bit set.
+//! *Out:* the process has one for each vector of each machine. *In:* a machine rings the host, and
+//! the daemon rings every process of the host, whichever is meant. In each the service thread then
+//! does what the driver does in a machine: it looks at the pages of this process's waiters, and
+//! writes to the FIFOs of those that have a bit set.
 //!
-//! Without the daemon memory and connections stay as they are. While it is away the service thread looks at the waiters every few milliseconds by
-//! itself, machines are woken by tokens, and it tries to join again.
+//! Without the daemon memory and connections stay as they are. While it is away the service thread
+//! looks at the waiters every few milliseconds by itself, machines are woken by tokens, and it
+//! tries to join again.
 
 use super::page;
 use crate::join::{self, Admission};
@@ -88,13 +92,15 @@ impl Bells {
         self.socket.load(Ordering::Relaxed)
     }
 
-    /// Rung for this process's waiters. Children of fork have it too: it is never read, only waited for anew (EPOLLET).
+    /// Rung for this process's waiters. Children of fork have it too: it is never read, only waited
+    /// for anew (EPOLLET).
     #[must_use]
     pub fn own(&self) -> i32 {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Shows that processes of `member` live, to all of this host, whoever they are: a lock on a byte of the memory, gone when the last of them is.
+    /// Shows that processes of `member` live, to all of this host, whoever they are: a lock on a
+    /// byte of the memory, gone when the last of them is.
     pub(crate) fn show(&self, member: u16) {
         let _ = sys::share_byte(self.memory.load(Ordering::Relaxed), member.into());
     }
@@ -151,7 +157,8 @@ impl Bells {
         }
     }
 
-    /// Wakes the waiters of this process that have a bit set, whoever rang. For the service thread alone.
+    /// Wakes the waiters of this process that have a bit set, whoever rang. For the service thread
+    /// alone.
     pub fn deliver(&self, segment: &Segment) {
         for place in self.waiters.iter().take(self.used.load(Ordering::Acquire)) {
             let word = place.load(Ordering::Relaxed);
@@ -172,7 +179,8 @@ impl Bells {
         self.up() && sys::poll(self.socket(), GONE, 0) & GONE != 0 && self.up.swap(false, Ordering::SeqCst)
     }
 
-    /// Joins again at `path`. False where that failed, or where the daemon has another memory by now, whose machines are not ours. For the service thread alone.
+    /// Joins again at `path`. False where that failed, or where the daemon has another memory by
+    /// now, whose machines are not ours. For the service thread alone.
     pub fn rejoin(&self, path: &Path, segment: &Segment) -> bool {
         if self.another.load(Ordering::Relaxed) {
             return false;
@@ -200,7 +208,8 @@ impl Bells {
         }
         put(&self.socket, joined.socket);
         self.up.store(true, Ordering::SeqCst);
-        // Whoever could not be rung meanwhile, and sleeps: each machine's driver looks whom it is for.
+        // Whoever could not be rung meanwhile, and sleeps: each machine's driver looks whom it is
+        // for.
         for place in &self.machines {
             let _ = sys::write(place.load(Ordering::Relaxed), &1u64.to_ne_bytes());
         }

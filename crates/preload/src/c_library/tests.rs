@@ -20,7 +20,8 @@ fn own() -> CString {
     CString::new(line.split_whitespace().last().expect("a path")).expect("no zero byte")
 }
 
-/// A directory with a copy of the dynamic linker and what passes for a C library, with these versions.
+/// A directory with a copy of the dynamic linker and what passes for a C library, with these
+/// versions.
 fn made(dir: &Path, versions: &[&str]) -> PathBuf {
     let nodes: Vec<String> = versions.iter().enumerate().map(|(i, name)| format!("{name} {{ f{i}; }};\n")).collect();
     let functions: Vec<String> = (0..versions.len()).map(|i| format!("void f{i}(void) {{}}\n")).collect();
@@ -79,7 +80,7 @@ fn who_has_no_glibc_beside_its_linker_cannot() {
     let musl = dir.path().join("libc.musl-x86_64.so.1");
     std::fs::write(&musl, "").expect("written");
     std::os::unix::fs::symlink(&musl, &linker).expect("a link");
-    assert_eq!(of_linker(&c(&linker), Some(&this())), Some(Unreachable::Musl));
+    assert_eq!(of_linker(&c(&linker), Some(&this())), Some(Unreachable::MuslAlone));
     for other in [c"/system/bin/linker64", c"/lib/ld-uClibc.so.1"] {
         assert_eq!(of_linker(other, Some(&this())), Some(Unreachable::OtherLibrary));
     }
