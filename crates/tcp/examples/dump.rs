@@ -1,4 +1,5 @@
-//! Prints every slot of the ledger and its channel's words, for the developer: `GINNEL_DIR=… cargo run -p ginnel-tcp --example dump`.
+//! Prints every slot of the ledger and its channel's words, for the developer: `GINNEL_DIR=… cargo
+//! run -p ginnel-tcp --example dump`.
 use ginnel_node::processes::Processes;
 use ginnel_tcp::layout::Channel;
 use ginnel_tcp::ledger::Ledger;

@@ -1,6 +1,7 @@
 //! What a process needs to carry connections: its node in a segment, and the ledger of its sockets.
 
 use crate::ledger::{LEDGER, Ledger, Reason};
+use crate::pairs::Pairs;
 use crate::settings::Settings;
 use ginnel_node::processes::{Library, PROCESS_TABLE, Processes};
 use ginnel_node::{Node, Refusal, Unattached};
@@ -8,12 +9,13 @@ use ginnel_region::{Error, sys};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Under which name processes that carry connections stand in the process table. Entries name holders
-/// in a ledger of this version, so that no other library, nor another version, may give them to others.
+/// Under which name processes that carry connections stand in the process table. Entries name
+/// holders in a ledger of this version, so that no other library, nor another version, may give
+/// them to others.
 pub const LIBRARY: Library = Library::of_process(LEDGER);
 
-/// The tables of one user, for one who looks on or asks their processes for something: who is there, and
-/// which sockets they hold.
+/// The tables of one user, for one who looks on or asks their processes for something: who is
+/// there, and which sockets they hold.
 pub struct Tables {
     /// The process table.
     pub processes: Processes,
@@ -41,6 +43,8 @@ pub struct Attachment {
     pub ledger: Ledger,
     /// Settings.
     pub settings: Settings,
+    /// Memory that this process shares with one other process each.
+    pub pairs: Pairs,
     chaos: AtomicU64,
 }
 
@@ -72,7 +76,7 @@ impl Attachment {
         let open = |directory: &Path| Ledger::open_or_create(directory).map_err(|error| (directory.join(LEDGER), error));
         let (node, ledger) = Node::new(settings.node.clone(), LIBRARY, open, on_descriptor)?;
         let chaos = settings.chaos.map_or(0, |(seed, _)| seed) ^ u64::from(sys::pid()) << 20 | 1;
-        Ok(Self { node, ledger, settings, chaos: AtomicU64::new(chaos) })
+        Ok(Self { node, ledger, settings, pairs: Pairs::default(), chaos: AtomicU64::new(chaos) })
     }
 
     /// Testing: is it time for a random switch? Which (0 … 7), if so.

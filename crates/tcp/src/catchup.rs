@@ -1,7 +1,10 @@
-//! A stream without pauses is held back now and then, so that the other end can catch up with it: only when nothing is under way can both count, and can a ring be
-//! taken up. What lies in the kernel's buffers goes on being sent meanwhile, so a stop that ends when all has arrived costs the stream next to nothing.
+//! A stream without pauses is held back now and then, so that the other end can catch up with it:
+//! only when nothing is under way can both count, and can a ring be taken up. What lies in the
+//! kernel's buffers goes on being sent meanwhile, so a stop that ends when all has arrived costs
+//! the stream next to nothing.
 //!
-//! A program of one thread reads nothing while it stops: two ends that both write without pause would wait for each other. So an end does not stop while the other does, and where both began at
+//! A program of one thread reads nothing while it stops: two ends that both write without pause
+//! would wait for each other. So an end does not stop while the other does, and where both began at
 //! once, side one gives way.
 
 use crate::layout::Channel;
@@ -10,18 +13,23 @@ use ginnel_region::sys;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// So many sends go by before the first stop; then one at each power of two. At side one half as many more: two ends that both write without pause would always begin together else.
+/// So many sends go by before the first stop; then one at each power of two. At side one half as
+/// many more: two ends that both write without pause would always begin together else.
 const FIRST: u64 = 8;
-/// The first stop lasts so long at most, nanoseconds; each further one four times as long, up to [`LONGEST`]: what a virtual network has under way takes
-/// longer to arrive than what lies between two namespaces.
+/// The first stop lasts so long at most, nanoseconds; each further one four times as long, up to
+/// [`LONGEST`]: what a virtual network has under way takes longer to arrive than what lies between
+/// two namespaces.
 const SHORTEST: u64 = 2_000_000;
 const LONGEST: u64 = 512_000_000;
-/// With more sockets than this, a process that does not block has others to serve meanwhile: its stops last so long at most.
+/// With more sockets than this, a process that does not block has others to serve meanwhile: its
+/// stops last so long at most.
 const FEW: u32 = 8;
 const LONGEST_OF_MANY: u64 = 16_000_000;
-/// A stop in which nothing gets on ends sooner, nanoseconds: the other end reads nothing, or does not run.
+/// A stop in which nothing gets on ends sooner, nanoseconds: the other end reads nothing, or does
+/// not run.
 const STANDSTILL: u64 = 50_000_000;
-/// After a stop nothing in this process is stopped for so many times its length: a program that serves many connections by one thread loses a small part of its time.
+/// After a stop nothing in this process is stopped for so many times its length: a program that
+/// serves many connections by one thread loses a small part of its time.
 const REST: u64 = 8;
 
 static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
@@ -47,8 +55,10 @@ fn is_due(slot: &Slot, sends: u64) -> bool {
     sends.is_some_and(|sends| sends >= FIRST && sends.is_power_of_two())
 }
 
-/// Counts one more send before which the other end is behind, and where it is time for a stop, waits until `done`. `channel`: where both say that they stop; asked for anew each time, since
-/// another thread may close the connection meanwhile. `left`: a number that changes while the other end gets on. True if it was `done`.
+/// Counts one more send before which the other end is behind, and where it is time for a stop,
+/// waits until `done`. `channel`: where both say that they stop; asked for anew each time, since
+/// another thread may close the connection meanwhile. `left`: a number that changes while the other
+/// end gets on. True if it was `done`.
 pub(crate) fn stop<'a>(
     slot: &Slot,
     channel: impl Fn() -> Channel<'a>,
@@ -92,7 +102,8 @@ pub(crate) fn stop<'a>(
     is_done
 }
 
-/// The next send is a time for a stop, and not for the shortest: the other end has caught up with nearly all.
+/// The next send is a time for a stop, and not for the shortest: the other end has caught up with
+/// nearly all.
 pub(crate) fn soon(slot: &Slot) {
     slot.tx.tries.store(if slot.side() == 0 { 4 * FIRST } else { 6 * FIRST } - 1, Relaxed);
     REST_UNTIL.store(0, Relaxed);
@@ -114,7 +125,8 @@ mod tests {
         assert_eq!(due(), [12, 24, 48, 96, 192]);
     }
 
-    /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on or the other end stops, and are followed by a rest.
+    /// One test, as the rest is the process's: stops are few, bounded, end when nothing gets on or
+    /// the other end stops, and are followed by a rest.
     #[test]
     fn stops_are_few_and_bounded() {
         // SAFETY: a slot is made of atomics, and zeroes are valid.
@@ -158,7 +170,8 @@ mod tests {
         };
         assert!(stop(&slot, channel, || left.get(), gets_on), "as soon as it is done");
 
-        // Side zero goes on stopping where side one begins to at the same moment, and side one makes up for it.
+        // Side zero goes on stopping where side one begins to at the same moment, and side one
+        // makes up for it.
         let stops = |side: u8| {
             slot.set(flag::SIDE_ONE, side == 1);
             soon(&slot);

@@ -1,7 +1,8 @@
 //! How many connections a segment carries, and how many bytes, for one who looks on.
 //!
-//! All of it is the word of those who can write into the segment: honest peers make it right, any one of them can make it wrong. Whoever counts is
-//! neither stopped nor led astray by it: values are copied once and checked, and there is an end to how much is looked at.
+//! All of it is the word of those who can write into the segment: honest peers make it right, any
+//! one of them can make it wrong. Whoever counts is neither stopped nor led astray by it: values
+//! are copied once and checked, and there is an end to how much is looked at.
 
 use crate::layout::{COPIED, Channel, MAGIC};
 use ginnel_node::place;
@@ -10,7 +11,8 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages that are looked at: those of 64 GiB, whose owner words take 35 ms to read (AMD EPYC; 0.2 ms in a segment of 1 GiB). Pages are taken from the front.
+/// Pages that are looked at: those of 64 GiB, whose owner words take 35 ms to read (AMD EPYC; 0.2
+/// ms in a segment of 1 GiB). Pages are taken from the front.
 const MOST_PAGES: u32 = 1 << 24;
 /// Channels that are looked at: 24 ms.
 const MOST_CHANNELS: u32 = 1 << 14;
@@ -20,14 +22,18 @@ const MOST_BYTES: u64 = 1 << 60;
 /// What there is in a segment, as its peers have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Connections whose both ends have agreed on their channel, until both have ended; where an end was killed, until what it held is reclaimed.
+    /// Connections whose both ends have agreed on their channel, until both have ended; where an
+    /// end was killed, until what it held is reclaimed.
     pub connections: u64,
     /// Bytes that they have carried so far in their rings, both ways.
     pub carried: u64,
     /// Bytes of these and of all that have ended, since the segment was made.
     pub carried_ever: u64,
-    /// By peer id and the low bits of its generation in the table of peers: what a machine left behind is not the next one's in its slot. The
-    /// host's is 0. Those of members that do not say which peer they are at are left out.
+    /// Named objects, and the bytes that these have for their users.
+    pub objects: (u64, u64),
+    /// By peer id and the low bits of its generation in the table of peers: what a machine left
+    /// behind is not the next one's in its slot. The host's is 0. Those of members that do not say
+    /// which peer they are at are left out.
     pub by_peer: BTreeMap<(u16, u16), Share>,
     /// There were more pages or channels than are looked at: the counts are the least.
     pub partial: bool,
@@ -76,6 +82,9 @@ fn count(looker: &Onlooker<'_>, most_pages: u32, most_channels: u32) -> Result<C
         census.add(Channel::in_copy(&copy), peer);
         Ok(())
     })?;
+    let sizes = looker.objects()?;
+    let bytes = sizes.iter().map(|&size| if size <= MOST_BYTES { size } else { 0 });
+    census.objects = (sizes.len() as u64, bytes.fold(0, u64::saturating_add));
     census.carried_ever = census.carried_ever.saturating_add(ended);
     census.partial = !all || seen == most_channels;
     Ok(census)
@@ -91,7 +100,8 @@ impl Census {
         let tail = |side| Untrusted::new(channel.direction(side).tail().load(Relaxed)).at_most(MOST_BYTES).unwrap_or(0);
         let (mine, theirs) = (tail(0), tail(1));
         self.carried_ever = self.carried_ever.saturating_add(mine + theirs);
-        // Let go of, reset or ended: a process that ends closes no socket, and its channel stays until it is reclaimed.
+        // Let go of, reset or ended: a process that ends closes no socket, and its channel stays
+        // until it is reclaimed.
         let over = (released | released >> 8 | released >> 10) & 3;
         if over == 3 {
             return;

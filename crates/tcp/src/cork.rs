@@ -1,5 +1,7 @@
-//! `TCP_CORK` while a ring carries what is sent. Nothing is kept back in a ring, so the kernel is not told before TCP carries again: a server that corks and uncorks around
-//! each answer makes no system calls for it. A cork that the kernel has, from before, is taken out at once: what stands behind it is to go.
+//! `TCP_CORK` while a ring carries what is sent. Nothing is kept back in a ring, so the kernel is
+//! not told before TCP carries again: a server that corks and uncorks around each answer makes no
+//! system calls for it. A cork that the kernel has, from before, is taken out at once: what stands
+//! behind it is to go.
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
@@ -14,7 +16,8 @@ pub fn is_set(fd: c_int) -> bool {
 }
 
 impl Endpoint<'_> {
-    /// The program sets or takes out its cork. False: the kernel is to be told, and [`Self::corked`] after it.
+    /// The program sets or takes out its cork. False: the kernel is to be told, and
+    /// [`Self::corked`] after it.
     pub fn cork(self, on: bool) -> bool {
         let _held = self.send_lock();
         let kept = self.tx_in_ring() && !self.slot().has(flag::TX_SHUT | flag::KERNEL_CORKED);
@@ -29,7 +32,8 @@ impl Endpoint<'_> {
         self.slot().set(flag::CORKED | flag::KERNEL_CORKED, on);
     }
 
-    /// Nobody was told of what the program did with its cork lately. What it does at this moment is told after the kernel has heard of it: that may be in between.
+    /// Nobody was told of what the program did with its cork lately. What it does at this moment is
+    /// told after the kernel has heard of it: that may be in between.
     pub(crate) fn learn_cork(self) {
         loop {
             let on = is_set(self.fd());
@@ -47,7 +51,8 @@ impl Endpoint<'_> {
         (own != self.slot().has(flag::KERNEL_CORKED)).then_some(own)
     }
 
-    /// All that was written is to arrive, so that the other end can catch up: what a cork keeps in the kernel would lie there. The program goes on having its cork.
+    /// All that was written is to arrive, so that the other end can catch up: what a cork keeps in
+    /// the kernel would lie there. The program goes on having its cork.
     pub(crate) fn push_corked(self) {
         if self.slot().has(flag::KERNEL_CORKED) {
             self.slot().set(flag::KERNEL_CORKED, false);

@@ -1,17 +1,19 @@
-//! One process's view of one socket. What is done with it stands where it belongs: [`crate::settle`],
-//! [`crate::tx`], [`crate::rx`], [`crate::finish`] and the like.
+//! One process's view of one socket. What is done with it stands where it belongs:
+//! [`crate::settle`], [`crate::tx`], [`crate::rx`], [`crate::finish`] and the like.
 
 use crate::Attachment;
 use crate::layout::Channel;
-use crate::ledger::Slot;
+use crate::ledger::{Slot, flag};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One process's view of one socket: what every operation on it needs. Two words, so that it is handed on in registers.
+/// One process's view of one socket: what every operation on it needs. Two words, so that it is
+/// handed on in registers.
 #[derive(Clone, Copy)]
 pub struct Endpoint<'a> {
     /// The process's attachment.
     pub attachment: &'a Attachment,
-    /// The number of the socket's slot, and (lower half) a descriptor of the socket in this process.
+    /// The number of the socket's slot, and (lower half) a descriptor of the socket in this
+    /// process.
     socket: u64,
 }
 
@@ -67,7 +69,8 @@ impl<'a> Endpoint<'a> {
     pub(crate) fn channel_of(self, slot: &Slot) -> Channel<'a> {
         match slot.channel.load(Relaxed) {
             0 => Channel::nowhere(),
-            page => Channel::at(&self.attachment.node.joined().segment, page),
+            page if !slot.has(flag::PAIR) => Channel::at(&self.attachment.node.joined().segment, page),
+            page => self.attachment.joined_of(slot).map_or_else(Channel::nowhere, |joined| Channel::at(&joined.segment, page)),
         }
     }
 }

@@ -10,7 +10,8 @@ use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-/// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes to be taken by the kernel, nanoseconds.
+/// How long a close waits for tokens that were claimed and have not arrived, and for frozen bytes
+/// to be taken by the kernel, nanoseconds.
 const PATIENCE: u64 = 500_000_000;
 
 impl Endpoint<'_> {
@@ -21,7 +22,8 @@ impl Endpoint<'_> {
         self.mark_end();
     }
 
-    /// The same in a signal handler that interrupted a send: where the stream ends is not said, only that it does. The kernel's FIN comes behind what was published.
+    /// The same in a signal handler that interrupted a send: where the stream ends is not said,
+    /// only that it does. The kernel's FIN comes behind what was published.
     pub fn finish_writing_unlocked(self) {
         self.slot().set(flag::TX_SHUT, true);
         if self.slot().stage() == Stage::Active {
@@ -37,9 +39,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Before the kernel's `shutdown`, after which this end neither sends nor receives: its kernel is
-    /// to answer what comes from now on, with a reset. So the other end's writer goes over to TCP with
-    /// its next byte; and no token of it is to come, as the kernel would answer that, too.
+    /// Before the kernel's `shutdown`, after which this end neither sends nor receives: its kernel
+    /// is to answer what comes from now on, with a reset. So the other end's writer goes over to
+    /// TCP with its next byte; and no token of it is to come, as the kernel would answer that, too.
     pub fn ends_both_ways(self) {
         if self.slot().stage() != Stage::Active {
             return;
@@ -69,13 +71,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Tells the other end where the stream ends, which may have been done already, unless it ends by a reset. Under the send lock.
+    /// Tells the other end where the stream ends, which may have been done already, unless it ends
+    /// by a reset. Under the send lock.
     pub(crate) fn say_end(self) {
         let slot = self.slot();
         if self.channel().released().load(Acquire) & 0x100 << slot.side() != 0 {
             return;
         }
-        // Before the kernel's FIN, whatever carries: without it a FIN is that of a process which died.
+        // Before the kernel's FIN, whatever carries: without it a FIN is that of a process which
+        // died.
         self.channel().end(slot.side());
         let direction = self.outgoing();
         if self.tx_in_ring() && direction.eof().load(Relaxed) == NO_EOF {
@@ -85,7 +89,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Gives what is still to be re-sent, and tokens that are owed, to the kernel; waits for it, bounded.
+    /// Gives what is still to be re-sent, and tokens that are owed, to the kernel; waits for it,
+    /// bounded.
     pub(crate) fn flush(self) {
         let end = sys::monotonic_ns() + PATIENCE;
         while self.owes() && sys::monotonic_ns() < end {
@@ -102,14 +107,15 @@ impl Endpoint<'_> {
         match slot.stage() {
             Stage::Active => self.finish_active(),
             Stage::Published => {
-                let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+                let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
                 let _ = entry.step(state::PUBLISHED, state::FREE);
             }
             _ => {}
         }
     }
 
-    /// May this very thread, which ends the process, work on the channel? Not where it is inside it already (a signal handler that ends the process).
+    /// May this very thread, which ends the process, work on the channel? Not where it is inside it
+    /// already (a signal handler that ends the process).
     #[must_use]
     pub fn is_free(self) -> bool {
         let (slot, ticket) = (self.slot(), self.ticket());
@@ -134,8 +140,8 @@ impl Endpoint<'_> {
         let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_LINGER, &mut linger);
         let resets = linger.l_onoff != 0 && linger.l_linger == 0;
         if self.on_tcp() && !self.tx_in_ring() && !self.rx_in_ring() {
-            // Handed over, perhaps to somebody who still uses it: the kernel's close says all there is to
-            // say, but that a reset is none for a wake-up which lay unread.
+            // Handed over, perhaps to somebody who still uses it: the kernel's close says all there
+            // is to say, but that a reset is none for a wake-up which lay unread.
             if resets {
                 self.channel().released().fetch_or(0x100 << slot.side(), AcqRel);
             }
@@ -144,7 +150,9 @@ impl Endpoint<'_> {
             return;
         }
         let something = self.tidy();
-        let unread = something && self.pending_bytes() > 0;
+        // (Urgent data is counted by nobody, and called readable by nobody: the kernel, which
+        // answers it with a reset where it is not read, knows of it.)
+        let unread = something && self.pending_bytes() > 0 || self.is_at_mark();
         let abort = unread || resets;
         {
             let _held = self.send_lock();
@@ -163,12 +171,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Wakes who sleeps in a receive, to look whether its number still stands for the socket: on a number that is another's by then the kernel wakes nobody, and the other end may have
-    /// no reason to. Its wish remains; where several sleep, all but the last find it out by themselves, later.
+    /// Wakes who sleeps in a receive, to look whether its number still stands for the socket: on a
+    /// number that is another's by then the kernel wakes nobody, and the other end may have no
+    /// reason to. Its wish remains; where several sleep, all but the last find it out by
+    /// themselves, later.
     pub fn wake_receiver(self) {
         // The other half of what a sleeper does, who arms and then looks: see the shim's `Limit`.
         fence(SeqCst);
         if let Want::Waiter { page, bit } = Want::of(self.slot().rx.sleeper.load(Relaxed)) {
+            // This process's own, in the own segment.
             let _ = self.attachment.node.ring(page, bit);
         }
     }
@@ -196,7 +207,8 @@ impl Endpoint<'_> {
     /// How many tokens were asked for, less `unclaimed`, and were not thrown away yet.
     fn tokens_missing(self, unclaimed: u64) -> u64 {
         let rx = &self.slot().rx;
-        // In a channel that was never left by the reader the first wish for a token was the creator's.
+        // In a channel that was never left by the reader the first wish for a token was the
+        // creator's.
         (rx.armed.load(Relaxed) + 1).saturating_sub(unclaimed + rx.tokens.load(Relaxed))
     }
 

@@ -1,7 +1,10 @@
-//! A larger ring, where the present one is full too often or much goes through it: the writer's part. (The reader moves into it once it has read the one before: `rx/ring.rs`.)
+//! A larger ring, where the present one is full too often or much goes through it: the writer's
+//! part. (The reader moves into it once it has read the one before: `rx/ring.rs`.)
 //!
-//! What the writer knows of its ring is three words, and the reader is told in three more. A process that is killed between two of them leaves others that share the socket, so the whole step is first
-//! written down in one word: whoever takes the lock over from the dead does it again from there.
+//! What the writer knows of its ring is three words, and the reader is told in three more. A
+//! process that is killed between two of them leaves others that share the socket, so the whole
+//! step is first written down in one word: whoever takes the lock over from the dead does it again
+//! from there.
 
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
@@ -13,23 +16,29 @@ use std::sync::atomic::compiler_fence;
 
 /// How often a ring may be found full before it grows.
 const FULL_BEFORE_GROWTH: u64 = 2;
-/// Rings up to this size are anybody's. What goes round a larger one has left the writer's second cache for the third by the time that it is read, and comes from there up to three times as
-/// fast where the cores share it; many of them would only push each other out of it.
+/// Rings up to this size are anybody's. What goes round a larger one has left the writer's second
+/// cache for the third by the time that it is read, and comes from there up to three times as fast
+/// where the cores share it; many of them would only push each other out of it.
 const ORDINARY: u64 = 1 << 20;
-/// As large as a ring gets because much goes through it: one that the third cache does not hold either is slower again. Only where it is found full it gets larger.
+/// As large as a ring gets because much goes through it: one that the third cache does not hold
+/// either is slower again. Only where it is found full it gets larger.
 const LARGE: u64 = 4 << 20;
-/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such thoughts: they lose about as much time in the smaller ring as the pages of the larger take.
+/// Bytes that go through a ring before one beyond [`ORDINARY`] is thought of, and between two such
+/// thoughts: they lose about as much time in the smaller ring as the pages of the larger take.
 const LARGE_AFTER: u64 = 32 << 20;
 /// So many bytes more are written before the next thought where there can be no larger one.
 const IN_VAIN: u64 = 256 << 20;
-/// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is in it.
+/// Shorter writes gain little by it, bytes: they wait for the news of each rather than for what is
+/// in it.
 const LONG: u64 = 1 << 10;
 /// A ring beyond [`ORDINARY`] is at most such a part of its segment …
 const PART: u64 = 16;
-/// … and all those of one ledger's programs together are at most such a part: the rest is for connections to come.
+/// … and all those of one ledger's programs together are at most such a part: the rest is for
+/// connections to come.
 const PART_OF_ALL: u64 = 8;
 
-/// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
+/// One growth, as [`Send::growing`] has it: offset of the new ring, which is a page's, and in the
+/// bits below the binary logarithms of both sizes in pages, and the new ring's number modulo 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Growth {
     /// Bytes from the segment's start to the new ring's.
@@ -56,7 +65,8 @@ impl Growth {
     }
 }
 
-/// Ends a growth that was begun, if there is one. Under the send lock; each step may have been taken before.
+/// Ends a growth that was begun, if there is one. Under the send lock; each step may have been
+/// taken before.
 pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
     let Some(growth) = Growth::of(tx.growing.load(Acquire)) else { return };
     // Nothing of the following comes before it was written down.
@@ -75,7 +85,8 @@ pub(crate) fn finish(tx: &Send, direction: Direction<'_>) {
     tx.growing.store(0, SeqCst);
 }
 
-/// Has so much gone through the ring, to which `n` bytes are to be added, that a larger one is to be thought of, be it full or not?
+/// Has so much gone through the ring, to which `n` bytes are to be added, that a larger one is to
+/// be thought of, be it full or not?
 #[inline]
 pub(crate) fn is_busy(tx: &Send, n: u64) -> bool {
     n >= LONG && is_due(tx)
@@ -120,7 +131,7 @@ impl Endpoint<'_> {
         if !self.has_moved(direction) {
             return false;
         }
-        let (size, segment) = (tx.ring_size.load(Relaxed), self.attachment.node.joined().segment.len());
+        let (size, segment) = (tx.ring_size.load(Relaxed), self.joined().segment.len());
         let permitted =
             larger > size.max(ORDINARY) && larger.saturating_mul(PART) <= segment && ledger.permit_large(processes, slot);
         let grew =
@@ -139,9 +150,10 @@ impl Endpoint<'_> {
         direction.grown_ack().load(Acquire) == self.slot().tx.grown.load(Relaxed)
     }
 
-    /// Makes a ring of `larger` bytes, as the reader has moved into the present one. True if there was room.
+    /// Makes a ring of `larger` bytes, as the reader has moved into the present one. True if there
+    /// was room.
     fn grow(self, direction: Direction<'_>, larger: u64) -> bool {
-        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
+        let (slot, segment) = (self.slot(), &self.joined().segment);
         let tx = &slot.tx;
         let (size, grown) = (tx.ring_size.load(Relaxed), tx.grown.load(Relaxed));
         if self.attachment.node.budget.refuses_growth(larger) {
@@ -150,7 +162,7 @@ impl Endpoint<'_> {
         }
         self.free_old_ring();
         let pages = u32::try_from(larger / PAGE).unwrap_or(1);
-        let owner = Owner { member: self.attachment.node.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
+        let owner = Owner { member: self.joined().member, kind: Use::Ring, tag: Some(slot.channel.load(Relaxed)) };
         let permitted = |bytes| self.attachment.node.may_take(bytes, Purpose::Growth);
         let Ok(extent) = segment.claim_if(pages, owner, permitted) else {
             tx.full.store(0, Relaxed);
@@ -172,9 +184,10 @@ impl Endpoint<'_> {
         let old = tx.old_size.swap(0, Relaxed);
         if old != 0 {
             let first = u32::try_from(tx.old_offset.load(Relaxed) / PAGE).unwrap_or(u32::MAX);
-            // The first two rings were claimed as one; pages of the other direction are not touched.
+            // The first two rings were claimed as one; pages of the other direction are not
+            // touched.
             let extent = Extent { page: first, pages: u32::try_from(old / PAGE).unwrap_or(0) };
-            self.attachment.node.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
+            self.joined().segment.release_if_tagged(extent.page, extent.pages, self.slot().channel.load(Relaxed));
         }
     }
 }

@@ -15,8 +15,9 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
     match slot.stage() {
         Stage::Candidate => slot.set_stage(Stage::Plain),
         Stage::Published => {
-            let entry = Entry::at(&endpoint.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
-            // An offer that came at the same moment is not taken up: its maker waits for an echo in vain, on TCP.
+            let entry = Entry::at(&endpoint.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            // An offer that came at the same moment is not taken up: its maker waits for an echo in
+            // vain, on TCP.
             if !entry.step(state::PUBLISHED, state::FREE) {
                 slot.entry.store(0, Relaxed);
             }
@@ -31,8 +32,9 @@ pub fn hold(endpoint: Endpoint<'_>, reason: Reason) {
 }
 
 impl Endpoint<'_> {
-    /// Brings both directions back to TCP and keeps them there. True once the kernel's socket holds the whole truth; false where it cannot: the peer did not answer
-    /// within `patience_ns`, or bytes stand in the way that only reading removes.
+    /// Brings both directions back to TCP and keeps them there. True once the kernel's socket holds
+    /// the whole truth; false where it cannot: the peer did not answer within `patience_ns`, or
+    /// bytes stand in the way that only reading removes.
     #[must_use]
     pub fn detach(self, reason: Reason, patience_ns: u64) -> bool {
         self.begin_detach(reason);
@@ -60,7 +62,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next of [`Self::detach`], after [`Self::begin_detach`]: what it will return, once it is known.
+    /// The next of [`Self::detach`], after [`Self::begin_detach`]: what it will return, once it is
+    /// known.
     #[must_use]
     pub fn go_on_detaching(self) -> Option<bool> {
         let slot = self.slot();
@@ -87,8 +90,9 @@ impl Endpoint<'_> {
         None
     }
 
-    /// Brings the outgoing direction back to TCP and keeps both there. The kernel may be sent to directly afterwards; what comes in is still received through the channel.
-    /// False where the kernel took no more within `patience_ns`.
+    /// Brings the outgoing direction back to TCP and keeps both there. The kernel may be sent to
+    /// directly afterwards; what comes in is still received through the channel. False where the
+    /// kernel took no more within `patience_ns`.
     #[must_use]
     pub fn detach_outgoing(self, reason: Reason, patience_ns: u64) -> bool {
         self.ask_for_all_back();
@@ -108,8 +112,9 @@ impl Endpoint<'_> {
         true
     }
 
-    /// A writer that sees a hold without a freeze goes back to TCP behind what it has put into the ring: bytes that this end could then only read, not hand over. So the
-    /// freeze comes first, or the hold comes before the upgrade.
+    /// A writer that sees a hold without a freeze goes back to TCP behind what it has put into the
+    /// ring: bytes that this end could then only read, not hand over. So the freeze comes first, or
+    /// the hold comes before the upgrade.
     pub(crate) fn freeze_or_hold(self) {
         let slot = self.slot();
         for _ in 0..8 {
@@ -128,8 +133,8 @@ impl Endpoint<'_> {
     }
 
     /// What the incoming ring holds, where its writer will send none of it again. True: bytes of a
-    /// direction that went back by itself or ended, or TCP bytes before a switch, which only reading
-    /// removes. False: nothing, and nothing follows. `None`: the writer may still answer.
+    /// direction that went back by itself or ended, or TCP bytes before a switch, which only
+    /// reading removes. False: nothing, and nothing follows. `None`: the writer may still answer.
     fn left_in_ring(self) -> Option<bool> {
         let (incoming, rx) = (self.incoming(), &self.slot().rx);
         let _held = self.receive_lock();
@@ -143,8 +148,8 @@ impl Endpoint<'_> {
         (phase & 1 == 1 && ended).then(|| incoming.tail().load(Acquire) != head)
     }
 
-    /// Would a kernel answer with a reset what lies in a ring, sent over TCP? Of an end that neither sends
-    /// nor receives (shutdown(2), both ways), which can read all of it in the ring.
+    /// Would a kernel answer with a reset what lies in a ring, sent over TCP? Of an end that
+    /// neither sends nor receives (shutdown(2), both ways), which can read all of it in the ring.
     #[must_use]
     pub fn is_best_read_in_ring(self) -> bool {
         if self.slot().stage() != Stage::Active {

@@ -1,4 +1,5 @@
-//! System calls on the TCP socket beneath a channel, and on a file that is sent. None of them blocks.
+//! System calls on the TCP socket beneath a channel, and on a file that is sent. None of them
+//! blocks.
 
 use ginnel_region::sys::{self, Result};
 use libc::{c_int, iovec};
@@ -8,7 +9,8 @@ fn word(fd: c_int) -> usize {
     fd as usize
 }
 
-/// Reads what of a file's page cache is at hand, at `position` (not negative), into `pieces`: without waiting for a device (`preadv2(2)`, RWF_NOWAIT).
+/// Reads what of a file's page cache is at hand, at `position` (not negative), into `pieces`:
+/// without waiting for a device (`preadv2(2)`, RWF_NOWAIT).
 ///
 /// # Errors
 /// The `errno`: EAGAIN where nothing is at hand, EOPNOTSUPP where the file system cannot tell, EFAULT where the pieces are no memory.
@@ -37,7 +39,7 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
-    header.msg_iovlen = iov.len();
+    header.msg_iovlen = iov.len() as _;
     // SAFETY: the caller's promise.
     unsafe { sys::raw(Sysno::recvmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
 }
@@ -58,7 +60,7 @@ pub unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Result<usize> {
     // SAFETY: all zeroes is a valid header without a name or control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut();
-    header.msg_iovlen = iov.len();
+    header.msg_iovlen = iov.len() as _;
     // SAFETY: the caller's promise.
     unsafe { sys::raw(Sysno::sendmsg, [word(fd), &raw mut header as usize, flags as usize, 0, 0, 0]) }
 }
@@ -73,7 +75,8 @@ pub fn discard(fd: c_int, n: usize) -> Result<usize> {
     unsafe { sys::raw(Sysno::recvfrom, [word(fd), 0, n, flags as usize, 0, 0]) }
 }
 
-/// Looks at the next byte: `Ok(1)` there is one, `Ok(0)` end-of-file, EAGAIN nothing yet, else the connection's error.
+/// Looks at the next byte: `Ok(1)` there is one, `Ok(0)` end-of-file, EAGAIN nothing yet, else the
+/// connection's error.
 ///
 /// # Errors
 /// The `errno`; the kernel forgets a pending error once it was told.
@@ -95,14 +98,26 @@ pub fn token(fd: c_int) -> Result<()> {
     unsafe { sys::raw(Sysno::sendto, [word(fd), &raw const byte as usize, 1, flags as usize, 0, 0]) }.map(drop)
 }
 
-fn ioctl_int(fd: c_int, request: libc::c_ulong) -> Result<u64> {
+/// Sends what Nagle's algorithm holds back until what was sent before is acknowledged, which may be
+/// put off by 40 ms. The option is set for a moment: the kernel pushes then.
+pub fn push(fd: c_int) {
+    let mut is_off: c_int = 0;
+    let asked = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &mut is_off);
+    if asked.is_ok() && is_off == 0 {
+        for value in [1, 0] {
+            let _ = setsockopt::<c_int>(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &value);
+        }
+    }
+}
+
+fn ioctl_int(fd: c_int, request: libc::Ioctl) -> Result<u64> {
     let mut value: c_int = 0;
     // SAFETY: these requests store one int.
     unsafe { sys::raw(Sysno::ioctl, [word(fd), request as usize, &raw mut value as usize, 0, 0, 0]) }?;
     Ok(u64::try_from(value).unwrap_or(0))
 }
 
-const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
 /// Bytes that can be received now (`FIONREAD`).
 #[must_use]
@@ -110,10 +125,11 @@ pub fn readable(fd: c_int) -> u64 {
     ioctl_int(fd, libc::FIONREAD).unwrap_or(0)
 }
 
-/// Is the next byte the one after urgent data (`SIOCATMARK`)? `FIONREAD` is then 0, whatever follows.
+/// Is the next byte the one after urgent data (`SIOCATMARK`)? `FIONREAD` is then 0, whatever
+/// follows.
 #[must_use]
 pub fn at_mark(fd: c_int) -> bool {
-    const SIOCATMARK: libc::c_ulong = 0x8905;
+    const SIOCATMARK: libc::Ioctl = 0x8905;
     ioctl_int(fd, SIOCATMARK) == Ok(1)
 }
 
@@ -193,8 +209,8 @@ pub fn state(fd: c_int) -> Result<u8> {
     Ok(state)
 }
 
-/// Has everything that will ever come from the other end been received? So it is not where only this
-/// end shut its receiving down, nor after an error that passes.
+/// Has everything that will ever come from the other end been received? So it is not where only
+/// this end shut its receiving down, nor after an error that passes.
 #[must_use]
 pub fn nothing_follows(fd: c_int) -> bool {
     // In this order: what the state says is final.
@@ -280,8 +296,8 @@ pub fn totals(fd: c_int) -> Option<(u64, u64, u64)> {
     steady(fd).ok().map(|(info, _, out)| (info.bytes_acked, out, info.bytes_received))
 }
 
-/// Reads the connection's counters.
-/// `connected`: this side called connect: its SYN is counted among the acknowledged bytes. The kernel counts a FIN as one byte too, either way; here it is none.
+/// Reads the connection's counters. `connected`: this side called connect: its SYN is counted among
+/// the acknowledged bytes. The kernel counts a FIN as one byte too, either way; here it is none.
 ///
 /// # Errors
 /// The `errno`, or EAGAIN where traffic never paused long enough.
@@ -332,4 +348,34 @@ pub fn abort(fd: c_int) {
     let unspecified = [0u8; 16];
     // SAFETY: a sockaddr of family AF_UNSPEC (0).
     let _ = unsafe { sys::raw(Sysno::connect, [word(fd), unspecified.as_ptr() as usize, 16, 0, 0, 0]) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_token_is_pushed_past_nagles_algorithm() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut there = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        let (mut here, _) = listener.accept().expect("accepts");
+        let (fd, mut byte) = (here.as_raw_fd(), [0]);
+        // So that the other end puts acknowledgements off.
+        for _ in 0..40 {
+            here.write_all(&[1]).and_then(|()| there.read_exact(&mut byte)).expect("one byte there");
+            there.write_all(&[1]).and_then(|()| here.read_exact(&mut byte)).expect("one byte back");
+        }
+        let held = (0..100).any(|_| {
+            let sent = token(fd).and_then(|()| token(fd));
+            sent.is_ok() && unsent(fd) != 0
+        });
+        assert!(held, "the kernel holds none back, and this tells nothing");
+        push(fd);
+        let mut off: c_int = -1;
+        getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &mut off).expect("an option");
+        assert_eq!((unsent(fd), off), (0, 0));
+    }
 }

@@ -1,7 +1,8 @@
-//! Where every shared word of a channel lies. Offsets in bytes from the channel's page; 64 bytes are a cache line.
+//! Where every shared word of a channel lies. Offsets in bytes from the channel's page; 64 bytes
+//! are a cache line.
 //!
-//! Side 0 created the channel, side 1 joined it. Direction 0 carries side 0's bytes to side 1, direction 1 the other way: a side's writing direction
-//! has its own number.
+//! Side 0 created the channel, side 1 joined it. Direction 0 carries side 0's bytes to side 1,
+//! direction 1 the other way: a side's writing direction has its own number.
 //!
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
@@ -42,7 +43,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"GINCHAN1");
 pub const GATE_TAKEN: u64 = 1;
 /// In `gate`: no upgrade, please. Set and cleared by the reader.
 pub const GATE_HOLD: u64 = 2;
-/// In `gate`, beside [`GATE_HOLD`]: only because the reader found TCP's path cut. Set and cleared by the reader.
+/// In `gate`, beside [`GATE_HOLD`]: only because the reader found TCP's path cut. Set and cleared
+/// by the reader.
 pub const GATE_CUT: u64 = 4;
 /// No end-of-file yet.
 pub const NO_EOF: u64 = u64::MAX;
@@ -80,7 +82,8 @@ impl<'a> Words<'a> {
     /// `offset` is a multiple of 8, and the word lies inside the page.
     #[inline]
     unsafe fn at(self, offset: usize) -> &'a AtomicU64 {
-        // SAFETY: mapped as long as the segment is, aligned; atomics may be shared with anybody who uses the same memory.
+        // SAFETY: mapped as long as the segment is, aligned; atomics may be shared with anybody who
+        // uses the same memory.
         unsafe { &*self.first.byte_add(offset) }
     }
 }
@@ -136,7 +139,8 @@ impl<'a> Channel<'a> {
         Self { words: Words { first: copy.as_ptr(), segment: PhantomData }, page: 0 }
     }
 
-    /// A page that is nobody's channel: for an endpoint that has none, or has just left it. What is written there says nothing.
+    /// A page that is nobody's channel: for an endpoint that has none, or has just left it. What is
+    /// written there says nothing.
     #[must_use]
     pub fn nowhere() -> Self {
         static NOWHERE: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
@@ -154,7 +158,8 @@ impl<'a> Channel<'a> {
         self.released().load(Ordering::Acquire) & 0x1000 << (side & 1) != 0
     }
 
-    /// Remembers that `side` ended its stream by itself: shut down or closed, while its process lived.
+    /// Remembers that `side` ended its stream by itself: shut down or closed, while its process
+    /// lived.
     pub fn end(self, side: u8) {
         self.released().fetch_or(0x400 << (side & 1), Ordering::AcqRel);
     }
@@ -295,9 +300,11 @@ impl<'a> Direction<'a> {
         eof = 0x070;
         /// How the writer wants to be woken when there is room.
         want_space = 0x0c0;
-        /// The ring phase that the writer asks the reader to freeze: it would go back to TCP without leaving unread bytes in the ring.
+        /// The ring phase that the writer asks the reader to freeze: it would go back to TCP
+        /// without leaving unread bytes in the ring.
         wish = 0x0c8;
-        /// Not zero: this direction's writer cannot ring the other end's waiters (no descriptor left, another user's FIFOs): tokens, please.
+        /// Not zero: this direction's writer cannot ring the other end's waiters (no descriptor
+        /// left, another user's FIFOs): tokens, please.
         mute = 0x0d0;
         /// TCP offset up to which the writer has given bytes to its kernel.
         sent = 0x0d8;
@@ -317,7 +324,8 @@ impl<'a> Direction<'a> {
         gate = 0x160;
         /// The last ring that the reader moved to.
         grown_ack = 0x168;
-        /// TCP offset up to which the reader has taken what came over TCP. Kept while TCP is the carrier.
+        /// TCP offset up to which the reader has taken what came over TCP. Kept while TCP is the
+        /// carrier.
         received = 0x170;
         /// Not zero: the reader asks for stamps.
         ordered = 0x178;
@@ -362,7 +370,8 @@ impl<'a> Direction<'a> {
         (Untrusted::new(record.epoch), Untrusted::new(record.tcp), Untrusted::new(record.ring))
     }
 
-    /// Describes ring number `grown`: positions from `start` on lie in `size` bytes at `offset` of the segment.
+    /// Describes ring number `grown`: positions from `start` on lie in `size` bytes at `offset` of
+    /// the segment.
     pub fn set_ring(self, grown: u64, start: u64, offset: u64, size: u64) {
         self.set_record(0x080 + usize::from(grown & 1 == 1) * 24, Record { epoch: start, tcp: offset, ring: size });
     }

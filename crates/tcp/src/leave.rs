@@ -1,7 +1,10 @@
-//! Out of a channel while the connection lives: for a detach, and where the other end has left. Step by step as well; nobody waits for the other end.
+//! Out of a channel while the connection lives: for a detach, and where the other end has left.
+//! Step by step as well; nobody waits for the other end.
 //!
-//! Both directions go back to TCP as at a hand-over ([`crate::finish`]), but unread ring bytes are always given back by their reader, or read. From then on the kernel's
-//! socket holds the whole truth. The slot is a candidate again, and meets the other end anew once there is a segment for both.
+//! Both directions go back to TCP as at a hand-over ([`crate::finish`]), but unread ring bytes are
+//! always given back by their reader, or read. From then on the kernel's socket holds the whole
+//! truth. The slot is a candidate again, and meets the other end anew once there is a segment for
+//! both.
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
@@ -14,7 +17,8 @@ use ginnel_ring::park;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 impl Endpoint<'_> {
-    /// Takes the next step out of the channel, for this reason. True once there is nothing of the connection in the segment.
+    /// Takes the next step out of the channel, for this reason. True once there is nothing of the
+    /// connection in the segment.
     #[must_use]
     pub fn leave(self, reason: Reason) -> bool {
         // None of the steps waits for a lock, and so none takes it over from the dead.
@@ -40,12 +44,13 @@ impl Endpoint<'_> {
         self.channel().was_left(1 - self.slot().side())
     }
 
-    /// Says in the channel by whom this end's service thread is woken. False where somebody is in the middle of a send: it is to be said once more, or nobody wakes it.
+    /// Says in the channel by whom this end's service thread is woken. False where somebody is in
+    /// the middle of a send: it is to be said once more, or nobody wakes it.
     #[must_use]
     pub fn show_service(self) -> bool {
         let Some(_held) = self.slot().tx.lock.try_lock(self.ticket()) else { return false };
         if matches!(self.slot().stage(), Stage::Settling | Stage::Active) {
-            self.channel().service(self.slot().side()).store(u64::from(self.attachment.node.joined().service_page()), Relaxed);
+            self.channel().service(self.slot().side()).store(u64::from(self.joined().service_page()), Relaxed);
         }
         true
     }
@@ -53,11 +58,12 @@ impl Endpoint<'_> {
     /// Has it been said, if there is anything to say?
     #[must_use]
     pub fn shows_service(self) -> bool {
-        self.attachment.node.joined().service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
+        self.joined().service_page() == 0 || self.channel().service(self.slot().side()).load(Relaxed) != 0
     }
 
-    /// Before the program's `connect` to no address: the kernel resets the connection, and the other end is to know that it is meant. The socket lives on, perhaps under other
-    /// descriptors and in other processes, and may be connected again: for those it is the kernel's alone.
+    /// Before the program's `connect` to no address: the kernel resets the connection, and the
+    /// other end is to know that it is meant. The socket lives on, perhaps under other descriptors
+    /// and in other processes, and may be connected again: for those it is the kernel's alone.
     pub fn disconnect(self) {
         let slot = self.slot();
         if matches!(slot.stage(), Stage::Published | Stage::Offered) {
@@ -83,7 +89,8 @@ impl Endpoint<'_> {
         slot.make_plain(Reason::HandedOver);
     }
 
-    /// Nothing was agreed on: at most a channel is left that was of no use. Under both locks, so that nobody is in the middle of a step.
+    /// Nothing was agreed on: at most a channel is left that was of no use. Under both locks, so
+    /// that nobody is in the middle of a step.
     fn drop_channel(self, reason: Reason) -> bool {
         let slot = self.slot();
         let (Some(_tx), Some(_rx)) = (slot.tx.lock.try_lock(self.ticket()), slot.rx.lock.try_lock(self.ticket())) else {
@@ -106,7 +113,7 @@ impl Endpoint<'_> {
     fn withdraw(self, reason: Reason) -> bool {
         let slot = self.slot();
         let Some(_held) = slot.tx.lock.try_lock(self.ticket()) else { return false };
-        let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match slot.stage() {
             // Whoever offers a channel at this moment finds the entry gone, and begins anew.
             Stage::Published => match entry.state() {
@@ -192,13 +199,15 @@ impl Endpoint<'_> {
         slot.set(flag::LEAVING | flag::SIDE_ONE | flag::COUNTED | flag::CUT | flag::OF_PROOF, false);
     }
 
-    /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing but its FIN? A token would be taken for data from now on.
+    /// The incoming stream has ended in the ring, and all was read: does the kernel hold nothing
+    /// but its FIN? A token would be taken for data from now on.
     fn only_the_end_is_left(self) -> bool {
         sys::poll(self.fd(), libc::POLLRDHUP, 0) & libc::POLLRDHUP != 0 && kernel::readable(self.fd()) == 0
     }
 }
 
-/// The segment is lost, and with it what was in its rings: the connection is reset if it was carried, and goes on over TCP if nothing of it had left that.
+/// The segment is lost, and with it what was in its rings: the connection is reset if it was
+/// carried, and goes on over TCP if nothing of it had left that.
 pub fn lose(endpoint: Endpoint<'_>, reason: Reason) {
     let slot = endpoint.slot();
     let _tx = endpoint.send_lock();
@@ -226,5 +235,6 @@ fn forget_channel(slot: &Slot) {
 /// Has a connection a channel in this segment?
 #[must_use]
 pub fn is_in_segment(slot: &Slot, segment: u64) -> bool {
-    slot.segment.load(Relaxed) == segment && slot.channel.load(SeqCst) != 0
+    // (The number of a pair's memory is the other process's to choose.)
+    !slot.has(flag::PAIR) && slot.segment.load(Relaxed) == segment && slot.channel.load(SeqCst) != 0
 }

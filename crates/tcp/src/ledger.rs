@@ -1,13 +1,14 @@
-//! The ledger: what the processes of one user on one kernel share about their own sockets. A file beside the process table,
-//! never in a segment: a peer must not be able to forge it. Its readers trust each other as threads of one program do.
+//! The ledger: what the processes of one user on one kernel share about their own sockets. A file
+//! beside the process table, never in a segment: a peer must not be able to forge it. Its readers
+//! trust each other as threads of one program do.
 //!
-//! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS. Who holds it is told by
-//! entries of the process table ([`ginnel_node::processes`]).
+//! A socket is found by `SO_COOKIE`, which is the same across dup, fork, exec and SCM_RIGHTS. Who
+//! holds it is told by entries of the process table ([`ginnel_node::processes`]).
 
 mod large;
 mod slot;
 
-pub use slot::{Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, Tuple, attention, flag};
+pub use slot::{DRY_AT, Reason, Receive, Send, Slot, Stage, TAKEN, TOLD, Tuple, attention, flag};
 
 use ginnel_node::bits::Bits;
 use ginnel_node::processes::{Holdings, Lock, Processes};
@@ -29,14 +30,16 @@ pub fn is_ledger(name: &str) -> bool {
     name == "sockets" || name.starts_with("sockets-")
 }
 
-/// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as many again, so that each finds a place near its own.
+/// How many sockets a ledger holds: both ends of 10,000 connections of one user, and a third as
+/// many again, so that each finds a place near its own.
 pub const SLOTS: u32 = 32768;
 /// A bit for each slot.
 pub type SlotBits = Bits<{ SLOTS as usize / 64 }>;
 
 /// How far from its hashed place a slot may lie.
 const REACH: u32 = 64;
-/// The slots in three parts: a socket gets its place in the first, or where there is no room near its place there in the next. So few sockets at a time, though one follows another, use few slots
+/// The slots in three parts: a socket gets its place in the first, or where there is no room near
+/// its place there in the next. So few sockets at a time, though one follows another, use few slots
 /// again and again, which stay in the caches.
 const PARTS: [Part; 3] =
     [Part { first: 0, count: 256 }, Part { first: 256, count: 3840 }, Part { first: 4096, count: SLOTS - 4096 }];
@@ -89,7 +92,8 @@ impl Holdings for Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger in `directory`, or makes it where there is none. Memory is taken for few sockets at first, and for more as they come.
+    /// Opens the ledger in `directory`, or makes it where there is none. Memory is taken for few
+    /// sockets at first, and for more as they come.
     ///
     /// # Errors
     /// As for a segment: a file of another version, foreign, or no memory.
@@ -141,7 +145,8 @@ impl Ledger {
         unsafe { &*self.0.base().add(SLOTS_AT).cast::<Slot>().add((index % SLOTS) as usize) }
     }
 
-    /// A piece of the cookie that slot `index` has, or had last: sockets that are not there are found not to be in two cache lines, instead of in a line of each slot where they could be.
+    /// A piece of the cookie that slot `index` has, or had last: sockets that are not there are
+    /// found not to be in two cache lines, instead of in a line of each slot where they could be.
     fn tag(&self, index: u32) -> &AtomicU16 {
         // SAFETY: the remainder keeps it inside the map; all of it are atomics.
         unsafe { &*self.0.base().add(TAGS_AT).cast::<AtomicU16>().add((index % SLOTS) as usize) }
@@ -181,14 +186,17 @@ impl Ledger {
     #[must_use]
     pub fn find(&self, cookie: u64) -> Option<&Slot> {
         let tag = tag_of(cookie);
-        // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's slot has seen the socket after that.
+        // Acquire pairs with the Release of whoever claimed the slot: who can ask for a socket's
+        // slot has seen the socket after that.
         let parts = PARTS.iter().take(self.header().parts.load(Ordering::Acquire) as usize);
         let tagged =
             parts.flat_map(|part| part.near(part.place(cookie))).filter(|&index| self.tag(index).load(Ordering::Acquire) == tag);
         tagged.map(|index| self.slot(index)).find(|slot| slot.cookie.load(Ordering::Acquire) == cookie)
     }
 
-    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this process's ticket. `fill` says of a new one what is known of the socket, before anybody finds it.
+    /// Finds the slot of a socket or takes a free one for it; `true` if it was taken. `me`: this
+    /// process's ticket. `fill` says of a new one what is known of the socket, before anybody finds
+    /// it.
     #[must_use]
     pub fn find_or_claim(&self, processes: &Processes, cookie: u64, me: u32, fill: impl FnOnce(&Slot)) -> Option<(&Slot, bool)> {
         if let Some(slot) = self.find(cookie) {
@@ -206,7 +214,8 @@ impl Ledger {
                 if parts > 1 && !self.make_real(slot) {
                     return None;
                 }
-                // Before, as who seizes it may die; and after, as [`Self::unmark`] takes back the mark of one that it finds free.
+                // Before, as who seizes it may die; and after, as [`Self::unmark`] takes back the
+                // mark of one that it finds free.
                 used.set(index);
                 if slot.seize(0, me) {
                     used.set(index);
@@ -227,7 +236,8 @@ impl Ledger {
         self.0.make_real(std::ptr::from_ref(slot) as usize - self.0.base() as usize)
     }
 
-    /// Slots of a part, from its place `start` on, that are not marked as used: without a look at each.
+    /// Slots of a part, from its place `start` on, that are not marked as used: without a look at
+    /// each.
     fn unmarked(&self, part: &'static Part, start: u32) -> impl Iterator<Item = u32> {
         let word = |place| u128::from(self.header().used.word(part.index(place)));
         let bits = word(start) | word(start + 64) << 64;
@@ -260,7 +270,8 @@ struct Part {
 impl Part {
     /// Where a socket's slot is looked for first.
     const fn place(&self, cookie: u64) -> u32 {
-        // Cookies count up: spread them, but for neighbours, which are one program's mostly and share a page so.
+        // Cookies count up: spread them, but for neighbours, which are one program's mostly and
+        // share a page so.
         let page = mixed(cookie / SLOTS_OF_PAGE) as u32 % (self.count / SLOTS_OF_PAGE as u32);
         page * SLOTS_OF_PAGE as u32 + (cookie % SLOTS_OF_PAGE) as u32
     }
@@ -357,7 +368,8 @@ mod tests {
         assert!(ledger.index(again) < PARTS[0].count && again.has(flag::SHARED));
     }
 
-    /// A program with few sockets is not to pay for many: whatever it touches counts to its memory limit.
+    /// A program with few sockets is not to pay for many: whatever it touches counts to its memory
+    /// limit.
     #[test]
     fn memory_is_taken_as_sockets_come() {
         use std::os::unix::fs::MetadataExt;

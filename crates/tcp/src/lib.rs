@@ -1,5 +1,5 @@
-//! What two endpoints of one TCP connection share: finding each other, switching each direction between TCP and a ring at an
-//! exact byte, waking each other, and giving the memory back.
+//! What two endpoints of one TCP connection share: finding each other, switching each direction
+//! between TCP and a ring at an exact byte, waking each other, and giving the memory back.
 //!
 //! `docs/protocol.md` is the protocol; here is where each part of it lives:
 //!
@@ -12,6 +12,8 @@
 //! | [`policy`] | which connections may be carried at all, as the user says |
 //! | [`rendezvous`] | the table in which two endpoints meet |
 //! | [`proof`] | proof that two ends hold the two ends of one connection |
+//! | [`broker`] | the messages by which two processes get memory of their own |
+//! | [`pairs`] | that memory, and which connections are to meet there |
 //! | [`settle`] | from candidate to active channel, step by step, without anybody waiting |
 //! | [`uncounted`] | system calls that nobody counts, while the other end seems to have no shim |
 //! | [`catchup`] | holding a stream back for a moment, until the other end has caught up |
@@ -32,6 +34,8 @@
 //! | [`kernel`] | the system calls on the underlying socket |
 
 pub mod attach;
+pub mod broker;
+pub mod by_tcp;
 pub mod catchup;
 pub mod census;
 pub mod cork;
@@ -46,6 +50,7 @@ pub mod leave;
 pub mod ledger;
 pub mod lifetime;
 pub mod order;
+pub mod pairs;
 pub mod path;
 pub mod policy;
 pub mod proof;
@@ -59,6 +64,7 @@ pub mod settings;
 pub mod settle;
 pub mod tx;
 pub mod uncounted;
+mod unix;
 
 pub use attach::Attachment;
 pub use endpoint::Endpoint;

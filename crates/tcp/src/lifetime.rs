@@ -1,12 +1,15 @@
-//! Giving back: a slot whose socket is gone, and the channel that two sides have, which whoever is second frees.
+//! Giving back: a slot whose socket is gone, and the channel that two sides have, which whoever is
+//! second frees.
 
 use crate::attach::Attachment;
 use crate::layout::Channel;
 use crate::ledger::{Slot, Stage, TAKEN};
-use ginnel_region::{Extent, Head, PAGE, Use};
+use ginnel_node::joined::Joined;
+use ginnel_region::{Extent, Head, PAGE, Segment, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
-/// After the kernel's close of the last descriptor: the slot and this side of the channel are free. `cookie`: the socket's, as whose the slot was [ended](Slot::end).
+/// After the kernel's close of the last descriptor: the slot and this side of the channel are free.
+/// `cookie`: the socket's, as whose the slot was [ended](Slot::end).
 pub fn forget(attachment: &Attachment, slot: &Slot, cookie: u64) {
     if matches!(cookie, 0 | TAKEN..) || !slot.seize(cookie, attachment.node.ticket()) {
         return;
@@ -22,14 +25,15 @@ pub fn forget(attachment: &Attachment, slot: &Slot, cookie: u64) {
 pub(crate) fn bury(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
-    if let Some(head) = signed(attachment, slot, page, slot.side()) {
-        let _ = release_dead_side(attachment, head, slot.side());
+    if let Some((joined, head)) = signed(attachment, slot, page, slot.side()) {
+        let _ = release_dead_side(&joined.segment, head, slot.side());
     }
     slot.set_stage(Stage::Closed);
     attachment.ledger.free(slot);
 }
 
-/// Lets go of this side of the slot's channel, and of one that was left before. Whoever is second frees it.
+/// Lets go of this side of the slot's channel, and of one that was left before. Whoever is second
+/// frees it.
 pub fn release_channel(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
@@ -41,7 +45,8 @@ const SEEN: u32 = 1 << 31;
 /// In [`Slot::left`]: the side was number one.
 const SIDE: u32 = 1 << 30;
 
-/// Remembers that the slot's channel was left. A thread that is late may still write a word there, so that the page must not be another's at once.
+/// Remembers that the slot's channel was left. A thread that is late may still write a word there,
+/// so that the page must not be another's at once.
 pub(crate) fn set_left(attachment: &Attachment, slot: &Slot) {
     release_left(attachment, slot);
     let page = slot.channel.swap(0, AcqRel);
@@ -62,7 +67,7 @@ pub fn age_left(attachment: &Attachment, slot: &Slot) {
 pub fn release_left(attachment: &Attachment, slot: &Slot) {
     let left = slot.left.swap(0, AcqRel);
     let (page, side) = (left & !(SEEN | SIDE), u8::from(left & SIDE != 0));
-    if slot.segment.load(Relaxed) == attachment.node.joined().segment.id() {
+    if attachment.joined_of(slot).is_some_and(|joined| slot.segment.load(Relaxed) == joined.segment.id()) {
         release_side(attachment, slot, page, side);
     }
     if left != 0 && slot.channel.load(Relaxed) == 0 {
@@ -70,50 +75,56 @@ pub fn release_left(attachment: &Attachment, slot: &Slot) {
     }
 }
 
-/// The head of a page that is still the slot's channel. Who left a segment and came back may find others' pages under the same numbers.
-fn signed(attachment: &Attachment, slot: &Slot, page: u32, side: u8) -> Option<Head> {
+/// The head of a page that is still the slot's channel. Who left a segment and came back may find
+/// others' pages under the same numbers.
+fn signed<'a>(attachment: &'a Attachment, slot: &Slot, page: u32, side: u8) -> Option<(&'a Joined, Head)> {
+    let joined = attachment.joined_of(slot)?;
     // Before the look at the signature: a page that changes hands has another head then.
-    let head = attachment.node.joined().segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
-    let channel = Channel::at(&attachment.node.joined().segment, page);
-    let owner = u64::from(attachment.node.joined().member) << 32 | u64::from(attachment.ledger.index(slot));
+    let head = joined.segment.head(page).filter(|head| head.owner().kind == Use::Channel)?;
+    let channel = Channel::at(&joined.segment, page);
+    let owner = u64::from(joined.member) << 32 | u64::from(attachment.ledger.index(slot));
     let generation = slot.generation.load(Relaxed);
     (generation != 0 && channel.owner(side).load(Relaxed) == owner && channel.generation(side).load(Relaxed) == generation)
-        .then_some(head)
+        .then_some((joined, head))
 }
 
 /// Marks one side of a channel, the slot's, as released; frees the channel if both are.
 fn release_side(attachment: &Attachment, slot: &Slot, page: u32, side: u8) {
-    let Some(head) = signed(attachment, slot, page, side) else { return };
-    let segment = &attachment.node.joined().segment;
+    let Some((joined, head)) = signed(attachment, slot, page, side) else { return };
+    let segment = &joined.segment;
     let channel = Channel::at(segment, page);
     let bit = 1 << side;
     let before = channel.released().fetch_or(bit, SeqCst);
-    // Somebody who notes the other side's death there just now ([`release_dead_side`]) looks at this side's word afterwards.
+    // Somebody who notes the other side's death there just now ([`release_dead_side`]) looks at
+    // this side's word afterwards.
     if before & bit == 0
         && (before | bit) & 3 == 3
         && !head.is_busy()
         && let Some(head) = segment.take(head)
     {
         segment.add_carried(channel.carried());
-        free_channel(attachment, channel, head);
+        free_channel(segment, channel, head);
     }
 }
 
-/// In `released`: a side died, perhaps between claiming pages and describing them: every page with the channel's tag is to be looked for.
+/// In `released`: a side died, perhaps between claiming pages and describing them: every page with
+/// the channel's tag is to be looked for.
 pub(crate) const DIED: u64 = 0x10000;
 
-/// Marks a side that died as released, of a channel that was seen as `head`. The head as it is then, for [`crate::reclaim`] to free the channel if both are; `None` where it is no longer what was seen.
-pub(crate) fn release_dead_side(attachment: &Attachment, head: Head, side: u8) -> Option<Head> {
+/// Marks a side that died as released, of a channel that was seen as `head`. The head as it is
+/// then, for [`crate::reclaim`] to free the channel if both are; `None` where it is no longer what
+/// was seen.
+pub(crate) fn release_dead_side(segment: &Segment, head: Head, side: u8) -> Option<Head> {
     // Taken meanwhile: the page cannot become another's between the look and the mark.
-    let head = attachment.node.joined().segment.take(head)?;
-    Channel::at(&attachment.node.joined().segment, head.page()).released().fetch_or(DIED | 1 << side, SeqCst);
-    attachment.node.joined().segment.settle(head)
+    let head = segment.take(head)?;
+    Channel::at(segment, head.page()).released().fetch_or(DIED | 1 << side, SeqCst);
+    segment.settle(head)
 }
 
-/// Frees a channel's pages, whose head this process has taken. The rings' places were written by peers: only pages that carry the channel's tag are freed. Where a side died
-/// the head stays, for [`crate::reclaim`] to look for others.
-fn free_channel(attachment: &Attachment, channel: Channel<'_>, head: Head) {
-    let segment = &attachment.node.joined().segment;
+/// Frees a channel's pages, whose head this process has taken. The rings' places were written by
+/// peers: only pages that carry the channel's tag are freed. Where a side died the head stays, for
+/// [`crate::reclaim`] to look for others.
+fn free_channel(segment: &Segment, channel: Channel<'_>, head: Head) {
     for side in [0, 1] {
         for grown in [0, 1] {
             let (_, offset, size) = channel.direction(side).ring(grown);

@@ -1,20 +1,21 @@
 //! In which order connections became ready.
 //!
-//! The kernel's epoll reports descriptors in the order in which they became ready, and programs count
-//! on it. A reader that finds bytes in several rings at once sees how many there are, not since when.
-//! So a reader that looks at several connections asks their writers for it ([`Endpoint::ask_for_order`]):
-//! a writer then *stamps* what it publishes, with the place of its first byte and the processor's
-//! counter, which processors of one machine have in common. The reader looks for the stamp of the
-//! first byte that it has not taken.
+//! The kernel's epoll reports descriptors in the order in which they became ready, and programs
+//! count on it. A reader that finds bytes in several rings at once sees how many there are, not
+//! since when. So a reader that looks at several connections asks their writers for it
+//! ([`Endpoint::ask_for_order`]): a writer then *stamps* what it publishes, with the place of its
+//! first byte and the processor's counter, which processors of one machine have in common. The
+//! reader looks for the stamp of the first byte that it has not taken.
 //!
-//! A stamp is one word, and lies in the line that the writer writes with each publication anyway: it
-//! costs nobody a line more. The writer never reads it there, since its reader has the line by then:
-//! what it stamped it knows from its own memory. There are a few stamps. The writer looks where the
-//! reader is only when all are used: to look each time would fetch the reader's line, which changes
-//! with each piece that is taken, for every piece that is sent. While the reader lags behind, what comes has no stamp; the
-//! first that it has not taken has its own.
+//! A stamp is one word, and lies in the line that the writer writes with each publication anyway:
+//! it costs nobody a line more. The writer never reads it there, since its reader has the line by
+//! then: what it stamped it knows from its own memory. There are a few stamps. The writer looks
+//! where the reader is only when all are used: to look each time would fetch the reader's line,
+//! which changes with each piece that is taken, for every piece that is sent. While the reader lags
+//! behind, what comes has no stamp; the first that it has not taken has its own.
 //!
-//! What a peer writes there, or that it writes nothing, changes the order of reports and nothing else.
+//! What a peer writes there, or that it writes nothing, changes the order of reports and nothing
+//! else.
 
 use crate::endpoint::Endpoint;
 use crate::layout::Direction;
@@ -38,8 +39,8 @@ pub fn ticks() -> u64 {
 
 /// A stamp: the low [`PLACE`] bits of a ring position above [`TIME`] bits of time, in units of
 /// 2^[`UNIT`] ticks. The lowest bit is set: 0 stands for none.
-const PLACE: u32 = 28;
-const TIME: u32 = 36;
+pub(crate) const PLACE: u32 = 28;
+pub(crate) const TIME: u32 = 36;
 const UNIT: u32 = 4;
 const _: () = assert!(PLACE + TIME == u64::BITS);
 
@@ -48,41 +49,31 @@ fn place(position: u64) -> u64 {
     position & ((1 << PLACE) - 1)
 }
 
-fn stamp(position: u64, now: u64) -> u64 {
+pub(crate) fn stamp(position: u64, now: u64) -> u64 {
     position << TIME | now >> UNIT & ((1 << TIME) - 1) | 1
 }
 
 /// When a stamp was made, as of `now`: right for some minutes. One that seems to be made later, as
 /// by a processor whose counter is ahead, was made now.
 #[inline]
-fn time_of(stamp: u64, now: u64) -> u64 {
+pub(crate) fn time_of(stamp: u64, now: u64) -> u64 {
     let age = (now >> UNIT).wrapping_sub(stamp) & ((1 << TIME) - 1);
     if age >> (TIME - 1) != 0 { now } else { now.wrapping_sub(age << UNIT) }
 }
 
 impl Endpoint<'_> {
-    /// Has the writer say since when its ring holds something.
+    /// Has the writer say since when its ring holds something. (Once: the writer reads this line
+    /// for each piece that it sends, and who registers a socket anew for every step asks each
+    /// time.)
     pub fn ask_for_order(self) {
-        self.incoming().ordered().store(1, Relaxed);
-    }
-
-    /// When the first byte that is unread was put into the ring, ticks, as of `now`. `None`: the writer
-    /// has not said.
-    #[must_use]
-    #[inline]
-    pub fn ready_since(self, now: u64) -> Option<u64> {
-        let head = place(self.slot().rx.head.load(Relaxed));
-        for stamp in self.incoming().stamps() {
-            let stamp = stamp.load(Relaxed);
-            if stamp != 0 && stamp >> TIME == head {
-                return Some(time_of(stamp, now));
-            }
+        let ordered = self.incoming().ordered();
+        if ordered.load(Relaxed) == 0 {
+            ordered.store(1, Relaxed);
         }
-        None
     }
 
-    /// When the first byte that is unread was put into the ring, also where others that came with it were
-    /// read by now. `None`: as above.
+    /// When the first byte that is unread was put into the ring, also where others that came with
+    /// it were read by now, ticks, as of `now`. `None`: the writer has not said.
     #[must_use]
     #[inline]
     pub fn filled_since(self, now: u64) -> Option<u64> {
@@ -97,10 +88,24 @@ impl Endpoint<'_> {
         }
         found.map(|stamp| time_of(stamp, now))
     }
+
+    /// The same of the first that is unread and lies behind `told`, up to which a program was told
+    /// of what there is. (Its lower 52 bits.)
+    #[must_use]
+    #[inline]
+    pub fn filled_behind(self, told: u64, now: u64) -> Option<u64> {
+        let ahead = told.wrapping_sub(self.slot().rx.head.load(Relaxed)) << 12 >> 12;
+        if ahead == 0 || ahead > 1 << 30 {
+            return self.filled_since(now);
+        }
+        let mut stamps = self.incoming().stamps().into_iter().map(|stamp| stamp.load(Relaxed));
+        let stamp = stamps.find(|stamp| *stamp != 0 && stamp >> TIME == place(told));
+        stamp.map(|stamp| time_of(stamp, now))
+    }
 }
 
-/// The writer is about to publish bytes from `from` on: says when, if it is asked to. True: once they
-/// are published, [`renew`] is due.
+/// The writer is about to publish bytes from `from` on: says when, if it is asked to. True: once
+/// they are published, [`renew`] is due.
 #[inline(always)]
 pub(crate) fn note(tx: &Send, direction: Direction<'_>, from: u64) -> bool {
     direction.ordered().load(Relaxed) != 0 && note_asked(tx, direction, from)
@@ -121,6 +126,18 @@ fn note_asked(tx: &Send, direction: Direction<'_>, from: u64) -> bool {
         words.into_iter().for_each(|word| word.store(stamp, Relaxed));
     }
     free().is_none()
+}
+
+/// The ring is the carrier from `tail` on, where the bytes for which it was made so are about to
+/// lie: says so, asked or not. The reader asks when it enters the ring, and these are there by
+/// then.
+pub(crate) fn begin(tx: &Send, direction: Direction<'_>, tail: u64) {
+    let mut value = stamp(tail, ticks());
+    for (own, shown) in tx.stamps.iter().zip(direction.stamps()) {
+        own.store(value, Relaxed);
+        shown.store(value, Relaxed);
+        value = 0;
+    }
 }
 
 /// Frees the stamps of what the reader has taken. `tail`: where the last publication ends.
@@ -163,8 +180,8 @@ mod tests {
         }
     }
 
-    /// However many pieces come, and however the reader follows: the first that it has not taken has
-    /// the stamp of its own publication, unless too many came since it took the last.
+    /// However many pieces come, and however the reader follows: the first that it has not taken
+    /// has the stamp of its own publication, unless too many came since it took the last.
     #[test]
     fn the_first_unread_piece_has_its_stamp() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -172,7 +189,7 @@ mod tests {
         let end = active_end(&attachment);
         let direction = end.incoming();
         publish(&end.slot().tx, direction, 0, 10);
-        assert_eq!(end.ready_since(ticks()), None, "nobody asked");
+        assert_eq!(end.filled_since(ticks()), None, "nobody asked");
         end.ask_for_order();
         let take = |to: u64| {
             end.slot().rx.head.store(to, Relaxed);
@@ -188,10 +205,29 @@ mod tests {
                 at += 7 + piece;
             }
             assert_eq!(end.slot().rx.head.load(Relaxed), first);
-            let since = end.ready_since(ticks()).expect("it has a stamp");
+            let since = end.filled_since(ticks()).expect("it has a stamp");
             assert!(since + (2 << UNIT) >= begun && since <= ticks(), "of this round: {begun} {since}");
             take(at);
-            assert_eq!(end.ready_since(ticks()), None, "nothing is unread");
         }
+    }
+
+    /// A program was told of some bytes, and left them there: what comes after them is as old as it
+    /// is.
+    #[test]
+    fn what_was_told_of_has_no_part_in_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let attachment = attached(directory.path());
+        let end = active_end(&attachment);
+        end.ask_for_order();
+        publish(&end.slot().tx, end.incoming(), 0, 10);
+        let between = ticks();
+        publish(&end.slot().tx, end.incoming(), 10, 30);
+        let now = ticks();
+        let first = end.filled_since(now).expect("it has a stamp");
+        let second = end.filled_behind(10, now).expect("so has this");
+        assert!(first < between && second + (2 << UNIT) >= between, "{first} {between} {second}");
+        assert_eq!(end.filled_behind(30, now), None, "nothing is behind them");
+        end.slot().rx.head.store(20, Relaxed);
+        assert_eq!(end.filled_behind(10, now), Some(second), "some of it was read");
     }
 }

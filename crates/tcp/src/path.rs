@@ -1,13 +1,17 @@
-//! Whether TCP still gets through. A ring must not outlive the permission that the network gave: when a rule or a cut link would have stalled TCP, what is written
-//! goes to TCP, and stalls.
+//! Whether TCP still gets through. A ring must not outlive the permission that the network gave:
+//! when a rule or a cut link would have stalled TCP, what is written goes to TCP, and stalls.
 //!
-//! The kernel asks, by keepalive: its probes are no bytes of the stream, so nothing that is counted changes. They are sent only while rings carry bytes. For that time the
-//! shim's settings stand in the kernel instead of the program's (`Stand`), which the slot keeps and which `getsockopt` goes on to show. The service thread looks at the
-//! answers ([`Endpoint::check_path`]); nothing here is on the way of a byte.
+//! The kernel asks, by keepalive: its probes are no bytes of the stream, so nothing that is counted
+//! changes. They are sent only while rings carry bytes. For that time the shim's settings stand in
+//! the kernel instead of the program's (`Stand`), which the slot keeps and which `getsockopt` goes
+//! on to show. The service thread looks at the answers ([`Endpoint::check_path`]); nothing here is
+//! on the way of a byte.
 //!
-//! An end that finds the path cut says so in its own slot and, for the other end's writer, in the gate of the direction that it reads. Nothing is sent for that: a direction leaves
-//! its ring with the next byte that is written, as on TCP nothing would be in flight before. So a connection on which nobody writes outlives the cut, as it would on TCP.
-//! A writer that goes on all the same is frozen.
+//! An end that finds the path cut says so in its own slot and, for the other end's writer, in the
+//! gate of the direction that it reads. Nothing is sent for that: a direction leaves its ring with
+//! the next byte that is written, as on TCP nothing would be in flight before. So a connection on
+//! which nobody writes outlives the cut, as it would on TCP. A writer that goes on all the same is
+//! frozen.
 
 use crate::endpoint::Endpoint;
 use crate::kernel::{self, Path};
@@ -19,24 +23,27 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After how much silence on TCP the kernel is to ask, seconds.
 const IDLE: c_int = 2;
-/// Seconds between two probes of the kernel's own. Long: the service thread asks for more probes where one is not answered, and where there is no such thread any more, 127
-/// of these are hours.
+/// Seconds between two probes of the kernel's own. Long: the service thread asks for more probes
+/// where one is not answered, and where there is no such thread any more, 127 of these are hours.
 const INTERVAL: c_int = 60;
 /// How many unanswered probes end a connection: as many as can be said.
 const COUNT: c_int = 127;
 /// Silence that is no sign of anything while rings carry bytes, milliseconds.
 const QUIET: u32 = 1500;
-/// So long nothing was heard where a path counts as cut, milliseconds: the first probe, and time for its answer and that of others.
+/// So long nothing was heard where a path counts as cut, milliseconds: the first probe, and time
+/// for its answer and that of others.
 const SILENCE: u32 = 2500;
 /// So many probes were not answered by then …
 const UNANSWERED: u8 = 3;
 /// … or so many sendings of the same bytes.
 const UNACKNOWLEDGED: u8 = 2;
-/// Where the path is cut, so many unanswered probes are asked for soon, the pause between two of them doubling; further ones the kernel sends by itself, [`INTERVAL`] apart …
+/// Where the path is cut, so many unanswered probes are asked for soon, the pause between two of
+/// them doubling; further ones the kernel sends by itself, [`INTERVAL`] apart …
 const HURRIED: u8 = 6;
 /// … and none are sent after so many, well before they would end the connection.
 const WEARY: u8 = 100;
-/// So long before the program's own keepalive begins to ask, no other probes are sent where the path is cut, milliseconds.
+/// So long before the program's own keepalive begins to ask, no other probes are sent where the
+/// path is cut, milliseconds.
 const OWN_TURN: u32 = 5000;
 
 /// The socket options that are not always the program's.
@@ -47,7 +54,8 @@ const OPTIONS: [(c_int, c_int); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
-/// The largest values that setsockopt takes of those (`include/net/tcp.h`: MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL, MAX_TCP_KEEPCNT).
+/// The largest values that setsockopt takes of those (`include/net/tcp.h`: MAX_TCP_KEEPIDLE,
+/// MAX_TCP_KEEPINTVL, MAX_TCP_KEEPCNT).
 const LARGEST: [c_int; 5] = [1, 32767, 32767, 127, c_int::MAX];
 
 /// When to look at a path again.
@@ -58,7 +66,8 @@ pub enum Next {
     Idle,
     /// In a second or so.
     Watched,
-    /// Soon: a probe is not answered yet. One that a kernel dropped, whose queues are full for a moment, is to be followed by others before that means anything.
+    /// Soon: a probe is not answered yet. One that a kernel dropped, whose queues are full for a
+    /// moment, is to be followed by others before that means anything.
     Doubted,
 }
 
@@ -73,9 +82,11 @@ pub fn is_option(level: c_int, name: c_int) -> bool {
 enum Stand {
     /// The program's settings.
     Program,
-    /// The shim's: probes soon, and no end however many are unanswered. Also where the path is cut and nothing is in flight: only a probe can tell then that it is mended.
+    /// The shim's: probes soon, and no end however many are unanswered. Also where the path is cut
+    /// and nothing is in flight: only a probe can tell then that it is mended.
     Probing,
-    /// The path is cut, and TCP has bytes to send, or the program's probes have their turn: the program's, but for the probes that the shim's settings have used up.
+    /// The path is cut, and TCP has bytes to send, or the program's probes have their turn: the
+    /// program's, but for the probes that the shim's settings have used up.
     Resting,
 }
 
@@ -91,7 +102,8 @@ fn read(fd: c_int) -> sys::Result<Values> {
     Ok(values)
 }
 
-/// Sets what is to be different. SO_KEEPALIVE comes last where it begins, so that the first probe goes by the new times, and first where it ends.
+/// Sets what is to be different. SO_KEEPALIVE comes last where it begins, so that the first probe
+/// goes by the new times, and first where it ends.
 fn write(fd: c_int, values: Values) {
     let order = if values[0] == 0 { [0, 1, 2, 3, 4] } else { [4, 3, 2, 0, 1] };
     for index in order {
@@ -138,7 +150,8 @@ impl Endpoint<'_> {
         self.slot().has(flag::CUT) || self.outgoing().cut()
     }
 
-    /// Is there anything for [`Self::check_path`] to do, where no ring has carried bytes since the last look?
+    /// Is there anything for [`Self::check_path`] to do, where no ring has carried bytes since the
+    /// last look?
     #[must_use]
     pub fn path_in_question(self) -> bool {
         self.slot().keepalive.load(Relaxed) != 0 || self.slot().has(flag::CUT)
@@ -146,8 +159,10 @@ impl Endpoint<'_> {
 
     /// A look at the path. `moved`: rings carried bytes not long ago. Returns when the next is due.
     ///
-    /// `asks`: how many probes the caller may still have sent now; each that this look asks for is taken from it. The probes of thousands of connections at one moment would be more than the
-    /// kernel's queue for a network device's packets takes (`net.core.netdev_max_backlog`): it drops the rest, and what was not asked is not answered.
+    /// `asks`: how many probes the caller may still have sent now; each that this look asks for is
+    /// taken from it. The probes of thousands of connections at one moment would be more than the
+    /// kernel's queue for a network device's packets takes (`net.core.netdev_max_backlog`): it
+    /// drops the rest, and what was not asked is not answered.
     pub fn check_path(self, moved: bool, asks: &mut u32) -> Next {
         let slot = self.slot();
         if slot.stage() != Stage::Active {
@@ -169,7 +184,8 @@ impl Endpoint<'_> {
             if now.saturating_sub(u64::from(path.silent)) > slot.cut_at.load(Relaxed) {
                 self.path_is_open();
             } else if self.rx_in_ring() && self.incoming().tail().load(Relaxed) != slot.cut_tail.load(Relaxed) {
-                // A writer that does not look at the gate, or did not see it in time: what it writes is not read.
+                // A writer that does not look at the gate, or did not see it in time: what it
+                // writes is not read.
                 self.request_downgrade();
             } else {
                 self.ask_while_cut(path, asks);
@@ -199,15 +215,18 @@ impl Endpoint<'_> {
         if path.probes == 0 { Next::Watched } else { Next::Doubted }
     }
 
-    /// Where the shim's settings stand and TCP has been silent: setting the time again makes the kernel send a probe now, or after [`IDLE`] of silence.
+    /// Where the shim's settings stand and TCP has been silent: setting the time again makes the
+    /// kernel send a probe now, or after [`IDLE`] of silence.
     fn ask_at_once(self) {
         let _ = kernel::setsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &IDLE);
     }
 
-    /// The path is cut, and was not heard of since. Bytes in flight ask by themselves; where there are none, nothing would ever tell that it is mended.
+    /// The path is cut, and was not heard of since. Bytes in flight ask by themselves; where there
+    /// are none, nothing would ever tell that it is mended.
     fn ask_while_cut(self, path: Path, asks: &mut u32) {
         let (stand, own) = kept(self.slot());
-        // The program's own probes are to find what they would have found: the connection ends by them where it says so.
+        // The program's own probes are to find what they would have found: the connection ends by
+        // them where it says so.
         let own_turn = own[0] != 0 && path.silent.saturating_add(OWN_TURN) >= own[1].unsigned_abs().saturating_mul(1000);
         let rests = kernel::unacknowledged(self.fd()) != 0 || own_turn || path.probes >= WEARY;
         let pause = 1000u32.checked_shl(path.probes.into()).unwrap_or(u32::MAX);
@@ -245,7 +264,8 @@ impl Endpoint<'_> {
         }
         let Ok(own) = read(self.fd()) else { return };
         let foreign = own.iter().zip(LARGEST).any(|(&value, largest)| !(0..=largest).contains(&value));
-        // Where the program has both, an unanswered probe would count for its TCP_USER_TIMEOUT: its own probes must do.
+        // Where the program has both, an unanswered probe would count for its TCP_USER_TIMEOUT: its
+        // own probes must do.
         if kept(slot).0 != Stand::Program || foreign || own[0] != 0 && own[4] != 0 {
             return;
         }
@@ -285,7 +305,8 @@ impl Endpoint<'_> {
         self.restore_options();
     }
 
-    /// From here on TCP is to do what the program asked for: also to give up after as many probes of its own as it said.
+    /// From here on TCP is to do what the program asked for: also to give up after as many probes
+    /// of its own as it said.
     fn rest(self) {
         let (stand, own) = kept(self.slot());
         if stand == Stand::Program {
@@ -307,7 +328,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// This process is done with the socket, and others are not: nobody may be left to look after the kernel's settings.
+    /// This process is done with the socket, and others are not: nobody may be left to look after
+    /// the kernel's settings.
     pub fn leave_options(self) {
         if self.slot().keepalive.load(Relaxed) != 0 {
             let _held = self.send_lock();

@@ -1,4 +1,5 @@
-//! Which connections may be carried by shared memory: rules of the user's, looked at when a connection's addresses are known.
+//! Which connections may be carried by shared memory: rules of the user's, looked at when a
+//! connection's addresses are known.
 //!
 //! ```text
 //! # The first rule that holds decides; what no rule holds for is allowed.
@@ -8,13 +9,15 @@
 //! deny
 //! ```
 //!
-//! A rule is `allow` or `deny` and any number of conditions, which must all hold; none at all hold always. One end's word is enough to keep a connection on TCP.
+//! A rule is `allow` or `deny` and any number of conditions, which must all hold; none at all hold
+//! always. One end's word is enough to keep a connection on TCP.
 //!
 //! `trust address ADDRESS` says nothing about whether a connection may be carried. It says that its
 //! ends need not prove to each other that they hold it ([`crate::proof`]): whoever has the segment
 //! can pretend to be the other end. Such a rule names its addresses, and both ends need one.
 //!
-//! A connection that one program has begun to move and then hands to another, for which the rules are others, goes on as it was.
+//! A connection that one program has begun to move and then hands to another, for which the rules
+//! are others, goes on as it was.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -87,7 +90,8 @@ impl Policy {
         Self { rules: vec![Rule { verdict: Verdict::Deny, conditions: Vec::new() }] }
     }
 
-    /// What is left of it for one program, called by these names: nothing that has to be asked for again.
+    /// What is left of it for one program, called by these names: nothing that has to be asked for
+    /// again.
     #[must_use]
     pub fn of_program(mut self, names: &[String]) -> Self {
         let called =
@@ -100,7 +104,8 @@ impl Policy {
         self
     }
 
-    /// Does it keep this connection on TCP? Allocates nothing: asked in the middle of a program's call, perhaps in a signal handler.
+    /// Does it keep this connection on TCP? Allocates nothing: asked in the middle of a program's
+    /// call, perhaps in a signal handler.
     #[must_use]
     pub fn denies(&self, tuple: &Tuple) -> bool {
         let mut rules = self.rules.iter().filter(|rule| rule.verdict != Verdict::Trust);
@@ -171,7 +176,8 @@ impl Rule {
     }
 }
 
-/// "10.0.0.0/8". An IPv4 address as the socket calls show it to IPv6 programs (RFC 4291, 2.5.5.2), and so as a [`Tuple`] has it.
+/// "10.0.0.0/8". An IPv4 address as the socket calls show it to IPv6 programs (RFC 4291, 2.5.5.2),
+/// and so as a [`Tuple`] has it.
 fn network(text: &str) -> Option<Condition> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let (octets, before) = match address.parse().ok()? {
@@ -196,7 +202,8 @@ impl Condition {
     }
 }
 
-/// The names of this process's program: its file, and what it was called by, which for a script is the script (not where `env` finds the interpreter).
+/// The names of this process's program: its file, and what it was called by, which for a script is
+/// the script (not where `env` finds the interpreter).
 #[must_use]
 pub fn program_names() -> Vec<String> {
     let mut names = Vec::new();

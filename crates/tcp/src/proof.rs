@@ -25,9 +25,9 @@
 //! | in a file that several users may open | nobody: all are on one kernel, see above |
 //!
 //! Where none of these can, the connection stays on TCP, unless the user's policy trusts the
-//! address ([`crate::policy`]). The prover does not use TCP_REPAIR: whoever shares a socket with one
-//! who puts it under repair can bind it meanwhile to a port that is another user's, as repair forces
-//! the port's reuse.
+//! address ([`crate::policy`]). The prover does not use TCP_REPAIR: whoever shares a socket with
+//! one who puts it under repair can bind it meanwhile to a port that is another user's, as repair
+//! forces the port's reuse.
 //!
 //! The hash is SipHash-2-4 (Aumasson and Bernstein, 2012), which the kernel has as well.
 
@@ -95,9 +95,9 @@ pub enum Prover<'a> {
 }
 
 impl<'a> Prover<'a> {
-    /// Who proves that this process holds a connection in the segment that it is joined to. Whether that
-    /// is this user's alone is asked anew: others may have been given rights to its file since it was
-    /// opened.
+    /// Who proves that this process holds a connection in the segment that it is joined to. Whether
+    /// that is this user's alone is asked anew: others may have been given rights to its file since
+    /// it was opened.
     #[must_use]
     pub fn in_segment(joined: &'a Joined) -> Self {
         let segment = &joined.segment;
@@ -110,6 +110,8 @@ impl<'a> Prover<'a> {
     #[must_use]
     pub fn of(own: bool, source: Source, device: i32, path: &'a Path) -> Self {
         match source {
+            // The broker has seen both proofs before it gave the memory to anybody.
+            Source::Pair => Self::Nobody,
             Source::File if own => Self::Nobody,
             Source::File => Self::Nothing,
             Source::Device { .. } => Self::Driver(device, path),

@@ -1,5 +1,7 @@
-//! The usual send and receive: a small piece into a ring that has room for it, or out of one that holds some, while nothing else is to be done. Whatever
-//! is not as usual is left to [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done here that they would not do.
+//! The usual send and receive: a small piece into a ring that has room for it, or out of one that
+//! holds some, while nothing else is to be done. Whatever is not as usual is left to
+//! [`Endpoint::put`] and [`Endpoint::take`], which do the same and everything else; nothing is done
+//! here that they would not do.
 
 use crate::endpoint::Endpoint;
 use crate::layout::{Direction, GATE_HOLD};
@@ -17,7 +19,8 @@ pub const SMALL: usize = 16 << 10;
 /// Room in the ring, under the send lock.
 struct Room<'a> {
     endpoint: Endpoint<'a>,
-    /// The endpoint's: found once, as after each lock and each acquire the compiler would have it looked up anew.
+    /// The endpoint's: found once, as after each lock and each acquire the compiler would have it
+    /// looked up anew.
     slot: &'a Slot,
     direction: Direction<'a>,
     span: Span,
@@ -36,7 +39,8 @@ impl Room<'_> {
 }
 
 impl<'a> Endpoint<'a> {
-    /// Puts all of `pieces`, `n` bytes, into the ring. False, and nothing done, where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
+    /// Puts all of `pieces`, `n` bytes, into the ring. False, and nothing done, where that is not
+    /// the usual case. Only in [`crate::ledger::Stage::Active`].
     ///
     /// # Safety
     /// The pieces are readable memory, `n` bytes together.
@@ -60,8 +64,9 @@ impl<'a> Endpoint<'a> {
         left == 0
     }
 
-    /// Reads up to `n` bytes of `file`, at most [`SMALL`], at `position` into the ring, without a copy on the way. 0, and nothing done, where that is not the usual case: for what a device must
-    /// be waited for, too, as the lock is held. Only in [`crate::ledger::Stage::Active`].
+    /// Reads up to `n` bytes of `file`, at most [`SMALL`], at `position` into the ring, without a
+    /// copy on the way. 0, and nothing done, where that is not the usual case: for what a device
+    /// must be waited for, too, as the lock is held. Only in [`crate::ledger::Stage::Active`].
     #[inline]
     #[must_use]
     pub fn put_file_quick(self, file: c_int, position: i64, n: usize) -> usize {
@@ -97,7 +102,8 @@ impl<'a> Endpoint<'a> {
             && direction.freeze_epoch().load(Relaxed) != epoch
             && direction.want_data().load(Relaxed) != Want::Closed.word()
             && slot.stage() == Stage::Active;
-        // The reader's place when it was last looked at (checked then), or the ring's beginning, whichever is later: both lie at or before the tail.
+        // The reader's place when it was last looked at (checked then), or the ring's beginning,
+        // whichever is later: both lie at or before the tail.
         let used = tail.wrapping_sub(tx.head_seen.load(Relaxed)).min(tail.wrapping_sub(start));
         if !quiet || used > size || (n as u64) > size - used || growth::is_busy(tx, n as u64) {
             return None;
@@ -106,7 +112,8 @@ impl<'a> Endpoint<'a> {
         Some(Room { endpoint: self, slot, direction, span, tail, _held: held })
     }
 
-    /// Takes up to `n` bytes out of the ring. 0 where that is not the usual case. Only in [`crate::ledger::Stage::Active`].
+    /// Takes up to `n` bytes out of the ring. 0 where that is not the usual case. Only in
+    /// [`crate::ledger::Stage::Active`].
     ///
     /// # Safety
     /// `to` is writable for `n` bytes.
@@ -125,7 +132,8 @@ impl<'a> Endpoint<'a> {
             // Before the lock was taken it may have been another.
             let direction = incoming();
             let (head, phase, size) = (rx.head.load(Relaxed), rx.phase.load(Relaxed), rx.ring_size.load(Relaxed));
-            // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this phase's covers the bytes before it.
+            // Copied once, checked, and the copy used. `tail` before `epoch`: an epoch that is this
+            // phase's covers the bytes before it.
             let available = direction.tail().load(Acquire).wrapping_sub(head);
             let quiet = phase & 1 == 1
                 && direction.epoch().load(Acquire) == phase

@@ -1,9 +1,9 @@
-//! Memory of dead connections: slots, rendezvous entries and channels whose owners are gone. What is
-//! not of sockets is [`ginnel_node::dead`]'s.
+//! Memory of dead connections: slots, rendezvous entries and channels whose owners are gone. What
+//! is not of sockets is [`ginnel_node::dead`]'s.
 
 use crate::attach::{Attachment, LIBRARY};
 use crate::layout::Channel;
-use crate::ledger::{Slot, Stage, TAKEN};
+use crate::ledger::{Slot, Stage, TAKEN, flag};
 use crate::lifetime;
 use crate::rendezvous::{self, Entry, state};
 use ginnel_node::dead::Look;
@@ -11,10 +11,12 @@ pub use ginnel_node::dead::Reach;
 use ginnel_region::{Head, Use, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// How long an owner must have been seen dead: fork and exec change hands for a moment, milliseconds.
+/// How long an owner must have been seen dead: fork and exec change hands for a moment,
+/// milliseconds.
 const GRACE: u64 = 1000;
 
-/// [`reclaim`], unless some process did so within the last second. Processes that come and go leave no thread that would do it.
+/// [`reclaim`], unless some process did so within the last second. Processes that come and go leave
+/// no thread that would do it.
 pub fn reclaim_now_and_then(attachment: &Attachment) {
     if attachment.node.processes.time_to_reclaim(LIBRARY, GRACE) {
         reclaim(attachment);
@@ -26,8 +28,8 @@ pub fn reclaim(attachment: &Attachment) -> usize {
     reclaim_within(attachment, Reach::All)
 }
 
-/// [`reclaim`], at once or by the less costly way ([`Reach::Used`], which looks at this ledger's own
-/// sockets); what that leaves out is to be looked at now and then all the same.
+/// [`reclaim`], at once or by the less costly way ([`Reach::Used`], which looks at this ledger's
+/// own sockets); what that leaves out is to be looked at now and then all the same.
 pub fn reclaim_within(attachment: &Attachment, reach: Reach) -> usize {
     let mut look = Look::begin(&attachment.node, reach);
     let mut freed = bury_dead(attachment, &mut look);
@@ -99,7 +101,8 @@ fn dead(look: &mut Look<'_>, slot: &Slot) -> bool {
 }
 
 fn bury(attachment: &Attachment, slot: &Slot) {
-    if slot.stage() == Stage::Published {
+    // In a pair's memory nobody looks for the dead: it goes as a whole.
+    if slot.stage() == Stage::Published && !slot.has(flag::PAIR) {
         let entry = Entry::at(&attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
         // The number may be of another segment.
         if entry.owner() == (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed)) {
@@ -113,7 +116,8 @@ fn bury(attachment: &Attachment, slot: &Slot) {
     }
 }
 
-/// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this process, and no other, is to free all that is tagged with the page.
+/// Releases the sides of a channel whose endpoints are gone. Where none is left it is taken: this
+/// process, and no other, is to free all that is tagged with the page.
 fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Option<Head> {
     let segment = &attachment.node.joined().segment;
     let channel = Channel::at(segment, head.page());
@@ -121,7 +125,8 @@ fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Optio
     let maker = head.owner().member;
     let mut head = head;
     if head.is_busy() {
-        // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a death there.
+        // Who is making it only the maker's ledger knows; anybody may go on freeing it, or noting a
+        // death there.
         let may = head.was_made() || maker == attachment.node.joined().member || !look.member_lives(maker);
         if !may || !look.is_left(head) {
             return None;
@@ -150,7 +155,7 @@ fn take_ended(attachment: &Attachment, look: &mut Look<'_>, head: Head) -> Optio
             !look.member_lives(member)
         };
         if gone {
-            head = lifetime::release_dead_side(attachment, head, side)?;
+            head = lifetime::release_dead_side(segment, head, side)?;
         }
     }
     // Its rings may just have been freed, or the page be another's.

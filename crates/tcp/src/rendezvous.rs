@@ -1,8 +1,10 @@
-//! The rendezvous table of a segment: two endpoints of one connection find each other by its 4-tuple.
+//! The rendezvous table of a segment: two endpoints of one connection find each other by its
+//! 4-tuple.
 //!
-//! An entry is found within `WINDOW` places of its key's hash. Whoever comes first publishes; whoever comes second claims the entry, makes the
-//! channel and offers it there. Entry words: 0 state, 1 key, 2–7 tuple as the publisher sees it, 8 nonce, 9 owner (member << 32 | slot), 10 generation
-//! of the slot, 11 channel page, 12 offer's nonce.
+//! An entry is found within `WINDOW` places of its key's hash. Whoever comes first publishes;
+//! whoever comes second claims the entry, makes the channel and offers it there. Entry words: 0
+//! state, 1 key, 2–7 tuple as the publisher sees it, 8 nonce, 9 owner (member << 32 | slot), 10
+//! generation of the slot, 11 channel page, 12 offer's nonce.
 
 use crate::ledger::Tuple;
 use ginnel_region::Segment;
@@ -181,16 +183,18 @@ pub fn meet<'a>(segment: &'a Segment, tuple: &Tuple, nonce: u64, owner: (u16, u3
     entry.word(11).store(0, Ordering::Relaxed);
     entry.word(0).store(state::PUBLISHED, Ordering::SeqCst);
     fence(Ordering::SeqCst);
-    // Both may have published at the same time. At least one of the two sees the other; the one in the later place gives way.
-    // (The other may have looked before this one was to be seen: see `gives_way`.)
+    // Both may have published at the same time. At least one of the two sees the other; the one in
+    // the later place gives way. (The other may have looked before this one was to be seen: see
+    // `gives_way`.)
     match find_mate(segment, tuple) {
         Some(mate) if mate.index < entry.index && entry.step(state::PUBLISHED, state::FREE) => Found::Mate(mate),
         _ => Found::Published(entry),
     }
 }
 
-/// Both ends may have published at the same time, and only the one in the earlier place have seen the other: the one in the later place looks again now and then, and gives
-/// way. True: its entry is free, and it is to meet the other anew.
+/// Both ends may have published at the same time, and only the one in the earlier place have seen
+/// the other: the one in the later place looks again now and then, and gives way. True: its entry
+/// is free, and it is to meet the other anew.
 #[must_use]
 pub fn gives_way(segment: &Segment, tuple: &Tuple, entry: Entry<'_>) -> bool {
     find_mate(segment, tuple).is_some_and(|mate| mate.index < entry.index) && entry.step(state::PUBLISHED, state::FREE)

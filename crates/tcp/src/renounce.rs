@@ -1,9 +1,9 @@
 //! Giving up everything that a process has as one user, before it goes on as another.
 //!
 //! A process keeps what it has mapped whatever it becomes. So when it changes its user, its groups,
-//! its rights or its root directory it is asked whether it could still open, by itself, what it has:
-//! the same effective user, the same tables and the same segment under the same names. Where it
-//! could not, it has to leave, and zeroes of its own take the place of all.
+//! its rights or its root directory it is asked whether it could still open, by itself, what it
+//! has: the same effective user, the same tables and the same segment under the same names. Where
+//! it could not, it has to leave, and zeroes of its own take the place of all.
 
 use crate::attach::Attachment;
 use crate::ledger::{Reason, Slot, TAKEN};
@@ -32,16 +32,18 @@ impl Attachment {
         }
     }
 
-    /// Leaves the segment and gives process table and ledger up. Nothing here is reached by this value
-    /// any more, but by threads that are late: they find zeroes.
+    /// Leaves the segment and gives process table and ledger up. Nothing here is reached by this
+    /// value any more, but by threads that are late: they find zeroes.
     pub fn renounce(&self, reason: Reason) {
+        self.pairs.let_go_of_all();
         self.node.renounce(reason as u32);
         self.ledger.let_go();
     }
 
-    /// In a fork child that does not enter the process table, whose entry is its parent's there: gives
-    /// all maps and descriptors up, and says nothing in them.
+    /// In a fork child that does not enter the process table, whose entry is its parent's there:
+    /// gives all maps and descriptors up, and says nothing in them.
     pub fn abandon(&self) {
+        self.pairs.let_go_of_all();
         self.node.abandon();
         self.ledger.let_go();
     }

@@ -19,7 +19,7 @@ impl Endpoint<'_> {
     /// [`Corrupt`] where that is not inside the segment.
     #[inline(always)]
     pub(crate) fn ring(self, start: u64, offset: u64, size: u64) -> Result<Span, Corrupt> {
-        let base = self.attachment.node.joined().segment.ring(offset, size)?;
+        let base = self.joined().segment.ring(offset, size)?;
         // SAFETY: `ring` found all of it inside the segment's map, which stays (zeroes take its
         // place after a leave), and the size a power of two.
         Ok(unsafe { Span::new(base, size, start) })
@@ -67,7 +67,8 @@ mod tests {
         }
     }
 
-    /// What the attack `privileges` does: another process that has the ledger mapped moves the ring of this one.
+    /// What the attack `privileges` does: another process that has the ledger mapped moves the ring
+    /// of this one.
     #[test]
     fn whoever_writes_the_ledger_moves_no_bytes_out_of_the_segment() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! The reader's side of a direction: what is done here is done under the receive lock, where it does not say otherwise.
+//! The reader's side of a direction: what is done here is done under the receive lock, where it
+//! does not say otherwise.
 
 mod end;
 mod freeze;
@@ -14,15 +15,15 @@ mod tokens;
 pub use sink::Sink;
 
 use crate::endpoint::Endpoint;
-use crate::ledger::{Reason, Stage, flag};
+use crate::ledger::{DRY_AT, Reason, Stage, flag};
 use ginnel_region::Corrupt;
 use ginnel_ring::park;
 use libc::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 use tokens::Sweeper;
 
-/// How often a receive turns from one phase or ring to the next without finding a byte. An honest writer needs a few turns; one that goes on for ever would keep
-/// the reader in its call.
+/// How often a receive turns from one phase or ring to the next without finding a byte. An honest
+/// writer needs a few turns; one that goes on for ever would keep the reader in its call.
 const TURNS: u32 = 1000;
 
 /// How a non-blocking receive ended.
@@ -38,7 +39,8 @@ pub enum Take {
     End,
     /// The connection's error.
     Error(c_int),
-    /// Nothing: the caller is a signal handler, and the thread that it interrupted was in the middle of a receive here.
+    /// Nothing: the caller is a signal handler, and the thread that it interrupted was in the
+    /// middle of a receive here.
     Interrupted,
 }
 
@@ -47,6 +49,13 @@ impl<'a> Endpoint<'a> {
     #[inline]
     pub fn rx_in_ring(self) -> bool {
         self.slot().rx.phase.load(Relaxed) & 1 == 1
+    }
+
+    /// Do its bytes come by a ring?
+    #[inline]
+    #[must_use]
+    pub fn receives_by_ring(self) -> bool {
+        self.slot().stage() == Stage::Active && self.rx_in_ring()
     }
 
     /// May the writer switch: has this side agreed, or will it under a lock that the caller holds?
@@ -59,7 +68,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Receives without blocking. Only in [`Stage::Settling`] and later. `peek`: leaves the bytes where they are.
+    /// Receives without blocking. Only in [`Stage::Settling`] and later. `peek`: leaves the bytes
+    /// where they are.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.
@@ -78,6 +88,10 @@ impl<'a> Endpoint<'a> {
             let moved = slot.rx.head.load(Relaxed) != head;
             wake = moved && self.publish_head();
             asked = moved && self.asked_to_freeze() && self.freeze();
+            if !peek && sink.room() > 0 && !self.rx_in_ring() {
+                let count = slot.dry.load(Relaxed) & !DRY_AT;
+                slot.dry.store(count.wrapping_add(DRY_AT + 1) | slot.rx.received.load(Relaxed) & DRY_AT, Relaxed);
+            }
             match result {
                 Ok(Take::Mark) => Take::Mark,
                 Ok(take) if sink.filled() > before => {
@@ -107,7 +121,8 @@ impl<'a> Endpoint<'a> {
         park::publish_only(direction.head(), self.slot().rx.head.load(Relaxed), direction.want_space())
     }
 
-    /// Receives until the sink is full or nothing more is there. The answer counts only where nothing was received.
+    /// Receives until the sink is full or nothing more is there. The answer counts only where
+    /// nothing was received.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.

@@ -1,7 +1,10 @@
-//! Settings of what is carried, from the environment or the command line (`ginnel run --help` describes them).
+//! Settings of what is carried, from the environment or the command line (`ginnel run --help`
+//! describes them).
 
+use crate::broker;
 use crate::policy::{Policy, program_names};
 use ginnel_node::settings::{Settings as NodeSettings, number, text};
+use std::path::PathBuf;
 
 /// Settings of one process.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub struct Settings {
     pub verbose: bool,
     /// What of it may be carried.
     pub policy: Policy,
+    /// Where the broker is asked for ends that nobody in the segment has; `None`: nowhere.
+    pub broker: Option<PathBuf>,
 }
 
 impl Settings {
@@ -41,16 +46,18 @@ impl Settings {
             }),
             deaf: number("GINNEL_DEAF").unwrap_or(0),
             verbose: number("GINNEL_VERBOSE").is_some_and(|value| value != 0),
-            // `ginnel run` has checked it. What cannot be understood all the same may have meant to deny something.
+            // `ginnel run` has checked it. What cannot be understood all the same may have meant to
+            // deny something.
             policy: std::env::var_os("GINNEL_POLICY").map_or_else(Policy::default, |rules| {
                 let rules = rules.to_str().and_then(|rules| Policy::parse(rules).ok());
                 rules.map_or_else(Policy::nothing, |policy| policy.of_program(&program_names()))
             }),
+            broker: broker::from_environment(),
         }
     }
 
-    /// Returns the same for the user that the process has become. The environment is not read again:
-    /// programs write their titles over it.
+    /// Returns the same for the user that the process has become. The environment is not read
+    /// again: programs write their titles over it.
     #[must_use]
     pub fn of_present_user(&self) -> Self {
         Self { node: self.node.of_present_user(), ..self.clone() }

@@ -1,5 +1,5 @@
-//! From candidate to active channel. Every step is taken inside some call of the program's, or by the service thread; nobody waits for
-//! the other end.
+//! From candidate to active channel. Every step is taken inside some call of the program's, or by
+//! the service thread; nobody waits for the other end.
 
 mod prove;
 
@@ -20,14 +20,16 @@ use syscalls::Sysno;
 
 /// Attempts at agreeing that are made at every operation; later ones only now and then.
 const EAGER: u32 = 16;
-/// So many looks at a published entry are made at every operation; of the later ones only those at which more is asked, and operations need not be counted any more ([`crate::uncounted`]).
+/// So many looks at a published entry are made at every operation; of the later ones only those at
+/// which more is asked, and operations need not be counted any more ([`crate::uncounted`]).
 pub(crate) const PATIENT: u32 = 256;
-/// At so many looks whether somebody has come, a power of two, it is asked once whether the process is to leave the segment, and the like.
+/// At so many looks whether somebody has come, a power of two, it is asked once whether the process
+/// is to leave the segment, and the like.
 pub(crate) const LOOKS: u32 = 8;
 
 impl<'a> Endpoint<'a> {
-    /// Takes the next step towards an active channel, if one can be taken now. `patient`: the caller writes a stream without pause and may stop for a moment
-    /// so that both ends can count.
+    /// Takes the next step towards an active channel, if one can be taken now. `patient`: the
+    /// caller writes a stream without pause and may stop for a moment so that both ends can count.
     pub fn progress(self, patient: bool) {
         if self.attachment.node.is_away() || !self.all_are_here() {
             return;
@@ -46,7 +48,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Is it published, and has nobody come? Counts the look, of which there are many for a connection whose other end has no shim. False also at each eighth, at which
+    /// Is it published, and has nobody come? Counts the look, of which there are many for a
+    /// connection whose other end has no shim. False also at each eighth, at which
     /// [`progress`](Self::progress) asks more.
     #[inline]
     #[must_use]
@@ -60,8 +63,9 @@ impl<'a> Endpoint<'a> {
         {
             return false;
         }
-        let entry = || Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
-        // After a while the entry itself is looked at less often too: whoever comes so late has a moment's time.
+        let entry = || Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+        // After a while the entry itself is looked at less often too: whoever comes so late has a
+        // moment's time.
         let waits = looks > PATIENT || entry().state() == state::PUBLISHED;
         if waits {
             slot.attempts.store(looks, Relaxed);
@@ -69,7 +73,8 @@ impl<'a> Endpoint<'a> {
         waits
     }
 
-    /// Do all processes that hold the socket have the same memory mapped? One may not have noticed a detach yet, or an attach.
+    /// Do all processes that hold the socket have the same memory mapped? One may not have noticed
+    /// a detach yet, or an attach.
     fn all_are_here(self) -> bool {
         let processes = &self.attachment.node.processes;
         let own = processes.process(self.me()).joined.load(Relaxed);
@@ -94,10 +99,10 @@ impl<'a> Endpoint<'a> {
         if slot.nonce.load(Relaxed) == 0 {
             slot.nonce.store(sys::random_u64(), Relaxed);
         }
-        let attachment = self.attachment;
-        let owner = (attachment.node.joined().member, attachment.ledger.index(slot), slot.generation.load(Relaxed));
+        let (joined, meets_at) = (self.joined(), self.meets_at(&tuple));
+        let owner = (joined.member, self.index(), slot.generation.load(Relaxed));
         for _ in 0..2 {
-            match rendezvous::meet(&attachment.node.joined().segment, &tuple, slot.nonce.load(Relaxed), owner) {
+            match rendezvous::meet(&joined.segment, &meets_at, slot.nonce.load(Relaxed), owner) {
                 Found::Mate(entry) => {
                     if !self.worth_joining(entry) {
                         entry.free();
@@ -126,8 +131,10 @@ impl<'a> Endpoint<'a> {
     /// Is the publisher of an entry still there? Only this ledger's own can be known to be gone.
     fn worth_joining(self, entry: Entry<'_>) -> bool {
         let (member, index, generation) = entry.owner();
-        if member != self.attachment.node.joined().member {
-            return self.attachment.node.member_lives(member);
+        if member != self.joined().member {
+            // The other process of a pair lives as long as its connections do, for all that is to
+            // be known.
+            return self.is_in_pair() || self.attachment.node.member_lives(member);
         }
         let publisher = self.attachment.ledger.slot(index);
         publisher.generation.load(Relaxed) == generation
@@ -150,14 +157,14 @@ impl<'a> Endpoint<'a> {
             }
         };
         slot.channel.store(page, Relaxed);
-        slot.segment.store(self.attachment.node.joined().segment.id(), Relaxed);
+        slot.segment.store(self.joined().segment.id(), Relaxed);
         slot.entry.store(entry.index() + 1, Relaxed);
         slot.set_stage(Stage::Offered);
         entry.set_offer(page, entry.nonce());
     }
 
     fn make_channel(self, theirs: u64) -> Result<u32, Error> {
-        let (segment, member) = (&self.attachment.node.joined().segment, self.attachment.node.joined().member);
+        let (segment, member) = (&self.joined().segment, self.joined().member);
         let ring = self.attachment.settings.ring;
         let ring_pages = u32::try_from(ring / PAGE).unwrap_or(1);
         let head = segment.claim_head(Owner::new(member, Use::Channel))?;
@@ -185,15 +192,15 @@ impl<'a> Endpoint<'a> {
     /// Writes who this side is.
     fn sign(self, channel: Channel<'_>, side: u8) {
         let index = self.index();
-        channel.owner(side).store(u64::from(self.attachment.node.joined().member) << 32 | u64::from(index), Relaxed);
+        channel.owner(side).store(u64::from(self.joined().member) << 32 | u64::from(index), Relaxed);
         // Whoever sees it sees the owner too.
         channel.generation(side).store(self.slot().generation.load(Relaxed), Release);
-        channel.service(side).store(u64::from(self.attachment.node.joined().service_page()), Relaxed);
+        channel.service(side).store(u64::from(self.joined().service_page()), Relaxed);
     }
 
     /// The publisher's part: has somebody offered a channel?
     fn look_for_offer(self) {
-        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
+        let (slot, segment) = (self.slot(), &self.joined().segment);
         let entry = Entry::at(segment, slot.entry.load(Relaxed).wrapping_sub(1));
         match entry.state() {
             state::OFFERED if self.has_uncounted() => return,
@@ -202,7 +209,7 @@ impl<'a> Endpoint<'a> {
             state::PUBLISHED => {
                 // Ever less often: nearly always nobody is there.
                 let looks = slot.attempts.fetch_add(1, Relaxed).wrapping_add(1);
-                if looks.is_power_of_two() && rendezvous::gives_way(segment, &slot.tuple(), entry) {
+                if looks.is_power_of_two() && rendezvous::gives_way(segment, &self.meets_at(&slot.tuple()), entry) {
                     self.start_over();
                 }
                 return;
@@ -245,7 +252,7 @@ impl<'a> Endpoint<'a> {
         let (slot, channel) = (self.slot(), self.channel());
         if channel.echo(1).load(Acquire) != slot.nonce.load(Relaxed) {
             // The entry may have been a dead one's, and cleared away by its successor.
-            let entry = Entry::at(&self.attachment.node.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
+            let entry = Entry::at(&self.joined().segment, slot.entry.load(Relaxed).wrapping_sub(1));
             let page = slot.channel.load(Relaxed);
             if entry.state() != state::OFFERED || entry.offer().0 != page {
                 fence(SeqCst);
@@ -277,7 +284,7 @@ impl<'a> Endpoint<'a> {
 
     /// Copies the rings' places into private memory, once, checked.
     fn adopt_rings(self, channel: Channel<'_>) -> Result<(), Corrupt> {
-        let (slot, segment) = (self.slot(), &self.attachment.node.joined().segment);
+        let (slot, segment) = (self.slot(), &self.joined().segment);
         let side = slot.side();
         let ring = |writer: u8| {
             let (_, offset, size) = channel.direction(writer).ring(0);
@@ -343,7 +350,8 @@ impl<'a> Endpoint<'a> {
         // Until both have agreed: what one has seen to agree, the other is to see as well.
         if patient && slot.stage() == Stage::Settling {
             if catchup::stop(slot, || self.channel(), || kernel::unacknowledged(self.fd()), settled) {
-                // All has arrived: the reader has little left to read before the ring can be taken up.
+                // All has arrived: the reader has little left to read before the ring can be taken
+                // up.
                 catchup::soon(slot);
             } else {
                 self.settle_cork();
@@ -357,8 +365,9 @@ impl<'a> Endpoint<'a> {
 
     /// One comparison of both ends' counts. `still`: this end writes nothing until the next one.
     ///
-    /// Two ends that write without pause never agree both ways at one moment. It is enough that each direction's counts agreed once while its writer stood still, and said so:
-    /// what the reader has then is all that was written.
+    /// Two ends that write without pause never agree both ways at one moment. It is enough that
+    /// each direction's counts agreed once while its writer stood still, and said so: what the
+    /// reader has then is all that was written.
     fn compare(self, still: bool) {
         let (slot, channel) = (self.slot(), self.channel());
         let (mine, theirs) = (slot.side(), 1 - slot.side());
@@ -391,7 +400,8 @@ impl<'a> Endpoint<'a> {
 }
 
 impl Endpoint<'_> {
-    /// Do the other side's counts mirror this side's: both ways now, or each direction's when its writer stood still?
+    /// Do the other side's counts mirror this side's: both ways now, or each direction's when its
+    /// writer stood still?
     fn agrees(self, facts: Facts, still: bool) -> bool {
         let (slot, channel) = (self.slot(), self.channel());
         let Some((sent, arrived, scales)) = shown(channel, 1 - slot.side()) else { return false };
@@ -399,7 +409,8 @@ impl Endpoint<'_> {
             return false;
         }
         let (incoming, outgoing) = (sent == facts.arrived, arrived == facts.sent);
-        // More than was written by one who stands still: whatever agreed before, it is another connection's end, or had gone on since it said so.
+        // More than was written by one who stands still: whatever agreed before, it is another
+        // connection's end, or had gone on since it said so.
         if scales & STILL != 0 && (incoming || facts.arrived > sent) {
             slot.set(flag::INCOMING_AGREED, incoming);
         }
@@ -461,6 +472,13 @@ fn name_of(fd: i32, call: Sysno) -> Option<([u8; 16], u16)> {
     Some((address, port))
 }
 
+/// The connection's ports, this end's and the other's; `None` while it is not connected.
+pub(crate) fn ports_of(fd: i32) -> Option<(u16, u16)> {
+    let (_, others) = name_of(fd, Sysno::getpeername)?;
+    let (_, own) = name_of(fd, Sysno::getsockname)?;
+    Some((own, others))
+}
+
 /// The connection's tuple; `None` while it is not connected.
 pub(crate) fn tuple_of(fd: i32, place: Option<Place>) -> Option<Tuple> {
     const SO_NETNS_COOKIE: i32 = 71;
@@ -485,7 +503,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::Attachment;
 
-    /// The end that made a channel, both directions of which TCP carries. No socket is behind its number.
+    /// The end that made a channel, both directions of which TCP carries. No socket is behind its
+    /// number.
     pub(crate) fn active_end(attachment: &Attachment) -> Endpoint<'_> {
         let (slot, _) =
             attachment.ledger.find_or_claim(&attachment.node.processes, 77, attachment.node.ticket(), |_| {}).expect("room");

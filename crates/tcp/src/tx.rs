@@ -30,7 +30,8 @@ pub enum Put {
     Error(c_int),
     /// Let the kernel have the call as it is (it knows the right error and signal).
     Kernel,
-    /// Nothing was sent: the caller is a signal handler, and the thread that it interrupted was in the middle of a send here.
+    /// Nothing was sent: the caller is a signal handler, and the thread that it interrupted was in
+    /// the middle of a send here.
     Interrupted,
 }
 
@@ -61,12 +62,14 @@ impl<'a> Endpoint<'a> {
         let slot = self.slot();
         let Ok(_held) = self.send_lock_unless_interrupted() else { return Put::Interrupted };
         if slot.has(flag::TX_SHUT) {
-            // Another thread is about to end the kernel's side, too. It would still take these bytes, and the reader them for tokens.
+            // Another thread is about to end the kernel's side, too. It would still take these
+            // bytes, and the reader them for tokens.
             self.end_in_kernel();
             return self.kernel_refuses();
         }
         if self.tx_in_ring() && Want::of(self.outgoing().want_data().load(Relaxed)) == Want::Closed {
-            // The reader has closed: its kernel gives the answer that TCP gives, to these bytes first.
+            // The reader has closed: its kernel gives the answer that TCP gives, to these bytes
+            // first.
             self.switch_down_silently();
         }
         match self.arrange(flags) {
@@ -107,14 +110,16 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Before each send: freeze, hold, owed tokens, re-sending, upgrade. `Ok(false)`: bytes of before still wait for the kernel.
+    /// Before each send: freeze, hold, owed tokens, re-sending, upgrade. `Ok(false)`: bytes of
+    /// before still wait for the kernel.
     #[inline]
     fn arrange(self, flags: c_int) -> Result<bool, Corrupt> {
         let slot = self.slot();
         let urgent = flags & libc::MSG_OOB != 0;
         match slot.stage() {
             Stage::Active => {}
-            // By another thread, the service's perhaps, while this one waited for room in a ring that nobody will read.
+            // By another thread, the service's perhaps, while this one waited for room in a ring
+            // that nobody will read.
             Stage::Broken => return Err(Corrupt),
             _ => {
                 if urgent {
@@ -134,7 +139,8 @@ impl<'a> Endpoint<'a> {
         if quiet && epoch & 1 == 1 { Ok(true) } else { self.arrange_slowly(urgent) }
     }
 
-    /// The parts of [`Self::arrange`] that are rare; also what the service thread does for a program that is busy. Under the send lock.
+    /// The parts of [`Self::arrange`] that are rare; also what the service thread does for a
+    /// program that is busy. Under the send lock.
     fn arrange_slowly(self, urgent: bool) -> Result<bool, Corrupt> {
         let slot = self.slot();
         let direction = self.outgoing();
@@ -154,7 +160,8 @@ impl<'a> Endpoint<'a> {
             }
         }
         if urgent && !slot.has(flag::HOLD) {
-            // Not before the freeze was asked for: a writer that sees the hold leaves its ring at once. Before the mark: a reader that sees the hold looks for it.
+            // Not before the freeze was asked for: a writer that sees the hold leaves its ring at
+            // once. Before the mark: a reader that sees the hold looks for it.
             hand_over::hold(self, Reason::Urgent);
         }
         if slot.attention.load(Relaxed) & attention::TOKEN_OWED != 0 {
@@ -176,7 +183,8 @@ impl<'a> Endpoint<'a> {
         Ok(true)
     }
 
-    /// The kernel took `n` bytes. The other end is to know how many there were, should a reset lose some of them.
+    /// The kernel took `n` bytes. The other end is to know how many there were, should a reset lose
+    /// some of them.
     pub(crate) fn count_sent(self, n: u64) {
         let slot = self.slot();
         Slot::count(&slot.tx.sent, n);
@@ -185,7 +193,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The kernel told this end of an error, once, in a call that is not the program's: the next receive, or a send that fails, is to know. (EPIPE is no news of the connection.)
+    /// The kernel told this end of an error, once, in a call that is not the program's: the next
+    /// receive, or a send that fails, is to know. (EPIPE is no news of the connection.)
     fn told(self, errno: c_int) {
         if errno != libc::EPIPE {
             self.keep_error(errno);
@@ -201,7 +210,7 @@ impl<'a> Endpoint<'a> {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed) + 1, Release);
         }
         // SAFETY: the caller's promise.
-        let sent = unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) };
+        let sent = self.says_by_tcp(|| unsafe { kernel::send(self.fd(), iov, flags & !libc::MSG_NOSIGNAL) });
         if refused && sent.is_err() {
             self.outgoing().sent().store(self.slot().tx.sent.load(Relaxed), Release);
         }
@@ -210,7 +219,8 @@ impl<'a> Endpoint<'a> {
                 self.count_sent(n as u64);
                 Slot::count(&self.slot().out_tcp, n as u64);
                 if n < iov.iter().map(|piece| piece.iov_len).sum() {
-                    // Who was given less may wait for the kernel to tell of room, and not ask again.
+                    // Who was given less may wait for the kernel to tell of room, and not ask
+                    // again.
                     self.kernel_is_full();
                 }
                 Put::Bytes(n)

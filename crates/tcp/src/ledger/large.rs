@@ -1,7 +1,10 @@
-//! Who writes to a large ring: few ends at a time, as many would only push each other's bytes out of the processor's cache (`growth.rs`). Permits are words in the ledger's header: two ends
-//! that want the last one at the same time do not both get it, and nobody goes through the slots to find that there is none.
+//! Who writes to a large ring: few ends at a time, as many would only push each other's bytes out
+//! of the processor's cache (`growth.rs`). Permits are words in the ledger's header: two ends that
+//! want the last one at the same time do not both get it, and nobody goes through the slots to find
+//! that there is none.
 //!
-//! An end that hardly writes any more loses its permit to one that does, and keeps its ring. So there may be more large rings than permits; [`Ledger::large_bytes`] bounds them.
+//! An end that hardly writes any more loses its permit to one that does, and keeps its ring. So
+//! there may be more large rings than permits; [`Ledger::large_bytes`] bounds them.
 
 use super::{Ledger, Slot, Stage, flag};
 use ginnel_node::processes::Processes;
@@ -10,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// How many ends have one at a time.
 pub(super) const PERMITS: usize = 2;
-/// For so long at least nobody loses its permit, milliseconds: no less than a thread may wait for a processor that others want, too.
+/// For so long at least nobody loses its permit, milliseconds: no less than a thread may wait for a
+/// processor that others want, too.
 const A_WHILE: u32 = 1000;
 /// Who has written less in each such time may lose it, MiB.
 const LITTLE: u32 = 32;
@@ -18,7 +22,8 @@ const LITTLE: u32 = 32;
 /// One permit.
 #[repr(C)]
 pub(super) struct Permit {
-    /// Whose it is: the slot's number in the ledger and one, and above it the slot's generation, by which one that was freed and taken again is another. 0: nobody's.
+    /// Whose it is: the slot's number in the ledger and one, and above it the slot's generation, by
+    /// which one that was freed and taken again is another. 0: nobody's.
     holder: AtomicU64,
     /// When somebody who wanted it last looked at the holder, and what was seen: as [`Look::word`].
     seen: AtomicU64,

@@ -7,7 +7,8 @@ use ginnel_region::sys;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// How far a socket has come towards a ring. Only grows, but for [`Stage::Candidate`] again after a detach.
+/// How far a socket has come towards a ring. Only grows, but for [`Stage::Candidate`] again after a
+/// detach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Stage {
@@ -17,7 +18,8 @@ pub enum Stage {
     Published = 1,
     /// This side made the channel and waits for the other to confirm it.
     Offered = 2,
-    /// Both know the channel. Receives are careful from here on; waiting for calls that began before.
+    /// Both know the channel. Receives are careful from here on; waiting for calls that began
+    /// before.
     Settling = 3,
     /// Both count the same bytes: each writer may upgrade.
     Active = 4,
@@ -100,13 +102,19 @@ pub enum Reason {
     OtherUser = 24,
     /// The memory limit of this end's cgroup leaves no room for rings: see [`ginnel_node::budget`].
     MemoryLimit = 25,
+    /// The broker gives this user, or the one at the other end, nothing more: a limit is reached.
+    BrokerLimit = 26,
+    /// The broker knows the other end, but the ends' networks belong to different user namespaces.
+    BrokerNetwork = 27,
+    /// The broker could not read the connection's sequence numbers.
+    BrokerUnreadable = 28,
 }
 
 impl Reason {
     /// From the stored number.
     #[must_use]
     pub fn of(value: u32) -> Self {
-        const ALL: [Reason; 26] = [
+        const ALL: [Reason; 29] = [
             Reason::None,
             Reason::Young,
             Reason::NoPeer,
@@ -133,6 +141,9 @@ impl Reason {
             Reason::Unproven,
             Reason::OtherUser,
             Reason::MemoryLimit,
+            Reason::BrokerLimit,
+            Reason::BrokerNetwork,
+            Reason::BrokerUnreadable,
         ];
         ALL.get(value as usize).copied().unwrap_or(Reason::None)
     }
@@ -165,6 +176,9 @@ impl fmt::Display for Reason {
             Self::Denied => "the policy of this end keeps it on TCP",
             Self::Unproven => "an end could not prove that it holds the connection (ginnel doctor says what to do)",
             Self::MemoryLimit => "the memory limit of this end's cgroup leaves no room for rings",
+            Self::BrokerLimit => "the broker gives this user no more memory or questions (its log says which)",
+            Self::BrokerNetwork => "the ends' networks belong to different user namespaces, where the broker believes no proof",
+            Self::BrokerUnreadable => "the broker could not read the connection's sequence numbers",
             Self::OtherUser => "the process became another user, or gave its rights here up",
             Self::NotServed => "ginneld does not serve the segment to this process (ginnel run --verbose says more)",
         })
@@ -187,11 +201,13 @@ pub mod flag {
     pub const SIDE_ONE: u32 = 32;
     /// Offsets were taken; from now on they are counted.
     pub const COUNTED: u32 = 64;
-    /// Several threads, processes or epoll sets wait on this socket: wake-ups by token, which reach all.
+    /// Several threads, processes or epoll sets wait on this socket: wake-ups by token, which reach
+    /// all.
     pub const SHARED: u32 = 128;
     /// On its way out of its channel: both directions go back to TCP, and do not upgrade.
     pub const LEAVING: u32 = 256;
-    /// A program was started that may have inherited the socket, or it was passed on: the last close that is seen may not be the last.
+    /// A program was started that may have inherited the socket, or it was passed on: the last
+    /// close that is seen may not be the last.
     pub const SPAWNED: u32 = 512;
     /// The program has set TCP_CORK …
     pub const CORKED: u32 = 1024;
@@ -199,7 +215,8 @@ pub mod flag {
     pub const KERNEL_CORKED: u32 = 2048;
     /// Its last descriptor is being closed: nobody takes it up any more.
     pub const ENDING: u32 = 4096;
-    /// The program shut the receiving side down: the kernel says end of file whatever the other end does.
+    /// The program shut the receiving side down: the kernel says end of file whatever the other end
+    /// does.
     pub const RX_SHUT: u32 = 8192;
     /// While settling: the other end stood still, and this one had all that it had written …
     pub const INCOMING_AGREED: u32 = 1 << 14;
@@ -217,10 +234,14 @@ pub mod flag {
     pub const ON_TRIAL: u32 = 1 << 20;
     /// All of the above that stand for a channel which is left.
     pub const OF_PROOF: u32 = PROVED | BEGUN | ON_TRIAL;
-    /// The kernel had no room for what was sent, once since there is a channel: it may tell of room.
+    /// The kernel had no room for what was sent, once since there is a channel: it may tell of
+    /// room.
     pub const KERNEL_FULL: u32 = 1 << 19;
     /// The same of the ring: one of the processes that have the socket may wait for room there.
     pub const RING_FULL: u32 = 1 << 21;
+    /// It is in the memory of a pair ([`crate::pairs`]), or to be there, and not in the own
+    /// segment.
+    pub const PAIR: u32 = 1 << 22;
 }
 
 /// Bits of [`Slot::attention`]: something outside the fast path is to be looked at.
@@ -235,7 +256,8 @@ pub mod attention {
     pub const RESEND: u32 = 8;
 }
 
-/// (label of the address space, local address and port, remote address and port); IPv4 as mapped IPv6.
+/// (label of the address space, local address and port, remote address and port); IPv4 as mapped
+/// IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
     /// Which address space: 0 the segment's, else a network namespace's cookie (loopback).
@@ -299,7 +321,8 @@ pub struct Send {
     pub ring_size: AtomicU64,
     /// TCP offset: bytes given to the kernel, tokens included.
     pub sent: AtomicU64,
-    /// The ring before this one, while the reader may still be in it: start, offset, size (0: none).
+    /// The ring before this one, while the reader may still be in it: start, offset, size (0:
+    /// none).
     pub old_start: AtomicU64,
     /// Offset of the old ring's bytes.
     pub old_offset: AtomicU64,
@@ -317,9 +340,11 @@ pub struct Send {
     pub full: AtomicU64,
     /// Ring offset at which the present ring phase began.
     pub begun: AtomicU64,
-    /// How often the other end was found behind since the channel was made, both agreed, or the last upgrade.
+    /// How often the other end was found behind since the channel was made, both agreed, or the
+    /// last upgrade.
     pub tries: AtomicU64,
-    /// TCP offset at which the last downgrade ends the ring part: tokens go before it, re-sent bytes behind.
+    /// TCP offset at which the last downgrade ends the ring part: tokens go before it, re-sent
+    /// bytes behind.
     pub down: AtomicU64,
     /// Ring offset from which the last downgrade re-sends.
     pub resend_start: AtomicU64,
@@ -327,10 +352,11 @@ pub struct Send {
     pub thought: AtomicU64,
     /// As [`Receive::unlimited`], of SO_SNDTIMEO.
     pub unlimited: AtomicU64,
-    /// The growth that is under way (see [`crate::growth`]), 0 none: whoever takes the lock over from one who died in it ends it.
+    /// The growth that is under way (see [`crate::growth`]), 0 none: whoever takes the lock over
+    /// from one who died in it ends it.
     pub growing: AtomicU64,
-    /// What this writer's stamps say (see [`crate::order`]), 0: one that is free. To look there would
-    /// fetch the line back from the reader before it is written.
+    /// What this writer's stamps say (see [`crate::order`]), 0: one that is free. To look there
+    /// would fetch the line back from the reader before it is written.
     pub stamps: [AtomicU64; STAMPS],
     _pad: [AtomicU64; 5],
 }
@@ -366,20 +392,25 @@ pub struct Receive {
     pub sleeper: AtomicU64,
     /// Counts the program's changes of time limits, of both directions.
     pub limits: AtomicU64,
-    /// The socket had no SO_RCVTIMEO when so many changes, less one, had been counted; 0: not known.
+    /// The socket had no SO_RCVTIMEO when so many changes, less one, had been counted; 0: not
+    /// known.
     pub unlimited: AtomicU64,
-    /// `tokens` plus 1, as it was when somebody slept in the kernel's own receive who then saw another token there; 0: nobody did. Where `tokens` is still that, it lies there yet.
+    /// `tokens` plus 1, as it was when somebody slept in the kernel's own receive who then saw
+    /// another token there; 0: nobody did. Where `tokens` is still that, it lies there yet.
     pub seen: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Send>() == 256 && size_of::<Receive>() == 128);
 
-/// Everything that the processes sharing a socket have in common. What a call needs that goes to the kernel lies in the first cache line.
+/// Everything that the processes sharing a socket have in common. What a call needs that goes to
+/// the kernel lies in the first cache line.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// `SO_COOKIE`; 0: free; [`TAKEN`] and a ticket: that process fills or frees it. The first word.
+    /// `SO_COOKIE`; 0: free; [`TAKEN`] and a ticket: that process fills or frees it. The first
+    /// word.
     pub cookie: AtomicU64,
-    /// Which process's calls are not counted in `busy_rx` and `busy_tx`: see [`crate::uncounted`]. 0: none's.
+    /// Which process's calls are not counted in `busy_rx` and `busy_tx`: see [`crate::uncounted`].
+    /// 0: none's.
     pub uncounted: AtomicU64,
     stage: AtomicU32,
     /// See [`flag`].
@@ -426,9 +457,11 @@ pub struct Slot {
     pub upgrades: AtomicU64,
     /// Downgrades of the writing direction.
     pub downgrades: AtomicU64,
-    /// How much of the counters above the processes that had the socket have reported so far, in their order.
+    /// How much of the counters above the processes that had the socket have reported so far, in
+    /// their order.
     pub reported: [AtomicU64; 8],
-    /// The program's own keepalive settings while others stand in the kernel (see [`crate::path`]); 0: the program's stand there.
+    /// The program's own keepalive settings while others stand in the kernel (see [`crate::path`]);
+    /// 0: the program's stand there.
     pub keepalive: AtomicU64,
     /// Its TCP_USER_TIMEOUT at such a time, milliseconds.
     pub user_timeout: AtomicU64,
@@ -440,13 +473,15 @@ pub struct Slot {
     pub registered: AtomicU32,
     /// Counts how often programs asked for its events in such sets, each before the kernel is told.
     pub armings: AtomicU32,
-    /// Edge-triggered, in a set that several processes have: up to which byte of the incoming ring one of
-    /// them was told (its lower 52 bits, then 11 of the channel's number), and [`TOLD`]; 0: of none.
+    /// Edge-triggered, in a set that several processes have: up to which byte of the incoming ring
+    /// one of them was told (its lower 52 bits, then 11 of the channel's number), and [`TOLD`]; 0:
+    /// of none.
     pub told: AtomicU64,
-    /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were several.
+    /// Which registration that is of: a number of the shim's; 0: of none, all ones: there were
+    /// several.
     pub told_of: AtomicU64,
-    /// Counts what programs did that is an edge of all that the connection has to report: see the shim's
-    /// `sets::edge`.
+    /// Counts what programs did that is an edge of all that the connection has to report: see the
+    /// shim's `sets::edge`.
     pub edges: AtomicU32,
     /// Counts the channels that it has had: positions in the rings of one mean nothing in the next.
     pub channels: AtomicU32,
@@ -457,7 +492,8 @@ pub struct Slot {
     pub operations: AtomicU32,
     /// Forks under way: children that will hold it and have not said so yet.
     pub forking: AtomicU32,
-    /// A channel that was left and is not given back yet: its page; the highest bit: it was seen before.
+    /// A channel that was left and is not given back yet: its page; the highest bit: it was seen
+    /// before.
     pub left: AtomicU32,
     /// While settling: the tag that the other end is to show; 0: not known yet.
     pub expected: AtomicU64,
@@ -467,9 +503,15 @@ pub struct Slot {
     pub refused: AtomicU32,
     /// While settling: the other end's nonce, as it was read when this end's share was made.
     pub heard: AtomicU64,
+    /// TCP is the carrier of what comes in: [`Receive::received`] (its lower 48 bits) when a
+    /// receive last got less than it asked for, and above it a count of these.
+    pub dry: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot>() == 1024 && std::mem::offset_of!(Slot, cookie) == 0);
+
+/// In [`Slot::dry`]: at which byte.
+pub const DRY_AT: u64 = u64::MAX >> 16;
 
 /// In [`Slot::told`]: it says how far.
 pub const TOLD: u64 = 1 << 63;
@@ -478,8 +520,9 @@ pub const TOLD: u64 = 1 << 63;
 pub const TAKEN: u64 = 1 << 63;
 
 impl Slot {
-    /// Makes a slot with this cookie (0: a free one; with [`TAKEN`]: of a process that died) the caller's alone. The lock of a stripe does not: it may guard other sockets than
-    /// those whose places are the same. `me`: this process's ticket.
+    /// Makes a slot with this cookie (0: a free one; with [`TAKEN`]: of a process that died) the
+    /// caller's alone. The lock of a stripe does not: it may guard other sockets than those whose
+    /// places are the same. `me`: this process's ticket.
     #[must_use]
     pub fn seize(&self, cookie: u64, me: u32) -> bool {
         self.cookie.compare_exchange(cookie, TAKEN | u64::from(me), Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -512,7 +555,8 @@ impl Slot {
         let _ = self.forking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
-    /// The kernel reported something about the socket: the next receive that finds nothing asks it, and the next send.
+    /// The kernel reported something about the socket: the next receive that finds nothing asks it,
+    /// and the next send.
     pub fn heed_kernel(&self) {
         self.attention.fetch_or(attention::KERNEL | attention::READER, Ordering::SeqCst);
     }
@@ -613,7 +657,8 @@ impl Slot {
         self.holders.iter().find(|holder| holder.compare_exchange(0, process + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
-    /// After a process came to hold it, or found that it does: a signal handler may have left by `siglongjmp` in between.
+    /// After a process came to hold it, or found that it does: a signal handler may have left by
+    /// `siglongjmp` in between.
     fn heed_others(&self) {
         // Of two who come at once, one sees the other.
         fence(Ordering::SeqCst);
@@ -627,8 +672,9 @@ impl Slot {
         self.holders.iter().any(|holder| holder.load(Ordering::Relaxed) == process + 1)
     }
 
-    /// [`Self::hold`] by a process that has come to the socket with this cookie by itself. `None`: it is another's by now, or its last descriptor is being closed, as far as who closes
-    /// it knew; look again.
+    /// [`Self::hold`] by a process that has come to the socket with this cookie by itself. `None`:
+    /// it is another's by now, or its last descriptor is being closed, as far as who closes it
+    /// knew; look again.
     pub fn take_up(&self, process: u32, cookie: u64) -> Option<bool> {
         let held = self.is_held_by(process);
         let added = if held { None } else { self.add(process) };
@@ -636,7 +682,8 @@ impl Slot {
         // One of the two sees the other: here, and in `end` and `seize_dead`.
         fence(Ordering::SeqCst);
         if self.has(flag::ENDING) || self.cookie.load(Ordering::Acquire) != cookie {
-            // Only what was put there now: another thread may have taken it up for the socket that it is by now.
+            // Only what was put there now: another thread may have taken it up for the socket that
+            // it is by now.
             if let Some(place) = added {
                 let _ = place.compare_exchange(process + 1, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
@@ -645,8 +692,9 @@ impl Slot {
         Some(held || added.is_some())
     }
 
-    /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it, holds it so that nobody takes it for a dead one's. False where somebody has taken it up,
-    /// or ends it too.
+    /// Nobody holds it any more: from here on nobody takes it up, and `process`, which ends it,
+    /// holds it so that nobody takes it for a dead one's. False where somebody has taken it up, or
+    /// ends it too.
     #[must_use]
     pub fn end(&self, processes: &Processes, process: u32, cookie: u64) -> bool {
         for _ in 0..200 {
@@ -664,7 +712,8 @@ impl Slot {
                 }
                 return ends;
             }
-            // Somebody ends it, and holds it in a moment; or sees in a moment that somebody held it just now, and would have been too late.
+            // Somebody ends it, and holds it in a moment; or sees in a moment that somebody held it
+            // just now, and would have been too late.
             if self.is_held(processes) || self.cookie.load(Ordering::Acquire) != cookie {
                 break;
             }
@@ -673,7 +722,8 @@ impl Slot {
         false
     }
 
-    /// Takes a slot with this cookie whose holders have been seen dead for burial: nobody takes it up from here on. False where somebody has, or buries it too. `me`: this process's ticket.
+    /// Takes a slot with this cookie whose holders have been seen dead for burial: nobody takes it
+    /// up from here on. False where somebody has, or buries it too. `me`: this process's ticket.
     #[must_use]
     pub fn seize_dead(&self, processes: &Processes, cookie: u64, me: u32) -> bool {
         let ended = self.flags.fetch_or(flag::ENDING, Ordering::SeqCst) & flag::ENDING != 0;
@@ -727,10 +777,13 @@ impl Slot {
         self.has(flag::SEVERAL) && self.holder_count() > 1
     }
 
-    /// Has one process it, and no other is about to have it? False where that is not known.
+    /// Has one process it, and no other is about to have it? False where that is not known. A fork
+    /// that begins afterwards is another matter.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.holder_count() < 2 && self.forking.load(Ordering::SeqCst) == 0 && !self.has(flag::SPAWNED)
+        // In this order: a child says that it holds the socket, and then that it is forked no more.
+        // Asked the other way round it might not be there yet, and not be under way any more.
+        self.forking.load(Ordering::SeqCst) == 0 && self.holder_count() < 2 && !self.has(flag::SPAWNED)
     }
 
     /// Remembers the tuple.
@@ -753,7 +806,8 @@ impl Slot {
         }
     }
 
-    /// Adds to a counter that only one thread at a time writes (under the direction's lock), or one that need not be exact where several do: cheaper than an atomic addition.
+    /// Adds to a counter that only one thread at a time writes (under the direction's lock), or one
+    /// that need not be exact where several do: cheaper than an atomic addition.
     #[inline]
     pub fn count(counter: &AtomicU64, n: u64) {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -763,12 +817,47 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn reasons_round_trip() {
-        for value in 0..24 {
+        for value in 0..29 {
             assert_eq!(Reason::of(value) as u32, value);
         }
         assert_eq!(Reason::of(99), Reason::None);
+    }
+
+    /// A child that is made, says that it holds the socket, and lets go of it: at no time between
+    /// the first and the last of these is the parent alone, however long the look takes.
+    #[test]
+    fn a_child_on_its_way_is_never_overlooked() {
+        let (slot, phase, over) = (zeroed(), AtomicU64::new(0), AtomicBool::new(false));
+        assert!(slot.hold(0) && slot.is_alone());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..300_000 {
+                    slot.forking.fetch_add(1, Ordering::SeqCst);
+                    phase.fetch_add(1, Ordering::SeqCst);
+                    slot.hold(1);
+                    slot.forked();
+                    std::hint::spin_loop();
+                    phase.fetch_add(1, Ordering::SeqCst);
+                    slot.let_go(1);
+                }
+                over.store(true, Ordering::SeqCst);
+            });
+            while !over.load(Ordering::SeqCst) {
+                let before = phase.load(Ordering::SeqCst);
+                let alone = slot.is_alone();
+                if before % 2 == 1 && phase.load(Ordering::SeqCst) == before {
+                    assert!(!alone, "a child has it");
+                }
+            }
+        });
+    }
+
+    fn zeroed() -> Slot {
+        // SAFETY: all of it are atomics, for which zeroes are valid.
+        unsafe { std::mem::zeroed() }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A password-authenticated key exchange, CPace (draft-irtf-cfrg-cpace) in its initiator and
 //! responder form, over ristretto255 (RFC 9496) with SHA-512. The secret is the password, what both
-//! know of the connection is the channel's identifier, and side 0 is the initiator. Each end shows a
-//! *share*; from the other's share and its own it makes a key, and of that a *tag* for each side. Who
-//! has another secret finds another key. A share fits every secret equally well, and a tag can only
-//! be looked at against the one guess that its owner's share was made with.
+//! know of the connection is the channel's identifier, and side 0 is the initiator. Each end shows
+//! a *share*; from the other's share and its own it makes a key, and of that a *tag* for each side.
+//! Who has another secret finds another key. A share fits every secret equally well, and a tag can
+//! only be looked at against the one guess that its owner's share was made with.
 //!
 //! Nothing here allocates: it runs in the midst of a program's call, perhaps in a signal handler.
 

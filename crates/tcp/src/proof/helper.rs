@@ -10,9 +10,9 @@
 
 use super::{Claim, Unproven};
 use crate::settle::tuple_of;
+use crate::unix;
 use ginnel_region::sys::{self, Fd};
-use std::ffi::{CStr, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -86,7 +86,7 @@ pub fn secret(host: &Path, fd: i32, claim: &Claim) -> Result<u64, Unproven> {
     }
     let socket = connect(host).ok_or(Unproven::Never)?;
     let question = Question { side: claim.side, connected: claim.connected, nonces: claim.nonces };
-    if send(&socket, &question.bytes(), fd).is_err() {
+    if unix::send(socket.0, &question.bytes(), fd).is_err() {
         return Err(Unproven::Never);
     }
     match answer(&socket) {
@@ -108,65 +108,12 @@ pub fn is_there(host: &Path) -> bool {
 /// RUN_DIR/prove.sock as an address, from RUN_DIR/NAME/host.sock.
 fn address(host: &Path) -> Option<libc::sockaddr_un> {
     let directory = host.parent()?.parent()?.as_os_str();
-    // SAFETY: all zeroes is a valid address.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let parts = [directory, OsStr::new("/"), OsStr::new(SOCKET)];
-    let path = parts.iter().flat_map(|part| part.as_bytes());
-    let mut room = address.sun_path.iter_mut();
-    for from in path {
-        *room.next()? = *from as libc::c_char;
-    }
-    // The zero at its end.
-    room.next()?;
-    Some(address)
+    unix::address(&[directory, OsStr::new("/"), OsStr::new(SOCKET)])
 }
 
 /// Connects without waiting, and looks who listens: whoever gets the socket could use it.
 fn connect(host: &Path) -> Option<Fd> {
-    let address = address(host)?;
-    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as usize;
-    // SAFETY: no memory is passed.
-    let socket = unsafe { sys::raw(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) }.ok()?;
-    let socket = Fd(i32::try_from(socket).ok()?);
-    let arguments = [socket.0 as usize, &raw const address as usize, size_of_val(&address), 0, 0, 0];
-    // SAFETY: `address` is readable for its length.
-    unsafe { sys::raw(Sysno::connect, arguments) }.ok()?;
-    let mut listener = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    crate::kernel::getsockopt(socket.0, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut listener).ok()?;
-    let own = sys::effective_ids().0;
-    [0, own, owner(host)?].contains(&listener.uid).then_some(socket)
-}
-
-/// Whose the daemon's socket is.
-fn owner(path: &Path) -> Option<u32> {
-    // As long as an address can be.
-    let mut room = [0u8; 108];
-    let bytes = path.as_os_str().as_bytes();
-    room.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    Some(sys::stat(CStr::from_bytes_until_nul(&room).ok()?).ok()?.st_uid)
-}
-
-/// One message with one descriptor beside it.
-#[repr(C)]
-struct Rights {
-    header: libc::cmsghdr,
-    fd: i32,
-    padding: i32,
-}
-
-fn send(socket: &Fd, bytes: &[u8], fd: i32) -> Result<(), i32> {
-    let length = size_of::<libc::cmsghdr>() + size_of::<i32>();
-    let header = libc::cmsghdr { cmsg_len: length as _, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
-    let mut rights = Rights { header, fd, padding: 0 };
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeroes is a valid value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    (message.msg_control, message.msg_controllen) = ((&raw mut rights).cast(), size_of::<Rights>() as _);
-    let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
-    // SAFETY: the message and all that it names live until the call returns.
-    unsafe { sys::raw(Sysno::sendmsg, [socket.0 as usize, &raw const message as usize, flags, 0, 0, 0]) }.map(drop)
+    unix::connect(&address(host)?, host)
 }
 
 /// The secret that was answered, 0 for none; `None`: nothing came in time.

@@ -1,4 +1,5 @@
-//! How a direction ends: FIN, a reset, or an error of the kernel's, each told to the program as TCP would have told it.
+//! How a direction ends: FIN, a reset, or an error of the kernel's, each told to the program as TCP
+//! would have told it.
 
 use super::Take;
 use crate::endpoint::Endpoint;
@@ -69,13 +70,29 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send again?
+    /// On TCP: are bytes still to come that a freeze left in the ring, for the writer to send
+    /// again?
     pub(super) fn resent_bytes_are_due(self) -> bool {
         !matches!(self.next_resent(), Ok(None))
     }
 
-    /// On TCP: the next of them, if there are any: its TCP offset, and its place in the ring. An error:
-    /// what the writer says of its switch is no good.
+    /// Has the writer gone back to TCP, and its kernel taken all that it sends once more? As far as
+    /// memory tells.
+    #[must_use]
+    pub fn was_sent_again(self) -> bool {
+        let direction = self.incoming();
+        let epoch = direction.epoch().load(Acquire);
+        if epoch & 1 == 1 || self.slot().stage() != Stage::Active {
+            return epoch & 1 == 0;
+        }
+        direction.switch(epoch).checked(|record| record.epoch == epoch).is_ok_and(|record| {
+            let again = direction.tail().load(Acquire).wrapping_sub(record.ring);
+            direction.sent().load(Acquire).wrapping_sub(record.tcp.wrapping_add(again)) as i64 >= 0
+        })
+    }
+
+    /// On TCP: the next of them, if there are any: its TCP offset, and its place in the ring. An
+    /// error: what the writer says of its switch is no good.
     pub(super) fn next_resent(self) -> Result<Option<(u64, u64)>, Corrupt> {
         let phase = self.slot().rx.phase.load(Relaxed);
         if self.slot().stage() != Stage::Active || phase == 0 {
@@ -96,13 +113,14 @@ impl<'a> Endpoint<'a> {
         if due(here).is_none() || !self.slot().has(flag::COUNTED) {
             return Ok(due(here));
         }
-        // A process without the shim, which was handed the socket, may have received them: the kernel counts what that one takes.
+        // A process without the shim, which was handed the socket, may have received them: the
+        // kernel counts what that one takes.
         let facts = kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
         Ok(due(facts.map_or(here, |facts| facts.received.max(here))))
     }
 
-    /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP would say: end-of-file if it had read
-    /// everything, else a reset.
+    /// FIN, and no end-of-file mark: the other end died, or was shut down past the shim. What TCP
+    /// would say: end-of-file if it had read everything, else a reset.
     #[cold]
     pub(super) fn ended_without_mark(self) -> Take {
         let outgoing = self.outgoing();
@@ -110,8 +128,9 @@ impl<'a> Endpoint<'a> {
         if !unread || self.slot().has(flag::TX_SHUT | flag::RX_SHUT) {
             return Take::End;
         }
-        // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another thread has the lock for microseconds; this very thread for ever, where it
-        // was interrupted in a send.
+        // A token asks whether anybody is there: the kernel of a closed socket answers RST. Another
+        // thread has the lock for microseconds; this very thread for ever, where it was interrupted
+        // in a send.
         let mut tries = 0;
         let held = loop {
             match self.slot().tx.lock.try_lock(self.ticket()) {
@@ -138,7 +157,8 @@ impl<'a> Endpoint<'a> {
             let direction = self.incoming();
             let clean =
                 direction.eof().load(Acquire) != NO_EOF && direction.eof().load(Acquire) == self.slot().rx.head.load(Relaxed);
-            // A program that ended without closing: its kernel resets for a token that lay unread. Had it read everything, TCP would have said end-of-file.
+            // A program that ended without closing: its kernel resets for a token that lay unread.
+            // Had it read everything, TCP would have said end-of-file.
             let read_all = self.all_was_read();
             if !self.reset_is_meant() && (clean || read_all) && self.all_has_come() {
                 return Take::End;
@@ -148,11 +168,13 @@ impl<'a> Endpoint<'a> {
     }
 
     /// Did the other end say that it resets the connection?
-    pub(super) fn reset_is_meant(self) -> bool {
+    #[must_use]
+    pub fn reset_is_meant(self) -> bool {
         self.channel().released().load(Acquire) & (0x100 << (1 - self.slot().side())) != 0
     }
 
-    /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay unread when the other end was gone? TCP would have sent FIN.
+    /// Was a reset, which the kernel reports, only the end of the stream: for a wake-up that lay
+    /// unread when the other end was gone? TCP would have sent FIN.
     #[must_use]
     pub fn reset_is_end(self) -> bool {
         let kept = i32::try_from(self.slot().rx.error.load(Relaxed)).unwrap_or(0);
@@ -163,7 +185,8 @@ impl<'a> Endpoint<'a> {
             && self.all_has_come()
     }
 
-    /// Has every byte that the other end wrote reached this one, or does it lie in the ring? A reset makes the kernels forget what is under way. Tokens do not count.
+    /// Has every byte that the other end wrote reached this one, or does it lie in the ring? A
+    /// reset makes the kernels forget what is under way. Tokens do not count.
     fn all_has_come(self) -> bool {
         let (direction, phase) = (self.incoming(), self.slot().rx.phase.load(Relaxed));
         let Ok(epoch) = self.epoch(direction) else { return false };
@@ -177,7 +200,8 @@ impl<'a> Endpoint<'a> {
         data.is_ok_and(|data| come >= data) && (epoch != phase || !self.resent_bytes_are_due())
     }
 
-    /// Had the other end taken every byte that this end wrote, as far as shared memory tells? Tokens do not count.
+    /// Had the other end taken every byte that this end wrote, as far as shared memory tells?
+    /// Tokens do not count.
     fn all_was_read(self) -> bool {
         let (outgoing, tx) = (self.outgoing(), &self.slot().tx);
         let epoch = tx.epoch.load(Relaxed);

@@ -1,4 +1,5 @@
-//! Back to TCP at the reader's wish: it reads no further in the ring, and the writer sends what lies there again.
+//! Back to TCP at the reader's wish: it reads no further in the ring, and the writer sends what
+//! lies there again.
 
 use super::Sink;
 use crate::endpoint::Endpoint;
@@ -19,7 +20,8 @@ impl<'a> Endpoint<'a> {
         wish & 1 == 1 && wish == direction.epoch().load(Acquire) && self.slot().rx.frozen.load(Relaxed) == 0
     }
 
-    /// Asks the writer to come back to TCP: reads no further in the ring, and names where it stopped.
+    /// Asks the writer to come back to TCP: reads no further in the ring, and names where it
+    /// stopped.
     pub fn request_downgrade(self) {
         let frozen = {
             let _held = self.receive_lock();
@@ -38,7 +40,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Reads no further in the ring, and names where it stopped. False where no ring carries the direction, or it is frozen. Under the receive lock.
+    /// Reads no further in the ring, and names where it stopped. False where no ring carries the
+    /// direction, or it is frozen. Under the receive lock.
     #[cold]
     pub(crate) fn freeze(self) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
@@ -55,7 +58,8 @@ impl<'a> Endpoint<'a> {
         true
     }
 
-    /// Names where reading has stopped, which may have been done already: nothing is read since. Under the receive lock.
+    /// Names where reading has stopped, which may have been done already: nothing is read since.
+    /// Under the receive lock.
     pub(super) fn tell_frozen(self) {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let phase = rx.phase.load(Relaxed);
@@ -65,17 +69,17 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The first byte that a freeze left in the ring and that will not be sent again, since TCP has ended:
-    /// its TCP offset, and its place in the ring.
+    /// The first byte that a freeze left in the ring and that will not be sent again, since TCP has
+    /// ended: its TCP offset, and its place in the ring.
     #[cold]
     pub(super) fn left_at_the_end(self) -> Result<Option<(u64, u64)>, Corrupt> {
         Ok(self.next_resent()?.filter(|_| kernel::nothing_follows(self.fd())))
     }
 
-    /// TCP has ended before all was sent again that a freeze left in the ring: the writer died, or reset
-    /// the connection, by which its kernel forgot what was under way. Had TCP carried those bytes they
-    /// would have come before. So they are taken where they lie, and counted as if they had come. `next`:
-    /// as [`Self::next_resent`] says. False: the sink is full.
+    /// TCP has ended before all was sent again that a freeze left in the ring: the writer died, or
+    /// reset the connection, by which its kernel forgot what was under way. Had TCP carried those
+    /// bytes they would have come before. So they are taken where they lie, and counted as if they
+    /// had come. `next`: as [`Self::next_resent`] says. False: the sink is full.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.
@@ -131,7 +135,8 @@ impl<'a> Endpoint<'a> {
 
     /// [`Self::poke_service`], under the send lock.
     pub(crate) fn poke_reader(self) {
-        if !self.is_known() {
+        if !self.is_known() || self.is_in_pair() {
+            // There it looks by itself, after a while.
             return;
         }
         let channel = self.channel();
@@ -169,8 +174,8 @@ mod tests {
         text
     };
 
-    /// An end on TCP behind a freeze: of 40 bytes in its ring 8 were read there, and `again` were sent
-    /// again and received.
+    /// An end on TCP behind a freeze: of 40 bytes in its ring 8 were read there, and `again` were
+    /// sent again and received.
     fn frozen<'a>(attachment: &'a Attachment, socket: &TcpStream, again: u64) -> Endpoint<'a> {
         let end = active_end(attachment);
         let end = Endpoint::new(attachment, attachment.ledger.index(end.slot()), socket.as_raw_fd());
@@ -212,8 +217,8 @@ mod tests {
         }
     }
 
-    /// The connection ends behind a freeze whose bytes were sent again in part, or not at all. However
-    /// often they are looked at before.
+    /// The connection ends behind a freeze whose bytes were sent again in part, or not at all.
+    /// However often they are looked at before.
     #[test]
     fn what_was_not_sent_again_is_taken_from_the_ring() {
         for (again, resets, looks) in (0..4).flat_map(|n| [0, 1, 10, 31, 32].map(|again| (again, n & 1 == 0, n & 2 == 0))) {
@@ -248,8 +253,8 @@ mod tests {
         }
     }
 
-    /// As long as they can still come they are not taken in the ring: they would be told twice. So it is
-    /// where only this end receives no more.
+    /// As long as they can still come they are not taken in the ring: they would be told twice. So
+    /// it is where only this end receives no more.
     #[test]
     fn what_may_still_come_is_left_in_the_ring() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 impl<'a> Endpoint<'a> {
-    /// Looks at the next bytes and leaves them, across one switch in either direction: a program may wait for a whole message by peeking.
+    /// Looks at the next bytes and leaves them, across one switch in either direction: a program
+    /// may wait for a whole message by peeking.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.
@@ -74,7 +75,8 @@ impl<'a> Endpoint<'a> {
         if let (true, true) = (drained, sink.room() > 0) {
             let phase = rx.phase.load(Relaxed);
             if self.epoch(direction)? > phase && rx.frozen.load(Relaxed) == 0 {
-                // TCP bytes behind the tokens of this phase keep the kernel's readiness: the tokens may go.
+                // TCP bytes behind the tokens of this phase keep the kernel's readiness: the tokens
+                // may go.
                 let record = self.record(direction, phase + 1)?;
                 self.discard_tokens(record.tcp - rx.received.load(Relaxed));
                 if rx.received.load(Relaxed) == record.tcp {
@@ -129,7 +131,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Copies ring bytes from `from` on without taking them. True if nothing lies behind them in the ring.
+    /// Copies ring bytes from `from` on without taking them. True if nothing lies behind them in
+    /// the ring.
     ///
     /// # Safety
     /// The sink's buffers are writable memory.

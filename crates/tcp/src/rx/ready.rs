@@ -1,16 +1,18 @@
-//! Is there something to receive? As far as memory tells, and by settling what stands between the program and its bytes.
+//! Is there something to receive? As far as memory tells, and by settling what stands between the
+//! program and its bytes.
 
 use super::tokens::{Sweeper, Swept};
 use super::{Sink, Step, Take};
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{Direction, NO_EOF};
-use crate::ledger::{Reason, attention, flag};
+use crate::ledger::{DRY_AT, Reason, attention, flag};
 use ginnel_region::{Corrupt, sys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl<'a> Endpoint<'a> {
-    /// Has the writer published anything that this reader could take now? A downgrade whose token is still on its way is none: TCP wakes.
+    /// Has the writer published anything that this reader could take now? A downgrade whose token
+    /// is still on its way is none: TCP wakes.
     pub(super) fn has_news(self, direction: Direction<'_>) -> bool {
         let rx = &self.slot().rx;
         let (phase, head) = (rx.phase.load(Relaxed), rx.head.load(Relaxed));
@@ -24,7 +26,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Would a receive return at once, as far as shared memory tells? (POLLIN, where the ring is the carrier.)
+    /// Would a receive return at once, as far as shared memory tells? (POLLIN, where the ring is
+    /// the carrier.)
     #[must_use]
     #[inline]
     pub fn readable(self) -> bool {
@@ -36,7 +39,8 @@ impl<'a> Endpoint<'a> {
         self.is_filled(direction)
     }
 
-    /// Are there bytes in the ring, no switch being under way? Looks at memory only: good without a lock, and when the descriptor may be gone.
+    /// Are there bytes in the ring, no switch being under way? Looks at memory only: good without a
+    /// lock, and when the descriptor may be gone.
     #[must_use]
     #[inline]
     pub fn ring_is_filled(self) -> bool {
@@ -66,7 +70,8 @@ impl<'a> Endpoint<'a> {
         self.incoming().tail().load(Acquire).wrapping_sub(self.slot().rx.head.load(Relaxed))
     }
 
-    /// Is there nothing to receive, the ring being the carrier: no bytes, no switch, no end, and no word from the kernel? False where only a closer look could tell.
+    /// Is there nothing to receive, the ring being the carrier: no bytes, no switch, no end, and no
+    /// word from the kernel? False where only a closer look could tell.
     #[must_use]
     #[inline]
     pub fn is_surely_empty(self) -> bool {
@@ -79,8 +84,8 @@ impl<'a> Endpoint<'a> {
             && !self.reset_is_meant()
     }
 
-    /// May the kernel hold more of this connection than tokens: an end, a reset, an error? As far as
-    /// memory tells: ends that are meant are said there before the kernel is told of them.
+    /// May the kernel hold more of this connection than tokens: an end, a reset, an error? As far
+    /// as memory tells: ends that are meant are said there before the kernel is told of them.
     #[must_use]
     #[inline]
     pub fn may_have_ended(self) -> bool {
@@ -99,16 +104,22 @@ impl<'a> Endpoint<'a> {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
-    /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower 52
-    /// bits: a reader that goes back has what it has not read sent again.)
+    /// On TCP again: had all that has come by now come when the ring's end was `tail`? (Its lower
+    /// 52 bits: a reader that goes back has what it has not read sent again.) What comes after a
+    /// receive that found no more had not come, for the program: it goes by that (epoll(7)). `dry`:
+    /// what [`dry`](crate::ledger::Slot::dry) was when the program was told of `tail`.
     #[must_use]
-    pub fn had_come(self, tail: u64) -> bool {
+    pub fn had_come(self, tail: u64, dry: u64) -> bool {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let phase = rx.phase.load(Relaxed);
         if phase == 0 || phase & 1 == 1 || direction.epoch().load(Acquire) != phase {
             return false;
         }
         let come = rx.received.load(Relaxed) + kernel::readable(self.fd());
+        let since = self.slot().dry.load(Relaxed);
+        if since != dry && come.wrapping_sub(since) & DRY_AT != 0 {
+            return false;
+        }
         direction.switch(phase).checked(|record| record.epoch == phase).is_ok_and(|record| {
             let again = tail.wrapping_sub(record.ring) << 12 >> 12;
             again <= 1 << 30 && come.wrapping_sub(record.tcp) <= again
@@ -122,7 +133,7 @@ impl<'a> Endpoint<'a> {
         let rx = &self.slot().rx;
         let size = rx.ring_size.load(Relaxed);
         let at = rx.head.load(Relaxed).wrapping_sub(rx.ring_start.load(Relaxed)) & size.wrapping_sub(1);
-        self.attachment.node.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
+        self.joined().segment.base().wrapping_add(rx.ring_offset.load(Relaxed).wrapping_add(at) as usize)
     }
 
     /// The line in which the writer says what there is: for prefetching only.
@@ -132,8 +143,9 @@ impl<'a> Endpoint<'a> {
         std::ptr::from_ref(self.incoming().tail()).cast()
     }
 
-    /// Settles what stands between the program and its bytes without taking any: enters switches that are due, throws away tokens
-    /// of an empty ring. Afterwards a readable kernel socket means readable bytes, end-of-file or an error. True if there is something to receive.
+    /// Settles what stands between the program and its bytes without taking any: enters switches
+    /// that are due, throws away tokens of an empty ring. Afterwards a readable kernel socket means
+    /// readable bytes, end-of-file or an error. True if there is something to receive.
     #[must_use]
     pub fn tidy(self) -> bool {
         self.tidy_for(Sweeper::Other)
@@ -225,7 +237,8 @@ impl<'a> Endpoint<'a> {
         self.record(direction, phase + 1).is_ok_and(|record| record.tcp > rx.received.load(Relaxed))
     }
 
-    /// Are bytes that were in the ring on their way to TCP? They were told of, perhaps, and cannot be received at this moment.
+    /// Are bytes that were in the ring on their way to TCP? They were told of, perhaps, and cannot
+    /// be received at this moment.
     #[must_use]
     #[inline]
     pub fn is_switching(self) -> bool {

@@ -76,7 +76,8 @@ impl<'a> Endpoint<'a> {
             unpublished += n;
             rx.head.store(head, Relaxed);
             if unpublished >= 64 << 10 && available > 0 && sink.room() > 0 {
-                // A long copy: let the writer have the room meanwhile. Its wish, if it has one, is granted at the end.
+                // A long copy: let the writer have the room meanwhile. Its wish, if it has one, is
+                // granted at the end.
                 direction.head().store(head, Release);
                 unpublished = 0;
             }
@@ -92,14 +93,15 @@ impl<'a> Endpoint<'a> {
             || sys::poll(self.fd(), libc::POLLRDHUP, 0) & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
     }
 
-    /// Where the ring after the present one begins, of which all up to `from` is behind the reader: (first position, offset, size), checked.
+    /// Where the ring after the present one begins, of which all up to `from` is behind the reader:
+    /// (first position, offset, size), checked.
     pub(super) fn next_ring(self, direction: Direction<'_>, grown: u64, from: u64) -> Result<(u64, u64, u64), Corrupt> {
         let rx = &self.slot().rx;
         if grown != rx.grown.load(Relaxed).wrapping_add(1) {
             return Err(Corrupt);
         }
         let (start, offset, size) = direction.ring(grown);
-        let segment = &self.attachment.node.joined().segment;
+        let segment = &self.joined().segment;
         let size = size.power_of_two(PAGE, LARGEST)?;
         let offset = offset.checked(|&offset| offset % PAGE == 0 && segment.holds(offset, size))?;
         // Ahead by what the present ring can hold at most; behind, where a whole phase was skipped.
@@ -131,10 +133,12 @@ impl<'a> Endpoint<'a> {
             if rx.received.load(Relaxed) < record.tcp {
                 // The last tokens are on their way, unless the connection ended.
                 return Ok(match kernel::look(self.fd()) {
-                    // Urgent data among the tokens went past the shim, and cannot be thrown away: an honest writer sends it behind the downgrade.
+                    // Urgent data among the tokens went past the shim, and cannot be thrown away:
+                    // an honest writer sends it behind the downgrade.
                     Ok(1) if kernel::at_mark(self.fd()) => return Err(Corrupt),
                     Ok(1) => Step::Again,
-                    // The writer died in the middle of a downgrade: what it was to send again is lost.
+                    // The writer died in the middle of a downgrade: what it was to send again is
+                    // lost.
                     Ok(_) if direction.tail().load(Acquire) != record.ring => Step::Done(Take::Error(libc::ECONNRESET)),
                     Ok(_) => Step::Done(Take::End),
                     Err(libc::EAGAIN) => Step::Done(Take::Nothing),
@@ -144,7 +148,8 @@ impl<'a> Endpoint<'a> {
             self.enter_tcp(direction, record.epoch);
             return Ok(Step::Again);
         }
-        // The mark says that the end is meant; that it has come, the kernel's FIN says, as it would on TCP.
+        // The mark says that the end is meant; that it has come, the kernel's FIN says, as it would
+        // on TCP.
         let eof = direction.eof().load(Acquire);
         if eof != NO_EOF {
             let tail = direction.tail().load(Acquire);
@@ -173,13 +178,16 @@ impl<'a> Endpoint<'a> {
             Ok(1) => {
                 fence(SeqCst);
                 if self.has_news(direction) {
-                    // What lies behind it, FIN perhaps, is to be looked at once that is read: an edge tells of it once.
+                    // What lies behind it, FIN perhaps, is to be looked at once that is read: an
+                    // edge tells of it once.
                     self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
                     return Ok(Step::Again);
                 }
-                // Tokens of an empty ring stand before whatever else the kernel has to say: FIN, perhaps.
+                // Tokens of an empty ring stand before whatever else the kernel has to say: FIN,
+                // perhaps.
                 if self.sweep(sweeper) == Swept::Tokens(0) {
-                    // Urgent data that went past the shim would keep the socket readable for ever, and nothing to receive.
+                    // Urgent data that went past the shim would keep the socket readable for ever,
+                    // and nothing to receive.
                     if kernel::at_mark(self.fd()) {
                         fence(SeqCst);
                         return if self.has_news(direction) { Ok(Step::Again) } else { Err(Corrupt) };
@@ -197,7 +205,8 @@ impl<'a> Endpoint<'a> {
                     return Ok(Step::Again);
                 }
                 self.slot().attention.fetch_or(attention::KERNEL, Relaxed);
-                // A reset that is meant was told before: then the kernel, too, says that nothing follows.
+                // A reset that is meant was told before: then the kernel, too, says that nothing
+                // follows.
                 let meant = direction.eof().load(Acquire) != NO_EOF || self.reset_is_meant();
                 Ok(Step::Done(if meant { Take::End } else { self.ended_without_mark() }))
             }

@@ -8,7 +8,8 @@ use ginnel_ring::park::{self, Want};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 impl<'a> Endpoint<'a> {
-    /// The writer's epoch, checked against the phase: at most one switch ahead in the ring, two on TCP.
+    /// The writer's epoch, checked against the phase: at most one switch ahead in the ring, two on
+    /// TCP.
     #[inline]
     pub(super) fn epoch(self, direction: Direction<'_>) -> Result<u64, Corrupt> {
         let phase = self.slot().rx.phase.load(Relaxed);
@@ -27,7 +28,8 @@ impl<'a> Endpoint<'a> {
     pub(super) fn enter_tcp(self, direction: Direction<'_>, epoch: u64) {
         let rx = &self.slot().rx;
         rx.phase.store(epoch, Relaxed);
-        // From the next upgrade on, until it is entered, this reader sleeps on TCP. A promised token was counted among those that came: so it is here.
+        // From the next upgrade on, until it is entered, this reader sleeps on TCP. A promised
+        // token was counted among those that came: so it is here.
         let (_, fresh) = park::arm(direction.want_data(), Want::Token);
         rx.armed.fetch_add(fresh, Relaxed);
         direction.received().store(rx.received.load(Relaxed), Relaxed);

@@ -19,17 +19,20 @@ impl<'a> Endpoint<'a> {
         if sink.filled() > 0 && self.is_at_mark() {
             return Ok(Step::Done(Take::Mark));
         }
-        // The bytes that are there first (and whether the stream ended), the records after: every upgrade that they could lie behind is then known.
+        // The bytes that are there first (and whether the stream ended), the records after: every
+        // upgrade that they could lie behind is then known.
         let mut there = kernel::readable(self.fd());
         let looked = if there == 0 { self.look_kept() } else { Ok(1) };
         let at_mark = there == 0
             && match looked {
                 Ok(1) => kernel::at_mark(self.fd()),
-                Err(libc::EAGAIN) => self.is_at_mark(),
+                // (Also where the stream ends behind it.)
+                Ok(0) | Err(libc::EAGAIN) => self.is_at_mark(),
                 _ => false,
             };
         if at_mark {
-            // What follows urgent data is not counted, and the kernel steps over the byte itself, in the receive. A writer that sent any never upgrades again: no boundary can come.
+            // What follows urgent data is not counted, and the kernel steps over the byte itself,
+            // in the receive. A writer that sent any never upgrades again: no boundary can come.
             there = u64::MAX;
         }
         fence(SeqCst);
@@ -78,6 +81,7 @@ impl<'a> Endpoint<'a> {
             Slot::count(&rx.received, 1);
         }
         match got {
+            Ok(0) => Ok(Step::Done(self.ended_on_tcp())),
             Ok(got) => {
                 sink.moved(got);
                 Slot::count(&rx.received, got as u64);
@@ -94,12 +98,14 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the direction then.
-    pub(super) fn is_at_mark(self) -> bool {
+    /// Is urgent data next on TCP? Asked only where the other end may have sent any: it holds the
+    /// direction then.
+    pub(crate) fn is_at_mark(self) -> bool {
         (!self.live() || self.outgoing().held()) && kernel::at_mark(self.fd())
     }
 
-    /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then answer a receive that takes nothing.
+    /// Is this reader on TCP, and holds the other end the direction for good? The kernel may then
+    /// answer a receive that takes nothing.
     #[must_use]
     pub fn stays_on_tcp(self) -> bool {
         self.slot().stage() == Stage::Active

@@ -1,9 +1,10 @@
-//! Sleeping until there are bytes: the wish for data, and the tokens that wake those who sleep in the kernel.
+//! Sleeping until there are bytes: the wish for data, and the tokens that wake those who sleep in
+//! the kernel.
 
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::Direction;
-use crate::ledger::{Slot, Stage, flag};
+use crate::ledger::{Slot, flag};
 use ginnel_node::processes::Interrupted;
 use ginnel_region::Corrupt;
 use ginnel_ring::park::{self, Want};
@@ -33,7 +34,8 @@ pub(super) enum Swept {
 impl<'a> Endpoint<'a> {
     /// Throws away up to `n` bytes that are tokens, as many as have come.
     pub(super) fn discard_tokens(self, n: u64) -> u64 {
-        // Asked for where nothing is, the kernel would tell, and forget, an error of the connection.
+        // Asked for where nothing is, the kernel would tell, and forget, an error of the
+        // connection.
         let there = kernel::readable(self.fd()).min(n);
         if there == 0 { 0 } else { self.discard_those(there) }
     }
@@ -58,12 +60,12 @@ impl<'a> Endpoint<'a> {
         got
     }
 
-    /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at once.
+    /// Arms the wish for data. `Some`: armed, and there is nothing: sleep. `None`: look again at
+    /// once.
     #[must_use]
     pub fn arm_data(self, want: Want) -> Option<Want> {
-        let slot = self.slot();
         let _held = self.receive_lock_unless_interrupted().ok()?;
-        if slot.stage() != Stage::Active || !self.rx_in_ring() {
+        if !self.receives_by_ring() {
             // On TCP the kernel wakes.
             self.note(want);
             return Some(Want::Token);
@@ -71,21 +73,24 @@ impl<'a> Endpoint<'a> {
         (self.sweep(Sweeper::Sleeps(want)) != Swept::News).then(|| Want::of(self.incoming().want_data().load(Relaxed)))
     }
 
-    /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own receive, since TCP carried: an upgrade's first token wakes it, and
-    /// nobody may throw that away.
+    /// Are this end's sleepers woken by tokens only? Also while one sleeps in the kernel's own
+    /// receive, since TCP carried: an upgrade's first token wakes it, and nobody may throw that
+    /// away.
     fn by_token(self) -> bool {
         self.is_shared() || self.slot().rx.sleeper.load(Relaxed) == Want::Token.word()
     }
 
-    /// How many tokens had come, for one who is about to look at the kernel's next byte: see [`token_is_there`](Self::token_is_there). `None` where that byte need not be a token.
+    /// How many tokens had come, for one who is about to look at the kernel's next byte: see
+    /// [`token_is_there`](Self::token_is_there). `None` where that byte need not be a token.
     #[must_use]
     pub fn tokens_so_far(self) -> Option<u64> {
         // In a ring's phase the next byte is one: a downgrade's goes before its data.
         let tokens = self.slot().rx.tokens.load(Relaxed);
-        (self.slot().stage() == Stage::Active && self.rx_in_ring()).then_some(tokens)
+        self.receives_by_ring().then_some(tokens)
     }
 
-    /// One who had [`tokens_so_far`](Self::tokens_so_far) saw a byte, and left it: the next sleep need not ask whether there is any.
+    /// One who had [`tokens_so_far`](Self::tokens_so_far) saw a byte, and left it: the next sleep
+    /// need not ask whether there is any.
     pub fn token_is_there(self, so_far: Option<u64>) {
         if let Some(tokens) = so_far {
             self.slot().rx.seen.store(tokens.wrapping_add(1), Relaxed);
@@ -94,7 +99,7 @@ impl<'a> Endpoint<'a> {
 
     /// The same, for good.
     fn is_shared(self) -> bool {
-        !self.attachment.node.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
+        !self.joined().fifos || self.slot().has(flag::SHARED) || self.incoming().mute().load(Relaxed) != 0
     }
 
     /// The one who slept in the kernel's own receive is awake.
@@ -110,8 +115,8 @@ impl<'a> Endpoint<'a> {
         self.slot().rx.armed.fetch_add(fresh, Relaxed);
     }
 
-    /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own while a ring carries: from now on all are woken in the one way that
-    /// reaches all.
+    /// Remembers who sleeps here. A second sleeper, or one without a waiter of its own while a ring
+    /// carries: from now on all are woken in the one way that reaches all.
     fn note(self, want: Want) {
         let slot = self.slot();
         if self.is_shared() {
@@ -126,18 +131,22 @@ impl<'a> Endpoint<'a> {
 
     /// Throws away the tokens of an empty ring, which would only keep the kernel's readiness up.
     ///
-    /// A token may be the only thing that will wake another thread or process. So: count what lies there, arm, look at the ring, and only if there is nothing
-    /// throw away, and no more than was counted. Each of these was sent for bytes that were published before it and are read by now; whatever is published after
-    /// the arming brings a token that is not touched; what was published in between is news, and the tokens stay.
+    /// A token may be the only thing that will wake another thread or process. So: count what lies
+    /// there, arm, look at the ring, and only if there is nothing throw away, and no more than was
+    /// counted. Each of these was sent for bytes that were published before it and are read by now;
+    /// whatever is published after the arming brings a token that is not touched; what was
+    /// published in between is news, and the tokens stay.
     pub(super) fn sweep(self, sweeper: Sweeper) -> Swept {
         let (direction, rx) = (self.incoming(), &self.slot().rx);
         let wish = || Want::of(direction.want_data().load(Relaxed));
-        // Whether any token can lie there is known without asking: all that were armed (the first by the channel's creator), less those that came.
+        // Whether any token can lie there is known without asking: all that were armed (the first
+        // by the channel's creator), less those that came.
         let tokens = rx.tokens.load(Relaxed);
         let due = rx.armed.load(Relaxed).wrapping_add(1).wrapping_sub(u64::from(wish() == Want::Token)).wrapping_sub(tokens);
         let counted = match sweeper {
             Sweeper::Sleeps(_) if due == 0 => 0,
-            // The only one that can lie there was seen. (A wish for room that nobody claimed yet is counted too: then only the kernel knows.)
+            // The only one that can lie there was seen. (A wish for room that nobody claimed yet is
+            // counted too: then only the kernel knows.)
             Sweeper::Sleeps(_)
                 if due == 1
                     && rx.seen.load(Relaxed) == tokens.wrapping_add(1)
@@ -150,8 +159,9 @@ impl<'a> Endpoint<'a> {
         match sweeper {
             Sweeper::Sleeps(want) => self.arm(want),
             _ if counted > 0 && self.by_token() => self.arm(Want::Token),
-            // Whoever sleeps in the kernel was to be woken by these. A wish that stands is another, made after it was woken. (Looked at after the count: a token that was
-            // counted was promised before.)
+            // Whoever sleeps in the kernel was to be woken by these. A wish that stands is another,
+            // made after it was woken. (Looked at after the count: a token that was counted was
+            // promised before.)
             Sweeper::Other if counted > 0 && !matches!(wish(), Want::Waiter { .. }) => {
                 let (_, fresh) = park::arm(direction.want_data(), Want::Token);
                 rx.armed.fetch_add(fresh, Relaxed);
@@ -172,14 +182,14 @@ impl<'a> Endpoint<'a> {
         matches!(Want::of(self.incoming().want_data().load(Relaxed)), Want::Waiter { .. } | Want::Token)
     }
 
-    /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was told of it. The caller looks afterwards whether more came.
+    /// Arms the wish for data although there is unread data: for an edge-triggered waiter that was
+    /// told of it. The caller looks afterwards whether more came.
     ///
     /// # Errors
     /// Not armed: a receive that waits for this signal handler is at it.
     pub fn arm_past(self, want: Want) -> Result<(), Interrupted> {
-        let slot = self.slot();
         let _held = self.receive_lock_unless_interrupted()?;
-        if slot.stage() == Stage::Active && self.rx_in_ring() {
+        if self.receives_by_ring() {
             self.arm(want);
         }
         Ok(())
@@ -191,7 +201,8 @@ impl<'a> Endpoint<'a> {
         self.tokens_of_phase(direction, there)
     }
 
-    /// The same of so many that were there: before the boundary is looked at, as bytes behind one that appears in between must not be thrown away.
+    /// The same of so many that were there: before the boundary is looked at, as bytes behind one
+    /// that appears in between must not be thrown away.
     fn tokens_of_phase(self, direction: Direction<'_>, there: u64) -> u64 {
         let rx = &self.slot().rx;
         let phase = rx.phase.load(Relaxed);

@@ -8,7 +8,8 @@ use crate::proof::{Claim, Prover, Unproven, exchange};
 use ginnel_region::sys;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// So many tags an end shows to sides that show no right one: after that its connection stays on TCP.
+/// So many tags an end shows to sides that show no right one: after that its connection stays on
+/// TCP.
 const TRIES: u32 = 2;
 
 impl Endpoint<'_> {
@@ -16,7 +17,7 @@ impl Endpoint<'_> {
     /// Called under the send lock, while no call is in the kernel.
     pub(super) fn prove(self) -> bool {
         let slot = self.slot();
-        let joined = self.attachment.node.joined();
+        let joined = self.joined();
         if joined.segment.is_own() && slot.has(flag::PROVED) {
             return true;
         }
@@ -46,8 +47,8 @@ impl Endpoint<'_> {
     fn go_on(self, prover: Prover<'_>) -> Result<bool, Unproven> {
         let (slot, channel) = (self.slot(), self.channel());
         let (side, other) = (slot.side(), 1 - slot.side());
-        // The own nonce as it was drawn, and the other's as it was read once, whatever stands in the
-        // channel now.
+        // The own nonce as it was drawn, and the other's as it was read once, whatever stands in
+        // the channel now.
         let theirs = if slot.has(flag::BEGUN) { &slot.heard } else { channel.nonce(other) };
         let (own, theirs) = (slot.nonce.load(Relaxed), theirs.load(Relaxed));
         let claim = Claim {

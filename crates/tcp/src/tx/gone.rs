@@ -15,7 +15,8 @@ impl<'a> Endpoint<'a> {
             && !self.slot().has(flag::TX_SHUT)
             && self.slot().tx.owed.load(Relaxed) == 0
             && Want::of(self.outgoing().want_data().load(Relaxed)) != Want::Closed
-            // One that ended its stream may read on for long. What lies unread there makes its kernel answer when it dies.
+            // One that ended its stream may read on for long. What lies unread there makes its
+            // kernel answer when it dies.
             && (!self.other_end_is_meant() || self.reader_is_here())
         {
             Slot::count(&self.slot().tx.owed, 1);
@@ -28,7 +29,8 @@ impl<'a> Endpoint<'a> {
         self.incoming().eof().load(Acquire) != NO_EOF || self.channel().has_ended(1 - self.slot().side())
     }
 
-    /// Do bytes wait in the ring for an end whose own stream has ended? Its kernel has nothing left by which it would tell of its death: see [`probe`](Self::probe).
+    /// Do bytes wait in the ring for an end whose own stream has ended? Its kernel has nothing left
+    /// by which it would tell of its death: see [`probe`](Self::probe).
     #[must_use]
     pub fn waits_for_half_closed(self) -> bool {
         // One that receives no more would answer even an old byte with RST.
@@ -43,8 +45,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The kernel had something to say: is nobody there any more who could read what is put into the ring? Then the kernel answers the sends from here on, as it
-    /// does on TCP.
+    /// The kernel had something to say: is nobody there any more who could read what is put into
+    /// the ring? Then the kernel answers the sends from here on, as it does on TCP.
     #[must_use]
     pub fn reader_died(self) -> bool {
         const GONE: i16 = libc::POLLERR | libc::POLLHUP;

@@ -32,7 +32,8 @@ impl<'a> Endpoint<'a> {
         held
     }
 
-    /// Does the caller run in a signal handler that interrupted this thread's work on the connection?
+    /// Does the caller run in a signal handler that interrupted this thread's work on the
+    /// connection?
     #[inline]
     #[must_use]
     pub fn is_interrupted(self) -> bool {
@@ -40,8 +41,9 @@ impl<'a> Endpoint<'a> {
         slot.tx.lock.is_interrupted(ticket) || slot.rx.lock.is_interrupted(ticket)
     }
 
-    /// After taking the send lock over from the dead. A thread dies as a system call returns: what the kernel took is then not counted yet. How many tokens and re-sent
-    /// bytes are among it follows from where the last downgrade put them.
+    /// After taking the send lock over from the dead. A thread dies as a system call returns: what
+    /// the kernel took is then not counted yet. How many tokens and re-sent bytes are among it
+    /// follows from where the last downgrade put them.
     #[cold]
     fn recount(self) {
         let (slot, tx) = (self.slot(), &self.slot().tx);
@@ -59,14 +61,16 @@ impl<'a> Endpoint<'a> {
         }
         let sent = tx.sent.load(Relaxed);
         let direction = self.outgoing();
-        // Pages that the dead had claimed, and described nowhere yet, are to be looked for in the end.
+        // Pages that the dead had claimed, and described nowhere yet, are to be looked for in the
+        // end.
         self.channel().released().fetch_or(lifetime::DIED, SeqCst);
         growth::finish(tx, direction);
         // The channel's words follow the private ones: the one that was stored first counts.
         direction.tail().store(tx.tail.load(Relaxed), Release);
         direction.epoch().store(tx.epoch.load(Relaxed), Release);
         if slot.has(flag::TX_SHUT) {
-            // All that was owed had been given to the kernel before, or will never be. Its FIN wakes who sleeps.
+            // All that was owed had been given to the kernel before, or will never be. Its FIN
+            // wakes who sleeps.
             self.say_end();
             tx.owed.store(0, Relaxed);
             slot.attention.fetch_and(!(attention::RESEND | attention::TOKEN_OWED), Relaxed);
@@ -75,7 +79,8 @@ impl<'a> Endpoint<'a> {
         if self.tx_in_ring() {
             direction.gate().fetch_or(GATE_TAKEN, SeqCst);
             slot.attention.fetch_and(!attention::RESEND, Relaxed);
-            // A wish may have been claimed and not granted, or a token promised and not sent. One token too many does no harm in the ring; a close is to count it.
+            // A wish may have been claimed and not granted, or a token promised and not sent. One
+            // token too many does no harm in the ring; a close is to count it.
             if park::promise(direction.want_data()) != Want::Closed {
                 Slot::count(&tx.owed, 1);
             }
@@ -94,7 +99,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The kernel's side of a direction that was ended. (Where the socket is being closed, the close says how: by a reset, perhaps.)
+    /// The kernel's side of a direction that was ended. (Where the socket is being closed, the
+    /// close says how: by a reset, perhaps.)
     #[cold]
     pub(super) fn end_in_kernel(self) {
         if !self.slot().has(flag::ENDING) {
@@ -102,7 +108,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Takes and gives back the locks that this thread left by `siglongjmp`: another may be waiting for them, and cannot know.
+    /// Takes and gives back the locks that this thread left by `siglongjmp`: another may be waiting
+    /// for them, and cannot know.
     pub fn take_back_left(self) {
         self.free_locks(|lock| lock.was_left_here(self.ticket()));
     }

@@ -37,19 +37,26 @@ impl<'a> Endpoint<'a> {
         Ok((span, position.wrapping_add(1 << 40)))
     }
 
-    /// Free bytes in the ring. Looks at the reader's head only where what is known of it is not enough for `wanted`.
+    /// Free bytes in the ring. Looks at the reader's head only where what is known of it is not
+    /// enough for `wanted`.
     #[inline]
     pub(super) fn room(self, direction: Direction<'_>, wanted: u64) -> Result<u64, Corrupt> {
         let tx = &self.slot().tx;
-        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
-        let known = tx.head_seen.load(Relaxed);
-        let room = span::free(tail, Untrusted::new(later(known, start)), size)?;
-        if room >= wanted.min(size) {
+        let room = self.known_room()?;
+        if room >= wanted.min(tx.ring_size.load(Relaxed)) {
             return Ok(room);
         }
         let (room, head) = self.look_for_room(direction)?;
         tx.head_seen.store(head, Relaxed);
         Ok(room)
+    }
+
+    /// Free bytes in the ring, going by what was last seen of the reader: there are no fewer.
+    #[inline]
+    pub(super) fn known_room(self) -> Result<u64, Corrupt> {
+        let tx = &self.slot().tx;
+        let (tail, size, start) = (tx.tail.load(Relaxed), tx.ring_size.load(Relaxed), tx.ring_start.load(Relaxed));
+        span::free(tail, Untrusted::new(later(tx.head_seen.load(Relaxed), start)), size)
     }
 
     /// Room in the ring, and how far the reader has come, going by what it says now.
@@ -96,7 +103,8 @@ impl<'a> Endpoint<'a> {
                     self.publish_tail(&slot.tx, direction, tail);
                     unpublished = 0;
                     room = self.room(direction, 1)?;
-                    // A write may be as long as it likes, and the reader as fast: somebody may ask for TCP meanwhile.
+                    // A write may be as long as it likes, and the reader as fast: somebody may ask
+                    // for TCP meanwhile.
                     if room == 0 || direction.held() || slot.has(flag::CUT) {
                         break 'all;
                     }
@@ -122,7 +130,8 @@ impl<'a> Endpoint<'a> {
         if taken == 0 && total != 0 { Ok(Put::RingFull) } else { Ok(Put::Bytes(taken as usize)) }
     }
 
-    /// Publishes bytes up to `tail`, and wakes the reader. Under the send lock; `tx` is this endpoint's.
+    /// Publishes bytes up to `tail`, and wakes the reader. Under the send lock; `tx` is this
+    /// endpoint's.
     #[inline(always)]
     pub(crate) fn publish_tail(self, tx: &ledger::Send, direction: Direction<'_>, tail: u64) {
         let before = tx.tail.load(Relaxed);

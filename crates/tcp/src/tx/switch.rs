@@ -1,10 +1,12 @@
-//! From one carrier to the other, at an exact byte: up once the reader has everything, down where it stopped.
+//! From one carrier to the other, at an exact byte: up once the reader has everything, down where
+//! it stopped.
 
 use crate::catchup;
 use crate::endpoint::Endpoint;
 use crate::kernel;
 use crate::layout::{GATE_TAKEN, Record};
 use crate::ledger::{Reason, Slot, Stage, attention, flag};
+use crate::order;
 use crate::rings::LARGEST;
 use ginnel_region::{Corrupt, Untrusted, sys};
 use ginnel_ring::park::{self, Want};
@@ -21,8 +23,9 @@ impl<'a> Endpoint<'a> {
         self.outgoing().freeze_epoch().load(SeqCst) == self.slot().tx.epoch.load(Relaxed)
     }
 
-    /// Goes back to TCP as soon as the ring is empty, or the reader has given back what it has not read: bytes in the ring, with others behind them on TCP, could not
-    /// be handed over to a program without the shim. Under the send lock.
+    /// Goes back to TCP as soon as the ring is empty, or the reader has given back what it has not
+    /// read: bytes in the ring, with others behind them on TCP, could not be handed over to a
+    /// program without the shim. Under the send lock.
     pub(crate) fn leave_ring(self) {
         if self.unread() == 0 {
             return self.downgrade();
@@ -33,8 +36,9 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Before this end's writer must go back to TCP: has the reader give back what it has not read, so that the reader too can hand its end over. For a
-    /// moment only: it may not answer, or the kernel may not have the room; then it reads those bytes out of the ring.
+    /// Before this end's writer must go back to TCP: has the reader give back what it has not read,
+    /// so that the reader too can hand its end over. For a moment only: it may not answer, or the
+    /// kernel may not have the room; then it reads those bytes out of the ring.
     pub(crate) fn ask_for_freeze(self) {
         let mut room: c_int = 0;
         let _ = kernel::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &mut room);
@@ -44,7 +48,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The same, however much it is: for a writer that can wait until the kernel has taken all of it.
+    /// The same, however much it is: for a writer that can wait until the kernel has taken all of
+    /// it.
     pub(crate) fn ask_for_all_back(self) {
         if !self.tx_in_ring() || self.unread() == 0 || self.slot().has(flag::TX_SHUT) {
             return;
@@ -59,13 +64,15 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Has the reader taken everything that was sent over TCP? Otherwise tokens would come to lie behind data in its kernel, and
-    /// the socket could not be handed over before the program has read that.
+    /// Has the reader taken everything that was sent over TCP? Otherwise tokens would come to lie
+    /// behind data in its kernel, and the socket could not be handed over before the program has
+    /// read that.
     pub(super) fn reader_is_here(self) -> bool {
         self.outgoing().received().load(Acquire) == self.slot().tx.sent.load(Relaxed)
     }
 
-    /// A stream without pauses: now and then, holds the next byte back, so that the reader can catch up.
+    /// A stream without pauses: now and then, holds the next byte back, so that the reader can
+    /// catch up.
     fn await_reader(self) -> bool {
         let is_here = || {
             self.push_corked();
@@ -118,6 +125,7 @@ impl<'a> Endpoint<'a> {
         slot.tx.begun.store(tail, Relaxed);
         slot.tx.tries.store(0, Relaxed);
         slot.tx.epoch.store(epoch, Relaxed);
+        order::begin(&slot.tx, direction, tail);
         direction.epoch().store(epoch, SeqCst);
         Slot::count(&slot.upgrades, 1);
         if slot.reason() == Reason::PathCut {
@@ -129,13 +137,15 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes with it: whoever sleeps on this end's tokens looks again.
+    /// Moves the direction back to TCP from here on, or from where the reader froze. One token goes
+    /// with it: whoever sleeps on this end's tokens looks again.
     pub(crate) fn downgrade(self) {
         let direction = self.outgoing();
         if self.was_bypassed() {
             return self.break_off(Reason::Bypassed);
         }
-        // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what it has not read is lost to it unless sent again.
+        // Whatever the downgrade is for: a reader that hands over freezes before it holds, and what
+        // it has not read is lost to it unless sent again.
         if direction.freeze_epoch().load(Acquire) != self.slot().tx.epoch.load(Relaxed) {
             let (tx, tail) = (&self.slot().tx, self.slot().tx.tail.load(Relaxed));
             for word in [&tx.resend_start, &tx.resend_from, &tx.resend_to] {
@@ -147,10 +157,12 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for tokens, or would take tokens for them.
+    /// Did bytes go past the shim while the ring was the carrier? The reader has taken them for
+    /// tokens, or would take tokens for them.
     fn was_bypassed(self) -> bool {
         let facts = kernel::facts(self.fd(), self.slot().has(flag::CONNECTED));
-        // Where the counters never stood still there is nothing to compare: the next switch looks again.
+        // Where the counters never stood still there is nothing to compare: the next switch looks
+        // again.
         facts.is_ok_and(|facts| {
             matches!(facts.state, kernel::ESTABLISHED | kernel::CLOSE_WAIT) && facts.sent != self.slot().tx.sent.load(Relaxed)
         })
@@ -177,8 +189,10 @@ impl<'a> Endpoint<'a> {
         let direction = self.outgoing();
         let epoch = slot.tx.epoch.load(Relaxed) + 1;
         let want = park::promise(direction.want_data());
-        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader that has closed gets none. One that was promised before, and may be past, is
-        // not enough: whoever looks before the record is out and sleeps then is woken by the one that comes after it.
+        // Owed tokens and the one that goes with the downgrade belong to the ring's phase. A reader
+        // that has closed gets none. One that was promised before, and may be past, is not enough:
+        // whoever looks before the record is out and sleeps then is woken by the one that comes
+        // after it.
         let owed = slot.tx.owed.load(Relaxed) + u64::from(want != Want::Closed);
         direction.gate().fetch_and(!GATE_TAKEN, SeqCst);
         direction.set_switch(Record { epoch, tcp: slot.tx.sent.load(Relaxed) + owed, ring });
@@ -197,7 +211,7 @@ impl<'a> Endpoint<'a> {
         // This end's own writer may sleep for room that will never come: it is to look again.
         match park::claim(direction.want_space()) {
             Want::Waiter { page, bit } => {
-                self.attachment.node.ring(page, bit);
+                let _ = self.ring_waiter(page, bit);
             }
             // Taken back: the token that was counted will not come.
             Want::Token => {
@@ -254,7 +268,8 @@ impl<'a> Endpoint<'a> {
         self.slot().attention.load(Relaxed) & (attention::TOKEN_OWED | attention::RESEND) != 0
     }
 
-    /// Sends what a switch owes, as far as the kernel takes it. False: the connection was broken off. Under the send lock.
+    /// Sends what a switch owes, as far as the kernel takes it. False: the connection was broken
+    /// off. Under the send lock.
     pub(super) fn pay(self) -> bool {
         self.pay_tokens();
         let paid = self.resend();
@@ -264,7 +279,8 @@ impl<'a> Endpoint<'a> {
         paid.is_ok()
     }
 
-    /// Back to TCP towards an end that will never read again: no token, for it would be taken for data after a close.
+    /// Back to TCP towards an end that will never read again: no token, for it would be taken for
+    /// data after a close.
     #[cold]
     pub(super) fn switch_down_silently(self) {
         let slot = self.slot();
@@ -279,7 +295,8 @@ impl<'a> Endpoint<'a> {
         self.outgoing().epoch().store(epoch, SeqCst);
     }
 
-    /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring is taken up again once all was read.
+    /// The ring is full and nobody reads: goes on over TCP, whose buffers have room yet. The ring
+    /// is taken up again once all was read.
     pub fn spill(self) {
         let Ok(_held) = self.send_lock_unless_interrupted() else { return };
         if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && !self.frozen() {

@@ -14,9 +14,21 @@ impl<'a> Endpoint<'a> {
     /// Sends the tokens that are owed, as far as the kernel takes them. Under the send lock.
     pub(crate) fn pay_tokens(self) {
         let slot = self.slot();
-        let mut owed = slot.tx.owed.load(Relaxed);
-        // Each wish owes one. Of a number that cannot be, the rest waits for the next call: nobody is
-        // kept in here.
+        let owed = slot.tx.owed.load(Relaxed);
+        let owed = if owed == 0 { 0 } else { self.says_by_tcp(|| self.pay_some(owed)) };
+        if owed == 0 {
+            slot.attention.fetch_and(!attention::TOKEN_OWED, Relaxed);
+        } else {
+            slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        }
+    }
+
+    /// [`Self::pay_tokens`] of `owed`. Returns how many are owed still.
+    fn pay_some(self, mut owed: u64) -> u64 {
+        let slot = self.slot();
+        let before = owed;
+        // Each wish owes one. Of a number that cannot be, the rest waits for the next call: nobody
+        // is kept in here.
         for _ in 0..owed.min(MOST_TOKENS) {
             match kernel::token(self.fd()) {
                 Ok(()) => {
@@ -35,11 +47,18 @@ impl<'a> Endpoint<'a> {
             }
         }
         slot.tx.owed.store(owed, Relaxed);
-        if owed == 0 {
-            slot.attention.fetch_and(!attention::TOKEN_OWED, Relaxed);
-        } else {
-            slot.attention.fetch_or(attention::TOKEN_OWED, Relaxed);
+        if owed < before && kernel::unsent(self.fd()) != 0 {
+            // Somebody sleeps until it comes.
+            kernel::push(self.fd());
         }
+        owed
+    }
+
+    /// Runs the program's `setsockopt` of TCP_NODELAY: not while a token is pushed, for which it is
+    /// set.
+    pub fn beside_tokens<T>(self, call: impl FnOnce() -> T) -> T {
+        let _held = self.send_lock_unless_interrupted();
+        call()
     }
 
     /// Grants a claimed wish of the reader's. Under the send lock.
@@ -60,9 +79,14 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Rings a waiter of the other end, and counts that. False: it sleeps, and a token is to wake it.
+    /// Rings a waiter of the other end, and counts that. False: it sleeps, and a token is to wake
+    /// it.
     pub(crate) fn ring_waiter(self, page: u32, bit: u16) -> bool {
         let node = &self.attachment.node;
+        if self.is_in_pair() {
+            // The pages of the own segment are none of the other process's.
+            return false;
+        }
         let rung = if self.attachment.is_deaf() { node.ring_in_vain(page, bit) } else { node.ring(page, bit) };
         match rung {
             Rung::Awake => true,
@@ -74,16 +98,18 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it is told to ask for tokens from now on: in whatever phase, as a reader that
-    /// never writes has no other.
+    /// The other end sleeps, and this process has no way to ring it. Where that is so for good, it
+    /// is told to ask for tokens from now on: in whatever phase, as a reader that never writes has
+    /// no other.
     #[cold]
     fn cannot_ring(self) {
-        if self.attachment.node.joined().bells.is_none() && self.attachment.settings.deaf == 0 {
+        if self.joined().bells.is_none() && self.attachment.settings.deaf == 0 {
             self.outgoing().mute().store(1, SeqCst);
         }
     }
 
-    /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's is, so that it is counted. In ring phase, under the send lock.
+    /// Wakes a reader whose waiter cannot be rung: by a token that is promised, as a downgrade's
+    /// is, so that it is counted. In ring phase, under the send lock.
     #[cold]
     fn wake_by_token(self) {
         match park::promise_one(self.outgoing().want_data()) {
@@ -96,7 +122,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The daemon by whose way machines are rung is gone, perhaps with a ring that it had not passed on: wakes the reader at the other end over TCP.
+    /// The daemon by whose way machines are rung is gone, perhaps with a ring that it had not
+    /// passed on: wakes the reader at the other end over TCP.
     pub fn wake_again(self) {
         let _held = self.send_lock();
         if self.slot().stage() == Stage::Active && self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) {
@@ -104,8 +131,10 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Wakes the writer at the other end if it waits for room in the ring that this end reads: after the reader took bytes. Not under the receive lock. Where that cannot
-    /// be (no token may be sent, or a send waits for this signal handler), a writer that waits for room looks again after a while.
+    /// Wakes the writer at the other end if it waits for room in the ring that this end reads:
+    /// after the reader took bytes. Not under the receive lock. Where that cannot be (no token may
+    /// be sent, or a send waits for this signal handler), a writer that waits for room looks again
+    /// after a while.
     #[cold]
     pub(crate) fn grant_space(self) {
         let word = self.incoming().want_space();
@@ -122,7 +151,8 @@ impl<'a> Endpoint<'a> {
                 }
             }
             Want::Token => {
-                // A token may be sent only in ring phase, which the send lock keeps as it is. Outside it the downgrade's own token did the waking, or FIN.
+                // A token may be sent only in ring phase, which the send lock keeps as it is.
+                // Outside it the downgrade's own token did the waking, or FIN.
                 let Ok(_held) = self.send_lock_unless_interrupted() else { return };
                 if self.tx_in_ring() && !self.slot().has(flag::TX_SHUT) && park::claim(word) == Want::Token {
                     Slot::count(&self.slot().tx.owed, 1);
@@ -142,7 +172,8 @@ mod tests {
     use ginnel_node::waiter::Waiter;
     use ginnel_node::wake::directory::wake_directory;
 
-    /// The other end's writer sleeps until there is room, and this process cannot ring it, nor send it a token: it would sleep its whole nap for each ring.
+    /// The other end's writer sleeps until there is room, and this process cannot ring it, nor send
+    /// it a token: it would sleep its whole nap for each ring.
     #[test]
     fn a_writer_that_cannot_be_rung_hears_so_from_a_reader_that_never_writes() {
         let directory = tempfile::tempdir().expect("a directory");

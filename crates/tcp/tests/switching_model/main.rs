@@ -1,10 +1,12 @@
 //! The switching protocol of `docs/protocol.md` as a state machine, walked to the last state.
 //!
-//! [`state`] is what there is, [`model`] what may happen, and this file the situations that are walked: each small enough
-//! to visit every order of every step. Nothing here uses the crate's code: it is the rules that are checked. Then every
-//! rule that carries weight is left out in turn, and the checker must find the run that goes wrong.
+//! [`state`] is what there is, [`model`] what may happen, and this file the situations that are
+//! walked: each small enough to visit every order of every step. Nothing here uses the crate's
+//! code: it is the rules that are checked. Then every rule that carries weight is left out in turn,
+//! and the checker must find the run that goes wrong.
 //!
-//! `cargo test -p ginnel-tcp --test switching_model -- --nocapture` prints how many states each walk visited.
+//! `cargo test -p ginnel-tcp --test switching_model -- --nocapture` prints how many states each
+//! walk visited.
 
 mod model;
 mod state;

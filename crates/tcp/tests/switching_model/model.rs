@@ -1,4 +1,5 @@
-//! What may happen: every step of docs/protocol.md between two accesses that the other end can see, in any order.
+//! What may happen: every step of docs/protocol.md between two accesses that the other end can see,
+//! in any order.
 
 use stateright::{Model, Property};
 
@@ -23,7 +24,8 @@ pub enum Broken {
     SleepOnEmptyUnchecked,
     /// A writer sleeps without looking again once armed.
     SleepOnFullUnchecked,
-    /// A writer that armed looks at `head` and `freeze` again, not at whether tokens can still come.
+    /// A writer that armed looks at `head` and `freeze` again, not at whether tokens can still
+    /// come.
     TokenSourceUnchecked,
     /// A writer on a full ring asks for a token though its incoming direction is on TCP.
     TokenWithoutSource,
@@ -45,7 +47,8 @@ pub enum Broken {
     TokenWakesOneThread,
     /// An upgrade that the reader has not entered counts as armed, whatever `want_data` says.
     UnenteredCountsAsArmed,
-    /// A writer counts the space from `head` alone, though a frozen ring's rest was sent again over TCP.
+    /// A writer counts the space from `head` alone, though a frozen ring's rest was sent again over
+    /// TCP.
     StaleHeadCounts,
     /// A freeze does not say which epoch it means.
     FreezeWithoutEpoch,
@@ -79,7 +82,8 @@ pub struct Protocol {
     pub hand_over: [bool; 2],
     /// Whether this end, as a reader, sleeps by a waiter that the writer cannot ring.
     pub unheard: [bool; 2],
-    /// How often each end may send a token that wakes nobody in particular: its reader's writer may wait for room by a waiter that cannot be rung.
+    /// How often each end may send a token that wakes nobody in particular: its reader's writer may
+    /// wait for room by a waiter that cannot be rung.
     pub nudges: [u8; 2],
     /// Whether programs sleep in level-triggered kernel sets without asking the shim.
     pub level_sets: bool,
@@ -400,7 +404,8 @@ impl Run<'_> {
         Some(())
     }
 
-    /// The kernel of end `e`, whose socket is gone, refuses a byte: what it still had to send is lost with it.
+    /// The kernel of end `e`, whose socket is gone, refuses a byte: what it still had to send is
+    /// lost with it.
     fn send_reset(&mut self, e: usize) {
         let told = 1 - e;
         if self.s.ends[e].life != Life::Dead && self.s.dirs[told].next == self.s.dirs[told].got {
@@ -723,7 +728,8 @@ impl Run<'_> {
         })
     }
 
-    /// Begins a downgrade at this ring offset. Its one token wakes the reader and a writer on a full ring alike.
+    /// Begins a downgrade at this ring offset. Its one token wakes the reader and a writer on a
+    /// full ring alike.
     fn leave(&mut self, ring: u8) {
         let word = self.out().want_data;
         let armed = word == Word::Token || self.inc().want_space == Word::Token;
@@ -1002,7 +1008,8 @@ impl Run<'_> {
         })
     }
 
-    /// The program read a little and asks its kernel set again: the unread token must report what is left.
+    /// The program read a little and asks its kernel set again: the unread token must report what
+    /// is left.
     fn sleep_in_level_set(&mut self) -> Option<()> {
         (self.end().token_kept && self.end().reading == Reading::Idle && !self.socket_wakes()).then(|| {
             self.end().reading = Reading::Asleep;

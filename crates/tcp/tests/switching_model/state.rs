@@ -1,7 +1,9 @@
-//! What there is: the words in the channel, the kernel's two byte queues, and what each end knows privately.
+//! What there is: the words in the channel, the kernel's two byte queues, and what each end knows
+//! privately.
 //!
-//! Ring offsets are counted from zero and stay below a dozen, so everything is a `u8`. TCP offsets are counted from the
-//! byte the reader is to read next, and so may be negative: runs that differ only in what is past are then one.
+//! Ring offsets are counted from zero and stay below a dozen, so everything is a `u8`. TCP offsets
+//! are counted from the byte the reader is to read next, and so may be negative: runs that differ
+//! only in what is past are then one.
 
 /// Ring capacity, in bytes. Two is the least that tells "full", "partly read" and "empty" apart.
 pub const RING: u8 = 2;
@@ -92,7 +94,8 @@ impl Queue {
     }
 }
 
-/// A word in which one end says how it is to be woken: by a token, or by a waiter that the writer cannot ring. (One that it can ring is simpler.)
+/// A word in which one end says how it is to be woken: by a token, or by a waiter that the writer
+/// cannot ring. (One that it can ring is simpler.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Word {
     /// Nobody sleeps.
@@ -101,7 +104,8 @@ pub enum Word {
     Token,
     /// `want_data` only: a waiter that the writer has no way to ring.
     Unheard,
-    /// `want_data` only: nobody is armed, and yet so many tokens are on their way: the writer downgrades, or could not ring a waiter.
+    /// `want_data` only: nobody is armed, and yet so many tokens are on their way: the writer
+    /// downgrades, or could not ring a waiter.
     Promised(u8),
     /// `want_data` only: the reader has closed.
     Closed,
@@ -155,8 +159,8 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Moves the zero of TCP offsets to the byte that the reader is to read next. What lies further back than a frozen
-    /// ring can reach is one and the same past.
+    /// Moves the zero of TCP offsets to the byte that the reader is to read next. What lies further
+    /// back than a frozen ring can reach is one and the same past.
     pub fn count_from_here(&mut self) {
         let past = self.received;
         for offset in [&mut self.sent, &mut self.received, &mut self.up.tcp, &mut self.down.tcp] {
@@ -177,7 +181,8 @@ pub enum Writing {
     Upgrading,
     /// The upgrade is published, `hold` not yet looked at again. Holds the send lock.
     Upgraded,
-    /// The downgrade's token is promised; the downgrade to this ring offset is not yet published. Holds the send lock.
+    /// The downgrade's token is promised; the downgrade to this ring offset is not yet published.
+    /// Holds the send lock.
     Downgrading {
         ring: u8,
     },
