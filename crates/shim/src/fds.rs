@@ -21,7 +21,8 @@ pub enum Entry {
     Plain,
     /// A TCP socket of this process alone that has no slot: unconnected, or not looked at.
     Tcp,
-    /// The same, which another process may have too: it came here from elsewhere, or there was a fork.
+    /// The same, which another process may have too: it came here from elsewhere, or there was a
+    /// fork.
     Shared,
     /// A TCP socket that listens.
     Listener,
@@ -35,6 +36,8 @@ pub enum Entry {
     Epoll(u32),
     /// The shim's own.
     Own,
+    /// An io_uring whose submissions are looked at.
+    Uring,
 }
 
 impl Entry {
@@ -50,7 +53,8 @@ impl Entry {
         matches!(self, Self::Tcp | Self::Shared | Self::Listener | Self::Young(_))
     }
 
-    /// Is it a socket of which no ring can know, whoever else has it: one that listens, or a connection of this process alone that has hardly been used?
+    /// Is it a socket of which no ring can know, whoever else has it: one that listens, or a
+    /// connection of this process alone that has hardly been used?
     #[must_use]
     pub const fn is_apart(self) -> bool {
         match self {
@@ -73,6 +77,7 @@ impl Entry {
             Self::Young(young) => 7 | (young.0 as u64) << 8,
             Self::Listener => 8,
             Self::Shared => 9,
+            Self::Uring => 10,
         }
     }
 
@@ -89,13 +94,14 @@ impl Entry {
             7 => Self::Young(Young(payload)),
             8 => Self::Listener,
             9 => Self::Shared,
+            10 => Self::Uring,
             _ => Self::Unknown,
         }
     }
 }
 
-/// What is known of a connection that was accepted and not used yet: it gets its slot with its first use, for from then on its calls must be counted where every process that has it
-/// sees them.
+/// What is known of a connection that was accepted and not used yet: it gets its slot with its
+/// first use, for from then on its calls must be counted where every process that has it sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Young(u32);
 
@@ -104,7 +110,8 @@ impl Young {
     const PASSED: u32 = 1 << 1;
     const CORKED: u32 = 1 << 2;
     const CONNECTED: u32 = 1 << 3;
-    /// The other bits: which connection of this number it is, so that what was found out about one is not said of a later one.
+    /// The other bits: which connection of this number it is, so that what was found out about one
+    /// is not said of a later one.
     const SERIAL: u32 = 4;
 
     /// A connection that was accepted now.
@@ -189,7 +196,8 @@ pub const NOT_STARTED: u32 = 1 << 31;
 /// In [`strangers`]: a child of `clone(CLONE_VM)` may use this memory.
 pub const LENT: u32 = 1 << 30;
 
-/// Whose calls may come here although their descriptors are not those that the table speaks of: [`NOT_STARTED`], [`LENT`], and below them the number of vfork children. 0 nearly always.
+/// Whose calls may come here although their descriptors are not those that the table speaks of:
+/// [`NOT_STARTED`], [`LENT`], and below them the number of vfork children. 0 nearly always.
 #[must_use]
 pub fn strangers() -> &'static AtomicU32 {
     &TABLE.strangers
@@ -226,14 +234,16 @@ static TABLE: Table = Table {
 static REFERENCES: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 /// For each slot a descriptor of this process that stands for it, plus one; 0 none.
 static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-/// One bit a slot: a descriptor of this process stood for it lately. What goes through all of them has little to go through.
+/// One bit a slot: a descriptor of this process stood for it lately. What goes through all of them
+/// has little to go through.
 static USED: SlotBits = SlotBits::new();
 
 /// Changes of the table that are under way, and whether a fork waits for them to end.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
-/// A change that consists of several steps (a socket gets its slot, an endpoint is closed): no fork falls into the middle of it.
+/// A change that consists of several steps (a socket gets its slot, an endpoint is closed): no fork
+/// falls into the middle of it.
 #[must_use]
 pub struct Change(());
 
@@ -249,8 +259,9 @@ pub fn change() -> Change {
     }
 }
 
-/// Before a fork, or before the process leaves its segment: waits until no change is under way, and lets none begin. For a moment only: a signal handler that forks may have interrupted one.
-/// False where one is under way all the same.
+/// Before a fork, or before the process leaves its segment: waits until no change is under way, and
+/// lets none begin. For a moment only: a signal handler that forks may have interrupted one. False
+/// where one is under way all the same.
 pub fn hold_changes() -> bool {
     FORKING.fetch_add(1, Ordering::SeqCst);
     let end = sys::monotonic_ns() + 10_000_000;
@@ -260,7 +271,8 @@ pub fn hold_changes() -> bool {
     CHANGES.load(Ordering::SeqCst) == 0
 }
 
-/// After [`hold_changes`], on both sides of a fork. `child`: the threads that were changing something are not there.
+/// After [`hold_changes`], on both sides of a fork. `child`: the threads that were changing
+/// something are not there.
 pub fn release_changes(child: bool) {
     if child {
         CHANGES.store(0, Ordering::SeqCst);
@@ -325,7 +337,8 @@ pub fn get(fd: i32) -> Entry {
     word(fd).map_or(Entry::Plain, |word| Entry::of(word.load(Ordering::Acquire)))
 }
 
-/// A descriptor was just made that is of no further interest: says so, in the usual case that its number stood for nothing. False where it is another case.
+/// A descriptor was just made that is of no further interest: says so, in the usual case that its
+/// number stood for nothing. False where it is another case.
 #[inline]
 #[must_use]
 pub fn becomes_plain(fd: i32) -> bool {
@@ -338,13 +351,15 @@ pub fn becomes_plain(fd: i32) -> bool {
     is_plain_word(before)
 }
 
-/// A descriptor is about to be closed: forgets it, in the usual case that it was of no interest. False where it is another case.
+/// A descriptor is about to be closed: forgets it, in the usual case that it was of no interest.
+/// False where it is another case.
 #[inline]
 #[must_use]
 pub fn forget_plain(fd: i32) -> bool {
     let Some(word) = own_word(fd) else { return false };
     let before = word.load(Ordering::Relaxed);
-    // Others are not written to: the memory of numbers that never stood for anything is not to be taken.
+    // Others are not written to: the memory of numbers that never stood for anything is not to be
+    // taken.
     if before == Entry::Plain.word() {
         word.store(Entry::Unknown.word(), Ordering::Release);
     }
@@ -371,6 +386,23 @@ pub fn set(fd: i32, entry: Entry) {
         note_highest(fd);
         heed_end_of(fd, Entry::of(word.swap(entry.word(), Ordering::AcqRel)));
     }
+}
+
+/// Marks a descriptor of another library's, which stands for [`Entry::Own`], too.
+const SPARED: u64 = Entry::Own.word() | 1 << 8;
+
+/// `fd` is another library's: the program does not close it.
+pub fn spare(fd: i32) {
+    set(fd, Entry::Own);
+    if let Some(word) = word(fd) {
+        let _ = word.compare_exchange(Entry::Own.word(), SPARED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Is it another library's?
+#[must_use]
+pub fn is_spared(fd: i32) -> bool {
+    word(fd).is_some_and(|word| word.load(Ordering::Acquire) == SPARED)
 }
 
 /// `fd` stood for `before` until now.
@@ -442,7 +474,8 @@ pub fn refer(slot: u32, fd: i32) {
 /// By which thread ([`thread::me`]) the numbers of a slot are being counted; 0 by none.
 static COUNTING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
-/// Runs a few steps on how many numbers stand for `slot`, and whether this process holds it: one thread's at a time. They take no lock and make no call, so that nobody is in there for long:
+/// Runs a few steps on how many numbers stand for `slot`, and whether this process holds it: one
+/// thread's at a time. They take no lock and make no call, so that nobody is in there for long:
 /// whoever is, was left there by `siglongjmp`, and is waited for no longer than a moment.
 pub fn counting<T>(slot: u32, steps: impl FnOnce() -> T) -> T {
     const PATIENCE: u64 = 1_000_000_000;

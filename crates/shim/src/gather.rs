@@ -1,7 +1,9 @@
-//! Streams of small writes: a reader that takes each one as it comes holds the writer up, for every look at the ring's end takes that cache line away from
-//! the writer, which needs it for the next. Where the ring was found filled at once, again and again, and each time with little, the reader lets some more gather
-//! for a microsecond. A connection that answers before more comes (ping-pong) is known by its waits; where one is taken for a stream, nothing gathers, and that is
-//! remembered for long.
+//! Streams of small writes: a reader that takes each one as it comes holds the writer up, for every
+//! look at the ring's end takes that cache line away from the writer, which needs it for the next.
+//! Where the ring was found filled at once, again and again, and each time with little, the reader
+//! lets some more gather for a microsecond. A connection that answers before more comes (ping-pong)
+//! is known by its waits; where one is taken for a stream, nothing gathers, and that is remembered
+//! for long.
 
 use crate::spin::ticks;
 use core::hint::spin_loop;
@@ -18,7 +20,8 @@ const ENOUGH: u64 = 4096;
 const WORTH_IT: u64 = 256;
 /// For how long bytes gather, ticks: about a microsecond.
 const PAUSE: u64 = 2300;
-/// How many finds a connection is left alone after a pause in vain, at first and at most: each time four times as long.
+/// How many finds a connection is left alone after a pause in vain, at first and at most: each time
+/// four times as long.
 const LEFT_ALONE_AT_FIRST: u32 = 1 << 10;
 const LEFT_ALONE_AT_MOST: u32 = 1 << 20;
 
@@ -29,7 +32,8 @@ pub struct Habit {
     penalty: AtomicU32,
 }
 
-/// Some habits: connections share them by their numbers. What is lost by two threads that write at once is only a guess.
+/// Some habits: connections share them by their numbers. What is lost by two threads that write at
+/// once is only a guess.
 static HABITS: [Habit; 256] =
     [const { Habit { streak: AtomicU32::new(0), alone: AtomicU32::new(0), penalty: AtomicU32::new(LEFT_ALONE_AT_FIRST) } }; 256];
 

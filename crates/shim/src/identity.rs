@@ -10,9 +10,10 @@
 //! The rule, in short: another effective user leaves; fewer groups or rights, or another root
 //! directory, leave where they take away what the process could open. Whoever sets the numbers that
 //! it has already leaves nothing. Only a process that is the new user for good joins as that user:
-//! with real, effective and saved user alike, in all of its threads. One that works for a user for a
-//! while, and can be root again, must not be given into that user's hands: it stays on TCP. `setfsuid` and `setfsgid` are no change: a thread that calls them
-//! stays who it is, and takes them back when it likes.
+//! with real, effective and saved user alike, in all of its threads. One that works for a user for
+//! a while, and can be root again, must not be given into that user's hands: it stays on TCP.
+//! `setfsuid` and `setfsgid` are no change: a thread that calls them stays who it is, and takes
+//! them back when it likes.
 //!
 //! A connection that another process has too (its parent, who stays root) is on TCP for good from
 //! then on, on both sides: two users have no memory in which they could agree on its bytes.
@@ -48,8 +49,8 @@ static CHANGING: AtomicU32 = AtomicU32::new(0);
 /// `siglongjmp`: a fork child asks for itself then.
 static UNDER_WAY: AtomicU32 = AtomicU32::new(0);
 
-/// What is being given up by now, null nothing: its connections are on TCP, and a fork child finds the
-/// rest half done.
+/// What is being given up by now, null nothing: its connections are on TCP, and a fork child finds
+/// the rest half done.
 static PARTING: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The process is to leave, whatever it may open.
@@ -87,7 +88,8 @@ pub fn around<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The process leaves its segment for good, as if it had no right to it any more. Signals are blocked.
+/// The process leaves its segment for good, as if it had no right to it any more. Signals are
+/// blocked.
 pub fn leave_after_all() {
     CHANGES.store(MOST_CHANGES, Ordering::Relaxed);
     IS_TO_LEAVE.store(true, Ordering::SeqCst);
@@ -152,8 +154,8 @@ pub fn abandon_what_was_left() {
     }
 }
 
-/// In a fork child: gives up at once what it has of `old`, in whose ledger it has no entry. What its
-/// parent has is untouched.
+/// In a fork child: gives up at once what it has of `old`, in whose ledger it has no entry. What
+/// its parent has is untouched.
 pub fn abandon(old: &'static Attachment) {
     if runtime::attachment().is_some_and(|present| core::ptr::eq(present, old)) {
         service::forget_parent(old);
@@ -167,7 +169,8 @@ pub fn abandon(old: &'static Attachment) {
 }
 
 /// In a fork child that has entered the ledger: whoever was at it is not there. The child leaves by
-/// itself, and is not carried again: it has no time to join, and nobody else may allocate memory now.
+/// itself, and is not carried again: it has no time to join, and nobody else may allocate memory
+/// now.
 pub fn forked(attachment: &'static Attachment) {
     let changing = CHANGING.swap(0, Ordering::SeqCst) != 0;
     let asks = UNDER_WAY.swap(0, Ordering::SeqCst) != 0 || changing;
@@ -223,8 +226,8 @@ fn join(settings: Settings) -> bool {
 }
 
 /// Brings all connections back to TCP, and gives up ledger, segment and the descriptors that belong
-/// to them. The service thread is paused. Tells `plain` the descriptors whose sockets another process
-/// may have: those stay on TCP for good. [`parted`] is due behind it.
+/// to them. The service thread is paused. Tells `plain` the descriptors whose sockets another
+/// process may have: those stay on TCP for good. [`parted`] is due behind it.
 fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int)) {
     old.node.set_leaving(true);
     uncounted::end_all();
@@ -246,12 +249,12 @@ fn leave(old: &'static Attachment, reason: Reason, plain: &mut dyn FnMut(c_int))
     empty_own();
 }
 
-/// What is left of the shim's own descriptors: FIFOs by which threads sleep just now. Each closes its
-/// own when it wakes, so the numbers stay, and stand for something by which nobody is woken.
+/// What is left of the shim's own descriptors: FIFOs by which threads sleep just now. Each closes
+/// its own when it wakes, so the numbers stay, and stand for something by which nobody is woken.
 fn empty_own() {
     let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
     let mut none = None;
-    for (fd, _) in fds::all().filter(|(_, entry)| *entry == Entry::Own) {
+    for (fd, _) in fds::all().filter(|(fd, entry)| *entry == Entry::Own && !fds::is_spared(*fd)) {
         // SAFETY: no memory is passed.
         let made = || unsafe { sys::raw(Sysno::eventfd2, [0, flags as usize, 0, 0, 0, 0]) };
         let Some(none) = none.or_else(|| made().ok()).inspect(|&made| none = Some(made)) else { return };

@@ -1,8 +1,11 @@
-//! The thread that the process began with, where it ends before the process (`pthread_exit` in `main`, or cancelled).
+//! The thread that the process began with, where it ends before the process (`pthread_exit` in
+//! `main`, or cancelled).
 //!
-//! glibc ends a process with its last thread, as by `exit(0)`. The service thread would be that, and the process would never end: it blocks all signals, too. So once the first thread is
-//! gone it looks whether there is any other than itself, and has another end the process as glibc would: the program's exit handlers get a stack, and signals, as they expect them, and the
-//! service thread goes on serving until they are through.
+//! glibc ends a process with its last thread, as by `exit(0)`. The service thread would be that,
+//! and the process would never end: it blocks all signals, too. So once the first thread is gone it
+//! looks whether there is any other than itself, and has another end the process as glibc would:
+//! the program's exit handlers get a stack, and signals, as they expect them, and the service
+//! thread goes on serving until they are through.
 
 use crate::service;
 use core::ffi::CStr;
@@ -14,7 +17,8 @@ use syscalls::Sysno;
 /// How often it is looked whether anybody is left, ms.
 pub const TICK: u64 = 50;
 
-/// Of the value that only the first thread has, and whose destructor says that it ends; [`NONE`]: not made.
+/// Of the value that only the first thread has, and whose destructor says that it ends; [`NONE`]:
+/// not made.
 static KEY: AtomicU32 = AtomicU32::new(NONE);
 const NONE: u32 = u32::MAX;
 static GONE: AtomicBool = AtomicBool::new(false);
@@ -39,7 +43,8 @@ pub fn begin() {
     }
     GONE.store(false, Ordering::Relaxed);
     ENDING.store(false, Ordering::Relaxed);
-    // SAFETY: the key is ours; a destructor is called for what is not null, and looks at nothing there.
+    // SAFETY: the key is ours; a destructor is called for what is not null, and looks at nothing
+    // there.
     let _ = unsafe { libc::pthread_setspecific(key, (&raw const KEY).cast()) };
 }
 
@@ -57,7 +62,8 @@ pub fn end_if_last() {
 
 /// No descriptor is opened for it: the program may count on the numbers that it gets.
 fn is_last() -> bool {
-    // Of a thread that is through with all that it does at its end the kernel knows no program any more; /proc/self is the first one's.
+    // Of a thread that is through with all that it does at its end the kernel knows no program any
+    // more; /proc/self is the first one's.
     !has_program(c"/proc/self/exe") && has_program(c"/proc/thread-self/exe") && threads() == Some(2)
 }
 
@@ -68,7 +74,8 @@ fn has_program(link: &CStr) -> bool {
     unsafe { sys::raw(Sysno::readlinkat, arguments) }.is_ok()
 }
 
-/// How many threads the process has: as many links has its folder of them, beside a folder's two. The first is counted until all have ended. (`statx`: Linux 4.11.)
+/// How many threads the process has: as many links has its folder of them, beside a folder's two.
+/// The first is counted until all have ended. (`statx`: Linux 4.11.)
 pub fn threads() -> Option<u32> {
     // SAFETY: plain data.
     let mut folder: libc::statx = unsafe { core::mem::zeroed() };
@@ -89,8 +96,10 @@ fn begin_end() -> bool {
         let mut none: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
         libc::sigemptyset(&raw mut none);
-        let mut thread = 0;
-        // The thread begins with this one's mask; a signal that has waited meanwhile is that thread's, or ends the process here.
+        // A number, or a pointer, by the C library.
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        // The thread begins with this one's mask; a signal that has waited meanwhile is that
+        // thread's, or ends the process here.
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, &raw mut before);
         let made = libc::pthread_create(&raw mut thread, core::ptr::null(), body, core::ptr::null_mut());
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());

@@ -1,8 +1,9 @@
 //! The LD_PRELOAD library: [`hooks`] are thin C entry points over [`ops`].
 //!
-//! The way of a byte: a hook builds iovecs and calls `ops`; `ops` finds the endpoint behind the descriptor ([`runtime`], [`fds`]) and moves bytes through
-//! `ginnel_tcp`; where nothing can be moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own ([`service`]) does what cannot wait
-//! for the program's next call.
+//! The way of a byte: a hook builds iovecs and calls `ops`; `ops` finds the endpoint behind the
+//! descriptor ([`runtime`], [`fds`]) and moves bytes through `ginnel_tcp`; where nothing can be
+//! moved it waits ([`wait`]) or tells the epoll sets ([`sets`]). A thread of the shim's own
+//! ([`service`]) does what cannot wait for the program's next call.
 mod alone;
 mod fds;
 mod gather;

@@ -1,7 +1,9 @@
-//! Leaving the segment and joining it again, in the middle of the program's work: what the service thread does when the user asks for it (`ginnel detach`, `ginnel attach`),
-//! and when the virtual machine's device goes and comes back.
+//! Leaving the segment and joining it again, in the middle of the program's work: what the service
+//! thread does when the user asks for it (`ginnel detach`, `ginnel attach`), and when the virtual
+//! machine's device goes and comes back.
 //!
-//! A process leaves once none of its connections is in the segment. Its threads are not asked to stop for that: whoever is late finds zeroes where the segment was
+//! A process leaves once none of its connections is in the segment. Its threads are not asked to
+//! stop for that: whoever is late finds zeroes where the segment was
 //! ([`ginnel_region::Segment::let_go`]), and nothing that counts is read there.
 
 use crate::service::own_slots;
@@ -19,7 +21,8 @@ const AWAY_TICK: u64 = 100;
 /// How often it looks whether the segment is there again, ms.
 const MISSING_TICK: u64 = 500;
 
-/// Does what is due. Returns when to look again at the latest, ms; `None` where the process is joined and stays so.
+/// Does what is due. Returns when to look again at the latest, ms; `None` where the process is
+/// joined and stays so.
 pub fn look(attachment: &'static Attachment) -> Option<u64> {
     let asked = attachment.node.processes.is_detached(attachment.node.joined().segment.id());
     // Who has a waiter there is told by the driver; another finds zeroes.
@@ -83,7 +86,8 @@ pub fn forget_parent() {
     JOINING.store(false, Ordering::Relaxed);
 }
 
-/// A socket came from another process, with a channel in a segment that this process has left. Either it takes part again, or the connection ends.
+/// A socket came from another process, with a channel in a segment that this process has left.
+/// Either it takes part again, or the connection ends.
 #[cold]
 pub fn admit(endpoint: Endpoint<'static>) {
     let attachment = endpoint.attachment;
@@ -96,8 +100,8 @@ pub fn admit(endpoint: Endpoint<'static>) {
     }
 }
 
-/// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in this process's own memory. What was in the rings is lost, and the
-/// other ends are to hear of it.
+/// The virtual machine has lost the device, and with it the segment: zeroes stand in its place, in
+/// this process's own memory. What was in the rings is lost, and the other ends are to hear of it.
 #[cold]
 pub fn unplugged(attachment: &'static Attachment) {
     if attachment.node.standing() == Standing::Away {

@@ -1,9 +1,12 @@
-//! The C library's own functions: what each hook calls when the program's call is not Ginnel's business.
+//! The C library's own functions: what each hook calls when the program's call is not Ginnel's
+//! business.
 //!
-//! One line of the table below gives one function of the same name and type, as `dlsym(RTLD_NEXT)` would find it ([`symbols`]). [`resolve_all`] fills
-//! the table when the library is loaded; a hook that runs earlier (another library's constructor), or in several threads at once,
-//! finds its function itself: finding is idempotent, so two atomic words per function are all the state, and there is no lock.
-//! A function that this C library is too old to have answers as the `=` part of its line says, or with ENOSYS.
+//! One line of the table below gives one function of the same name and type, as `dlsym(RTLD_NEXT)`
+//! would find it ([`symbols`]). [`resolve_all`] fills the table when the library is loaded; a hook
+//! that runs earlier (another library's constructor), or in several threads at once, finds its
+//! function itself: finding is idempotent, so two atomic words per function are all the state, and
+//! there is no lock. A function that this C library is too old to have answers as the `=` part of
+//! its line says, or with ENOSYS.
 //!
 //! ```ignore
 //! // SAFETY: the program's own arguments, unchanged.
@@ -23,7 +26,8 @@ use syscalls::{Errno, Sysno, syscall as kernel};
 /// In [`FOUND`]: looked for, and not there. Not an address that a function can have.
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
-/// The function's address, which is what is `called` from now on, or `None` where the C library lacks it.
+/// The function's address, which is what is `called` from now on, or `None` where the C library
+/// lacks it.
 fn get(at: &AtomicPtr<c_void>, called: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
     let address = at.load(Ordering::Acquire);
     let found = if address.addr() > MISSING.addr() { Some(address) } else { resolve(at, name) };
@@ -40,17 +44,35 @@ fn resolve(at: &AtomicPtr<c_void>, name: &'static CStr) -> Option<*mut c_void> {
     let saved = errno();
     let mut found = symbols::next(name);
     if found.is_null() {
-        // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the shim.
+        // SAFETY: the name is NUL-terminated, and RTLD_NEXT is judged by this call's place in the
+        // shim.
         found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     }
+    if found.is_null() && cfg!(target_env = "musl") {
+        found = without_64(name);
+    }
     if found.is_null() {
-        // SAFETY: takes our failure out of dlerror's hands, so that the program does not read it as its own.
+        // SAFETY: takes our failure out of dlerror's hands, so that the program does not read it as
+        // its own.
         unsafe { libc::dlerror() };
         found = MISSING;
     }
     at.store(found, Ordering::Release);
     set_errno(saved);
     (found != MISSING).then_some(found)
+}
+
+/// musl's functions are of 64 bits by their plain names, and newer ones have no others.
+fn without_64(name: &CStr) -> *mut c_void {
+    let mut plain = [0; 32];
+    let (Some(stem), true) = (name.to_bytes().strip_suffix(b"64"), name.count_bytes() < plain.len()) else {
+        return ptr::null_mut();
+    };
+    for (to, from) in plain.iter_mut().zip(stem) {
+        *to = *from;
+    }
+    // SAFETY: as in `resolve`; the rest of the array is zeroes.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, plain.as_ptr().cast()) }
 }
 
 /// This thread's `errno`.
@@ -68,7 +90,8 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// What a function that does not exist here returns: the C library's own sign of failure, with `errno` set to ENOSYS.
+/// What a function that does not exist here returns: the C library's own sign of failure, with
+/// `errno` set to ENOSYS.
 trait Absent {
     fn absent() -> Self;
 }
@@ -89,7 +112,8 @@ absent! { c_int => -1, isize => -1, c_long => -1, () => (), *mut FILE => ptr::nu
 /// A raw system call's answer as the C library's wrapper would give it.
 fn wrapped(result: Result<usize, Errno>) -> c_int {
     match result {
-        // A descriptor, a count of events or 0: what fits the C type, as the wrapper's own conversion.
+        // A descriptor, a count of events or 0: what fits the C type, as the wrapper's own
+        // conversion.
         Ok(value) => value as c_int,
         Err(error) => {
             set_errno(error.into_raw());
@@ -100,16 +124,19 @@ fn wrapped(result: Result<usize, Errno>) -> c_int {
 
 macro_rules! table {
     (@call $address:ident ($($arg:ident : $type:ty),*) () -> $ret:ty) => {{
-        // SAFETY: the symbol of this name in every C library has this type (its manual page; for the fortified ones and
-        // other `__` names, glibc's headers), and so has what stands for it at first.
+        // SAFETY: the symbol of this name in every C library has this type (its manual page; for
+        // the fortified ones and other `__` names, glibc's headers), and so has what stands for it
+        // at first.
         let function: unsafe extern "C" fn($($type),*) -> $ret = unsafe { core::mem::transmute($address) };
         // SAFETY: the caller keeps that function's contract.
         unsafe { function($($arg),*) }
     }};
     (@call $address:ident ($($arg:ident : $type:ty),*) ($($variable:ident : $kind:ty),+) -> $ret:ty) => {{
-        // SAFETY: as above; the function is variadic after its named arguments. What stands for it at first takes these as named ones, which are passed alike (x86-64 and aarch64 Linux).
+        // SAFETY: as above; the function is variadic after its named arguments. What stands for it
+        // at first takes these as named ones, which are passed alike (x86-64 and aarch64 Linux).
         let function: unsafe extern "C" fn($($type),*, ...) -> $ret = unsafe { core::mem::transmute($address) };
-        // SAFETY: the caller keeps that function's contract. An argument it does not look at may be anything.
+        // SAFETY: the caller keeps that function's contract. An argument it does not look at may be
+        // anything.
         unsafe { function($($arg,)* $($variable),*) }
     }};
     (@absent) => { Absent::absent() };
@@ -117,7 +144,8 @@ macro_rules! table {
     ($(
         fn $name:ident($($arg:ident : $type:ty),* $(; $($variable:ident : $kind:ty),+)?) -> $ret:ty $(= $absent:expr)?;
     )*) => {
-        /// A word for each function, side by side in the order of the table: a hook's cost is the cache lines that it touches.
+        /// A word for each function, side by side in the order of the table: a hook's cost is the
+        /// cache lines that it touches.
         #[repr(C, align(64))]
         #[allow(non_snake_case, reason = "the C names")]
         struct Addresses {
@@ -167,18 +195,21 @@ macro_rules! table {
             #[allow(dead_code, reason = "of some only the address is taken")]
             #[allow(non_snake_case, reason = "the C name")]
             pub unsafe fn $name($($arg: $type),* $(, $($variable: $kind),+)?) -> $ret {
-                // Acquire: pairs with the Release in `get`; what lies behind the pointer is the loader's, and was there before either.
+                // Acquire: pairs with the Release in `get`; what lies behind the pointer is the
+                // loader's, and was there before either.
                 let address = ADDRESSES.$name.load(Ordering::Acquire);
                 table!(@call address ($($arg: $type),*) ($($($variable: $kind),+)?) -> $ret)
             }
         )*
 
-        /// Looks up every function of the table, so that no hook has to (the loader's lock, a signal handler, a vfork child).
+        /// Looks up every function of the table, so that no hook has to (the loader's lock, a
+        /// signal handler, a vfork child).
         pub fn resolve_all() {
             $(let _ = slot::$name();)*
         }
 
-        /// The address of the C library's function of this name, for code that jumps there with the program's own registers.
+        /// The address of the C library's function of this name, for code that jumps there with the
+        /// program's own registers.
         pub(crate) mod address {
             $(
                 #[allow(dead_code, reason = "one for each line of the table")]
@@ -243,7 +274,7 @@ table! {
     fn dup2(old: c_int, new: c_int) -> c_int;
     fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     fn fcntl(fd: c_int, command: c_int; argument: *mut c_void) -> c_int;
-    fn ioctl(fd: c_int, request: c_ulong; argument: *mut c_void) -> c_int;
+    fn ioctl(fd: c_int, request: libc::Ioctl; argument: *mut c_void) -> c_int;
     fn creat(path: *const c_char, mode: mode_t) -> c_int;
     fn creat64(path: *const c_char, mode: mode_t) -> c_int;
     fn __open_2(path: *const c_char, flags: c_int) -> c_int;
@@ -289,14 +320,17 @@ table! {
     fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int
-        // SAFETY: the system call behind it, which takes the same arguments and the size of the kernel's signal set.
+        // SAFETY: the system call behind it, which takes the same arguments and the size of the
+        // kernel's signal set.
         = wrapped(unsafe { kernel!(Sysno::epoll_pwait2, epfd, events, max, timeout, mask, KERNEL_SIGSET) });
 
     // Processes.
     fn setrlimit(resource: c_int, limit: *const rlimit64) -> c_int;
     fn getrlimit(resource: c_int, limit: *mut rlimit64) -> c_int;
     fn mlockall(flags: c_int) -> c_int;
-    fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int;
+    fn prlimit64(process: pid_t, resource: c_int, new: *const rlimit64, old: *mut rlimit64) -> c_int
+        // SAFETY: the system call behind it, which takes the same arguments.
+        = wrapped(unsafe { kernel!(Sysno::prlimit64, process, resource, new, old) });
     fn fork() -> pid_t;
     fn _Fork() -> pid_t;
     fn clone(
@@ -361,5 +395,6 @@ table! {
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
 }
 
-/// Bytes in the kernel's signal set (glibc's `sigset_t` is larger, and the kernel takes only its own size).
+/// Bytes in the kernel's signal set (glibc's `sigset_t` is larger, and the kernel takes only its
+/// own size).
 pub(crate) const KERNEL_SIGSET: usize = 8;

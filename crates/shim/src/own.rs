@@ -1,7 +1,10 @@
-//! Is this process the one that the shim's private memory belongs to? Asked, without a system call, by every hook that changes what the memory says of descriptors.
+//! Is this process the one that the shim's private memory belongs to? Asked, without a system call,
+//! by every hook that changes what the memory says of descriptors.
 //!
-//! A child of `fork` has a copy, in which one page reads zero (`MADV_WIPEONFORK`, Linux 4.14): however it was made, it finds out. A child of `clone(CLONE_VM)` has the memory
-//! itself, but a table of descriptors of its own: once one was made, everybody asks for its number. (A vfork child is told apart by its thread: the hook of `vfork`.)
+//! A child of `fork` has a copy, in which one page reads zero (`MADV_WIPEONFORK`, Linux 4.14):
+//! however it was made, it finds out. A child of `clone(CLONE_VM)` has the memory itself, but a
+//! table of descriptors of its own: once one was made, everybody asks for its number. (A vfork
+//! child is told apart by its thread: the hook of `vfork`.)
 
 use crate::fds::{LENT, strangers};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -9,7 +12,8 @@ use ginnel_region::{PAGE, sys};
 
 /// The process that the memory belongs to; 0: none yet.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// Points to a word that is 1 in that process and 0 in a copy of its memory. Null where the kernel cannot wipe.
+/// Points to a word that is 1 in that process and 0 in a copy of its memory. Null where the kernel
+/// cannot wipe.
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The memory is this process's: at the start, and in a fork child that has entered the ledger.
@@ -39,7 +43,8 @@ fn may_be_lent() -> bool {
     strangers().load(Ordering::Relaxed) & LENT != 0
 }
 
-/// Is this process a child that shares the memory of the one it belongs to? (Not one of vfork: see there.)
+/// Is this process a child that shares the memory of the one it belongs to? (Not one of vfork: see
+/// there.)
 #[must_use]
 pub fn is_lent() -> bool {
     may_be_lent() && !is_ours_by_number()

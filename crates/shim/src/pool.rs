@@ -11,7 +11,8 @@ use ginnel_ring::park::Want;
 use ginnel_tcp::Attachment;
 use libc::{c_short, c_void};
 
-/// Free waiters of this process: each word is 0 or page << 32 | low byte of [`ginnel_node::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
+/// Free waiters of this process: each word is 0 or page << 32 | low byte of
+/// [`ginnel_node::joined::Joined::number`] << 24 | FIFO descriptor, with [`FULL`] or without it.
 static POOL: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// A waiter for as long as one thread sleeps.
@@ -20,7 +21,8 @@ pub struct Borrowed {
     attachment: &'static Attachment,
     /// Where it was made.
     joined: &'static Joined,
-    /// Something lies in its FIFO. The next sleep reads that, before it begins: whoever was just woken has better things to do.
+    /// Something lies in its FIFO. The next sleep reads that, before it begins: whoever was just
+    /// woken has better things to do.
     full: Cell<bool>,
 }
 
@@ -30,7 +32,8 @@ const TAG: u64 = 0xff00_0000;
 const FULL: u64 = 1 << 63;
 
 impl Borrowed {
-    /// Is it of the segment that the process is joined to? To be asked after arming: what is armed in another segment calls somebody else.
+    /// Is it of the segment that the process is joined to? To be asked after arming: what is armed
+    /// in another segment calls somebody else.
     #[must_use]
     pub fn is_current(&self) -> bool {
         core::ptr::eq(self.joined, self.attachment.node.joined()) && self.attachment.node.standing() != Standing::Away
@@ -47,8 +50,9 @@ impl Borrowed {
         self.waiter.any(&self.joined.segment)
     }
 
-    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO. (What stands in the waiter's page may be a peer's lie, and the sleeper would never
-    /// sleep again.)
+    /// Awake again: nothing that was rung is left. `polled`: what the kernel told of its FIFO.
+    /// (What stands in the waiter's page may be a peer's lie, and the sleeper would never sleep
+    /// again.)
     pub fn awake(&self, polled: c_short) {
         let told = polled != 0;
         self.waiter.awake(&self.joined.segment, told);
@@ -93,15 +97,17 @@ impl Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // Else it is the parent's, in the child of a fork in a signal handler; or was taken for left behind.
+        // Else it is the parent's, in the child of a fork in a signal handler; or was taken for
+        // left behind.
         if OUT.with(|out| out.strike(self.word())) {
             self.free();
         }
     }
 }
 
-/// The waiters that this thread has borrowed, as in [`POOL`]: a thread that is cancelled in a sleep, or leaves it by `siglongjmp`, never comes to give its own back.
-/// Nothing here takes memory: the sleep may be a signal handler's.
+/// The waiters that this thread has borrowed, as in [`POOL`]: a thread that is cancelled in a
+/// sleep, or leaves it by `siglongjmp`, never comes to give its own back. Nothing here takes
+/// memory: the sleep may be a signal handler's.
 struct Out {
     /// Changed by one instruction each: this thread's signal handlers may sleep too.
     words: [AtomicU64; NESTED],
@@ -109,7 +115,8 @@ struct Out {
     watched: Cell<bool>,
 }
 
-/// So many sleeps of one thread, each in a signal handler that interrupted the one before, are likely; where there are more, the first was left.
+/// So many sleeps of one thread, each in a signal handler that interrupted the one before, are
+/// likely; where there are more, the first was left.
 const NESTED: usize = 4;
 
 thread_local! {
@@ -145,7 +152,8 @@ impl Out {
     }
 }
 
-/// Makes what tells of threads that end. Early: the C library has room for the values of its first keys, and takes memory for those of later ones.
+/// Makes what tells of threads that end. Early: the C library has room for the values of its first
+/// keys, and takes memory for those of later ones.
 pub fn start() {
     let mut key = 0;
     // SAFETY: `key` is writable.
@@ -220,7 +228,8 @@ pub fn retire(attachment: &Attachment) {
     empty(|waiter| waiter.retire(&attachment.node));
 }
 
-/// In a fork child: the parent's waiters are not ours. Closes our copies of the free ones' descriptors.
+/// In a fork child: the parent's waiters are not ours. Closes our copies of the free ones'
+/// descriptors.
 pub fn forget() {
     if let Some(attachment) = runtime::attachment() {
         empty(|waiter| waiter.abandon(&attachment.node));

@@ -1,4 +1,5 @@
-//! `GINNEL_REPORT`: one line of JSON a process, appended to a file at its end: how many bytes went which way.
+//! `GINNEL_REPORT`: one line of JSON a process, appended to a file at its end: how many bytes went
+//! which way.
 
 use crate::{fds, own, runtime};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,8 +14,8 @@ use std::sync::OnceLock;
 const NAMES: [&str; 8] = ["tcp_in", "ring_in", "tcp_out", "ring_out", "wakes_sent", "tokens_sent", "upgrades", "downgrades"];
 static TOTALS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
-/// Where to, as the environment and the working directory were when the process started: programs clear
-/// the one and change the other.
+/// Where to, as the environment and the working directory were when the process started: programs
+/// clear the one and change the other.
 static PATH: OnceLock<Option<CString>> = OnceLock::new();
 
 /// At the process's start.
@@ -26,7 +27,8 @@ pub fn start() {
     });
 }
 
-/// Adds what went over a socket that this process is done with, and that no process that had it too has reported before.
+/// Adds what went over a socket that this process is done with, and that no process that had it too
+/// has reported before.
 pub fn add(slot: &Slot) {
     let counters =
         [&slot.in_tcp, &slot.in_ring, &slot.out_tcp, &slot.out_ring, &slot.wakes, &slot.tokens, &slot.upgrades, &slot.downgrades];

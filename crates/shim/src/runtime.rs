@@ -12,7 +12,8 @@ use ginnel_tcp::{Attachment, Slot, hand_over, kernel, lifetime, reclaim};
 use libc::c_int;
 
 static ATTACHMENT: AtomicPtr<Attachment> = AtomicPtr::new(core::ptr::null_mut());
-/// How long another process may take to close what it takes for the last descriptor of a socket, nanoseconds.
+/// How long another process may take to close what it takes for the last descriptor of a socket,
+/// nanoseconds.
 const PATIENCE: u64 = 2_000_000_000;
 
 static IO_URING: AtomicU32 = AtomicU32::new(0);
@@ -92,7 +93,7 @@ pub fn endpoint(fd: c_int, index: u32) -> Option<Endpoint<'static>> {
 pub fn find(fd: c_int) -> Option<Endpoint<'static>> {
     match fds::get(fd) {
         Entry::Endpoint(slot) => endpoint(fd, slot),
-        Entry::Plain | Entry::Epoll(_) | Entry::Own | Entry::Listener => None,
+        Entry::Plain | Entry::Epoll(_) | Entry::Own | Entry::Uring | Entry::Listener => None,
         Entry::Unknown | Entry::Tcp | Entry::Shared | Entry::Young(_) | Entry::Inherited(_) => look(fd),
     }
 }
@@ -150,8 +151,9 @@ pub fn classify(fd: c_int) -> Entry {
 /// A socket of multipath TCP was seen.
 static MULTIPATH: AtomicBool = AtomicBool::new(false);
 
-/// May `listener` be one of multipath TCP, as Go's are since 1.24? Where the client knows nothing of that,
-/// a socket that it accepts is one of TCP, and no other (`mptcp_accept`, net/mptcp/protocol.c).
+/// May `listener` be one of multipath TCP, as Go's are since 1.24? Where the client knows nothing
+/// of that, a socket that it accepts is one of TCP, and no other (`mptcp_accept`,
+/// net/mptcp/protocol.c).
 pub fn is_multipath(listener: c_int) -> bool {
     let mut protocol = 0i32;
     MULTIPATH.load(Ordering::Relaxed)
@@ -172,7 +174,8 @@ pub fn is_tcp(fd: c_int) -> bool {
         && kind == libc::SOCK_STREAM
 }
 
-/// Finds or makes the slot of a connected TCP socket. `connected`: this process called connect on it.
+/// Finds or makes the slot of a connected TCP socket. `connected`: this process called connect on
+/// it.
 pub fn adopt(fd: c_int, connected: bool) -> Option<Endpoint<'static>> {
     let attachment = attachment()?;
     let _change = fds::change();
@@ -191,7 +194,8 @@ enum Adopted {
     Is(Endpoint<'static>),
     /// For nothing that is connected, or for what stays without a slot.
     Not,
-    /// Another thread has used it first, closed it, or said more of it, while it was given this slot.
+    /// Another thread has used it first, closed it, or said more of it, while it was given this
+    /// slot.
     Again(u32),
 }
 
@@ -201,7 +205,7 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     let before = fds::get(fd);
     match before {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => return endpoint(fd, slot).map_or(Adopted::Not, Adopted::Is),
-        Entry::Plain | Entry::Own | Entry::Epoll(_) => return Adopted::Not,
+        Entry::Plain | Entry::Own | Entry::Uring | Entry::Epoll(_) => return Adopted::Not,
         _ => {}
     }
     let young = if let Entry::Young(young) = before { Some(young) } else { None };
@@ -217,12 +221,14 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
         }
     }
     let Ok(cookie) = kernel::cookie(fd) else { return Adopted::Not };
-    // Another process may have it without having said so: it was open at a fork, came over exec, or was passed.
+    // Another process may have it without having said so: it was open at a fork, came over exec, or
+    // was passed.
     let heir = young.is_some_and(Young::is_heir);
     let shared = heir || before == Entry::Shared || before == Entry::Tcp && !connected;
     let describe = |slot: &Slot| {
         crate::sets::fresh(attachment.ledger.index(slot));
-        // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by one byte more than was sent.
+        // Who connected counts its SYN among the acknowledged bytes: a fresh connection tells by
+        // one byte more than was sent.
         let was = young.map_or_else(|| guess_connected(fd), Young::is_connecting);
         slot.set(flag::CONNECTED, connected || was);
         slot.set(flag::SPAWNED | flag::SHARED, shared);
@@ -238,6 +244,13 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     let index = attachment.ledger.index(slot);
     if heir {
         slot.set(flag::SPAWNED | flag::SHARED, true);
+    }
+    if !new && attachment.is_of_foreign_pair(slot) {
+        // It was handed over before it came here, to the kernel: this process has no way into that
+        // memory.
+        slot.let_go(attachment.node.me());
+        fds::replace(fd, before, Entry::Plain);
+        return Adopted::Not;
     }
     let Some(endpoint) = endpoint(fd, index) else { return Adopted::Not };
     if young.is_some_and(Young::is_passed) && matches!(slot.stage(), Stage::Candidate | Stage::Published) {
@@ -265,7 +278,8 @@ fn try_adopt(attachment: &'static Attachment, fd: c_int, connected: bool) -> Ado
     Adopted::Is(endpoint)
 }
 
-/// `fd` stands for this slot, of the socket with this cookie, from here on; false where it has come to stand for something else, or where another thread has let go of the slot meanwhile, for the
+/// `fd` stands for this slot, of the socket with this cookie, from here on; false where it has come
+/// to stand for something else, or where another thread has let go of the slot meanwhile, for the
 /// last number that it knew of. One step for all of them.
 fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (u32, u64)) -> bool {
     fds::counting(index, || {
@@ -280,7 +294,8 @@ fn becomes(attachment: &Attachment, fd: c_int, before: Entry, (index, cookie): (
     })
 }
 
-/// Lets go of a slot that was taken for a number which may have been closed meanwhile, where no number has it. (A thread that is giving it to one holds it again then.)
+/// Lets go of a slot that was taken for a number which may have been closed meanwhile, where no
+/// number has it. (A thread that is giving it to one holds it again then.)
 #[cold]
 fn forsake(attachment: &Attachment, index: u32) {
     fds::counting(index, || {
@@ -290,7 +305,8 @@ fn forsake(attachment: &Attachment, index: u32) {
     });
 }
 
-/// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed, and described before anybody could find it.
+/// Finds or claims the slot of the socket with this cookie, and holds it. True: it was claimed, and
+/// described before anybody could find it.
 fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot)) -> Option<(&'static Slot, bool)> {
     let (me, ticket) = (attachment.node.me(), attachment.node.ticket());
     let end = sys::monotonic_ns() + PATIENCE;
@@ -305,7 +321,8 @@ fn take_up(attachment: &'static Attachment, cookie: u64, describe: impl Fn(&Slot
         if let Some(held) = slot.take_up(me, cookie) {
             return held.then_some((slot, new));
         }
-        // Another process closes what it takes for the last descriptor: the slot is free in a moment, or the socket's for good.
+        // Another process closes what it takes for the last descriptor: the slot is free in a
+        // moment, or the socket's for good.
         sys::sleep_ms(1);
         if sys::monotonic_ns() > end {
             return None;
@@ -321,7 +338,8 @@ pub fn note_copies() {
     COPIED.store(1, Ordering::Relaxed);
 }
 
-/// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both are to find one slot.
+/// `fd`, a TCP socket without a slot, is about to stand for the same socket as another number: both
+/// are to find one slot.
 pub fn copying(fd: c_int) -> Entry {
     if adopt(fd, false).is_none() && matches!(fds::get(fd), Entry::Tcp | Entry::Shared) {
         COPIED.store(1, Ordering::Relaxed);
@@ -339,8 +357,9 @@ fn adopt_copies(attachment: &Attachment, cookie: u64, index: u32) {
     }
 }
 
-/// For a socket whose making was not seen (inherited over exec without the shim before): did this side connect? Bytes acknowledged by the peer, and bytes sent
-/// by this side, differ by the SYN only on the side that connected.
+/// For a socket whose making was not seen (inherited over exec without the shim before): did this
+/// side connect? Bytes acknowledged by the peer, and bytes sent by this side, differ by the SYN
+/// only on the side that connected.
 fn guess_connected(fd: c_int) -> bool {
     #[repr(C)]
     #[derive(Clone, Copy)]
@@ -371,8 +390,9 @@ pub struct Ended {
     cookie: u64,
 }
 
-/// One descriptor of this process let go of `slot`; `fd` is still open. `Some` if this was the last descriptor of the socket anywhere, as far as is known:
-/// then the close has been prepared, and [`ended`] is due after the kernel's close.
+/// One descriptor of this process let go of `slot`; `fd` is still open. `Some` if this was the last
+/// descriptor of the socket anywhere, as far as is known: then the close has been prepared, and
+/// [`ended`] is due after the kernel's close.
 pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
     let endpoint = endpoint(fd, index)?;
     // While this process holds it.
@@ -393,9 +413,11 @@ pub fn let_go(fd: c_int, index: u32) -> Option<Ended> {
         return None;
     }
     if endpoint.slot().has(flag::SPAWNED) {
-        // Somebody else may have it, without having said so yet: it is left to the kernel as it is. What is still in a ring is theirs to read, and a close here would reset
-        // it; where nobody has it, the slot is found without a holder.
-        if !endpoint.detach(Reason::HandedOver, 500_000_000) {
+        // Somebody else may have it, without having said so yet: it is left to the kernel as it is.
+        // What is still in a ring is theirs to read, and a close here would reset it; where nobody
+        // has it, the slot is found without a holder. (So is what a kernel would answer with a
+        // reset.)
+        if endpoint.is_best_read_in_ring() || !endpoint.detach(Reason::HandedOver, 500_000_000) {
             return None;
         }
     }

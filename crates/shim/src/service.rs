@@ -1,17 +1,21 @@
-//! The service thread: what cannot wait for the program's next call. It watches the kernel's side of every carried socket, answers the wishes
-//! of peers, pays owed tokens, moves settling along, and frees what the dead held.
+//! The service thread: what cannot wait for the program's next call. It watches the kernel's side
+//! of every carried socket, answers the wishes of peers, pays owed tokens, moves settling along,
+//! and frees what the dead held.
 
+mod broker;
 mod host;
+mod pairs;
 mod paths;
 mod start;
 mod still;
 
+pub use broker::want;
 pub use host::listen;
-pub use start::{attend_absence, close_down, is_missing, pause, prepare_waiter, resume, retire_waiter};
+pub use start::{attend_absence, close_down, heap, is_missing, pause, prepare_waiter, resume, retire_waiter};
 pub use still::{go_on, stand_still};
 
 use crate::{fds, leader, membership, runtime};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ginnel_node::node::Standing;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
@@ -31,7 +35,8 @@ static BELL: AtomicI32 = AtomicI32::new(-1);
 static FIFO: AtomicI32 = AtomicI32::new(-1);
 /// Which thread is to run: one of an earlier number ends.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
-/// Is anything under way that only another look brings to its end: a socket that settles, one whose channel does not name this thread yet? The thread then looks often.
+/// Is anything under way that only another look brings to its end: a socket that settles, one whose
+/// channel does not name this thread yet? The thread then looks often.
 static SETTLING: AtomicU32 = AtomicU32::new(0);
 /// One bit a slot: is its socket in the thread's epoll set?
 static WATCHED: SlotBits = SlotBits::new();
@@ -39,6 +44,10 @@ static WATCHED: SlotBits = SlotBits::new();
 static PASSED_ON: SlotBits = SlotBits::new();
 /// One bit a slot: a signal handler has used its socket, and could not tell the sets.
 static BEHIND: SlotBits = SlotBits::new();
+/// Bytes that rings in the memory of pairs had carried at the last look at them, and for how many
+/// looks that has not changed.
+static IN_PAIRS: AtomicU64 = AtomicU64::new(0);
+static QUIET: AtomicU32 = AtomicU32::new(0);
 /// One of [`BEHIND`] is set.
 static ANY_BEHIND: AtomicBool = AtomicBool::new(false);
 /// Held while the thread uses a descriptor of a slot, so that it is not closed under it.
@@ -48,15 +57,23 @@ const BELL_DATA: u64 = u64::MAX;
 const FIFO_DATA: u64 = u64::MAX - 1;
 /// A doorbell of the host, or the connection to the daemon that passes it on.
 const HOST_DATA: u64 = u64::MAX - 2;
+/// The broker.
+const BROKER_DATA: u64 = u64::MAX - 3;
 /// How often the thread looks while something settles, ms.
 const SETTLING_TICK: u64 = 1;
 /// How often while a writer waits for its reader to freeze the ring, ms.
 const LEAVING_TICK: u64 = 5;
 /// How often where peers cannot wake it, ms.
 const TOKEN_TICK: u64 = 100;
-/// How often where other processes have a socket of this one's too: the one that peers wake may have ended, ms.
+/// How often where peers cannot wake it, and nothing has moved for so many looks, ms: who wants
+/// something of it (a program that is about to become another, say) waits two seconds.
+const QUIET_TICK: u64 = 500;
+const QUIET_LOOKS: u32 = 30;
+/// How often where other processes have a socket of this one's too: the one that peers wake may
+/// have ended, ms.
 const SHARED_TICK: u64 = 200;
-/// How often otherwise, ms: sooner than anybody gives up who waits for it and whose wake-up did not reach it.
+/// How often otherwise, ms: sooner than anybody gives up who waits for it and whose wake-up did not
+/// reach it.
 const IDLE_TICK: u64 = 3000;
 /// How often it looks at its waiters while the daemon that rings it is away, ms.
 const ALONE_TICK: u64 = 5;
@@ -69,7 +86,8 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
         core::hint::spin_loop();
         round = round.wrapping_add(1);
         if round.is_multiple_of(1024) {
-            // The thread may wait for a lock that this one took and left by `siglongjmp`, of this slot or one with the same guard.
+            // The thread may wait for a lock that this one took and left by `siglongjmp`, of this
+            // slot or one with the same guard.
             for index in own_slots().filter(|index| *index as usize % GUARDS.len() == slot as usize % GUARDS.len()) {
                 if let Some(endpoint) = fds::of_slot(index).and_then(|fd| runtime::endpoint(fd, index)) {
                     endpoint.take_back_left();
@@ -85,8 +103,9 @@ pub fn unless_serving<T>(slot: u32, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The endpoint has a channel, or soon will: starts the thread if it does not run. It watches the socket from its next look on: most of those that end before that need no watching, and
-/// the thread is not woken for their end.
+/// The endpoint has a channel, or soon will: starts the thread if it does not run. It watches the
+/// socket from its next look on: most of those that end before that need no watching, and the
+/// thread is not woken for their end.
 pub fn attend(endpoint: Endpoint<'static>) {
     let unseen = match endpoint.slot().stage() {
         Stage::Settling => true,
@@ -109,7 +128,8 @@ fn look_often() {
     }
 }
 
-/// Another process has sockets of this one's too, and may carry them, and end: starts the thread where it could not know of that by any call of this process's.
+/// Another process has sockets of this one's too, and may carry them, and end: starts the thread
+/// where it could not know of that by any call of this process's.
 pub fn expect() {
     let Some(attachment) = runtime::attachment() else { return };
     let may_move = |(_, entry)| matches!(entry, fds::Entry::Endpoint(slot) | fds::Entry::Inherited(slot) if attachment.ledger.slot(slot).may_move());
@@ -134,7 +154,8 @@ pub fn watch(endpoint: Endpoint<'static>) {
     }
     let events = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR | libc::EPOLLET;
     if !control(libc::EPOLL_CTL_ADD, endpoint.fd(), events as u32, u64::from(index)) {
-        // The socket was another slot's, before it was connected anew. Or there is no set yet, while another thread makes it.
+        // The socket was another slot's, before it was connected anew. Or there is no set yet,
+        // while another thread makes it.
         if !control(libc::EPOLL_CTL_MOD, endpoint.fd(), events as u32, u64::from(index)) {
             WATCHED.unset(index);
         }
@@ -147,6 +168,7 @@ pub fn watch(endpoint: Endpoint<'static>) {
 /// A slot's last descriptor here is about to be closed.
 pub fn forget(index: u32) {
     WATCHED.unset(index);
+    broker::forget(index);
 }
 
 fn control(operation: c_int, fd: c_int, events: u32, data: u64) -> bool {
@@ -172,7 +194,8 @@ pub fn look_around() {
     }
 }
 
-/// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to TCP, and waits for it. Bounded, and nothing is done where no thread runs.
+/// In a child that uses this memory (`ops::lent`): has the thread bring a slot's connection back to
+/// TCP, and waits for it. Bounded, and nothing is done where no thread runs.
 pub fn pass_on(slot: u32) {
     let is_back =
         |endpoint: Endpoint<'static>| endpoint.slot().has(flag::HOLD) && (!runtime::carried(endpoint) || endpoint.on_tcp());
@@ -188,7 +211,8 @@ pub fn pass_on(slot: u32) {
     PASSED_ON.unset(slot);
 }
 
-/// In a signal handler that interrupted the work on a set: has the thread tell the sets what became of the slot's socket.
+/// In a signal handler that interrupted the work on a set: has the thread tell the sets what became
+/// of the slot's socket.
 pub fn catch_up(slot: u32) {
     BEHIND.set(slot);
     ANY_BEHIND.store(true, Ordering::Release);
@@ -213,7 +237,8 @@ fn catch_up_all() -> bool {
     more
 }
 
-/// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very thread. True if there is more to be done.
+/// Takes the next step of what [`pass_on`] asked for: the other end may be served by this very
+/// thread. True if there is more to be done.
 fn hand_over_passed() -> bool {
     let mut more = false;
     for index in PASSED_ON.ones(0) {
@@ -223,7 +248,8 @@ fn hand_over_passed() -> bool {
             }
             endpoint.go_on_detaching()
         };
-        // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing more that can be done.
+        // A descriptor that is gone, or bytes in a ring that only reading removes: there is nothing
+        // more that can be done.
         if with_endpoint(index, step) == Some(None) {
             more = true;
         } else {
@@ -241,6 +267,7 @@ fn run(generation: usize) {
     // What handlers left to it before there was anything else to do for it.
     let (mut woken, mut next, mut next_path, mut passing) = (true, 0, 0, catch_up_all());
     let mut paths = Paths::default();
+    let mut asks = broker::Asks::new(attachment);
     loop {
         let served = hear(attachment, &mut again);
         let now = sys::monotonic_ns();
@@ -252,7 +279,8 @@ fn run(generation: usize) {
         if now >= next_path {
             next_path = paths.look(attachment, now);
         }
-        let left = next.min(next_path).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
+        let next_ask = asks.tend(attachment);
+        let left = next.min(next_path).min(next_ask).saturating_sub(sys::monotonic_ns()).div_ceil(1_000_000);
         let left = if served { left } else { left.min(ALONE_TICK) };
         let left = if passing { left.min(SETTLING_TICK) } else { left };
         let left = if leader::is_gone() {
@@ -274,6 +302,7 @@ fn run(generation: usize) {
                 reclaim::reclaim_within(attachment, if reclaims.is_multiple_of(6) { Reach::All } else { Reach::Used });
                 membership::age(attachment);
             }
+            pairs::age(attachment);
         }
     }
 }
@@ -300,11 +329,21 @@ fn tick(attachment: &'static Attachment) -> u64 {
         LEAVING_TICK
     } else if waiter(attachment).is_none() || seen.owing {
         TOKEN_TICK
+    } else if let Some(carried) = seen.pairs {
+        if is_quiet(carried) { QUIET_TICK } else { TOKEN_TICK }
     } else if seen.shared {
         SHARED_TICK
     } else {
         IDLE_TICK
     }
+}
+
+/// Have the rings in the memory of pairs carried nothing for a while?
+fn is_quiet(carried: u64) -> bool {
+    let same = IN_PAIRS.swap(carried, Ordering::Relaxed) == carried;
+    let looks = if same { QUIET.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+    QUIET.store(looks, Ordering::Relaxed);
+    looks > QUIET_LOOKS
 }
 
 /// Sleeps until something is to be done, at most so long. False if nothing happened.
@@ -348,7 +387,7 @@ fn sleep(attachment: &'static Attachment, ms: c_int) -> bool {
                 }
             }
             // Heard before the next sleep.
-            HOST_DATA => {}
+            HOST_DATA | BROKER_DATA => {}
             index => {
                 // FIN, or an error: the next call is to ask the kernel.
                 if let Ok(index) = u32::try_from(index) {
@@ -371,14 +410,22 @@ struct Seen {
     leaving: bool,
     /// Bytes that are to go over TCP, and for which there was no room.
     owing: bool,
+    /// There are rings in the memory of pairs, where nobody wakes this thread, and have carried so
+    /// many bytes.
+    pairs: Option<u64>,
 }
 
-/// Looks at every slot of this process. Where nothing is due that costs no system call: most are idle.
+/// Looks at every slot of this process. Where nothing is due that costs no system call: most are
+/// idle.
 fn all(attachment: &'static Attachment) -> Seen {
     let mut seen = Seen::default();
     for index in own_slots() {
         let Some(endpoint) = runtime::endpoint(-1, index) else { break };
         let slot = attachment.ledger.slot(index);
+        if slot.has(flag::PAIR) && slot.is_in_channel() {
+            let carried = slot.in_ring.load(Ordering::Relaxed).wrapping_add(slot.out_ring.load(Ordering::Relaxed));
+            seen.pairs = Some(seen.pairs.unwrap_or(0).wrapping_add(carried).wrapping_add(1));
+        }
         match slot.stage() {
             Stage::Active if !is_due(endpoint) => {
                 // Nothing else that is asked below can be so.
@@ -386,6 +433,10 @@ fn all(attachment: &'static Attachment) -> Seen {
                 continue;
             }
             Stage::Settling | Stage::Active => serve(index),
+            _ if broker::is_meeting(endpoint) => {
+                let _ = with_endpoint(index, |endpoint| endpoint.progress(false));
+                seen.settling = true;
+            }
             _ => {}
         }
         let active = slot.stage() == Stage::Active;
@@ -451,7 +502,8 @@ pub fn own_slots() -> impl Iterator<Item = u32> {
     fds::slots(0)
 }
 
-/// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this process has none.
+/// Runs `work` on a slot by one of its descriptors, which stays open meanwhile. `None`: this
+/// process has none.
 pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -> Option<T> {
     unless_serving(index, || {
         let fd = fds::of_slot(index)?;
@@ -463,6 +515,10 @@ pub fn with_endpoint<T>(index: u32, work: impl FnOnce(Endpoint<'static>) -> T) -
 
 /// Another process that has the socket was named as the one to wake, and ended: this one is.
 fn take_over(endpoint: Endpoint<'static>) {
+    if endpoint.is_in_pair() {
+        // Nobody is named there.
+        return;
+    }
     let attachment = endpoint.attachment;
     let named = endpoint.channel().service(endpoint.slot().side()).load(Ordering::Relaxed);
     let page = u32::try_from(named).unwrap_or(0);
@@ -485,6 +541,7 @@ pub fn forget_parent(attachment: &Attachment) {
         guard.store(false, Ordering::Relaxed);
     }
     WATCHED.unset_all();
+    broker::close(attachment);
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.node.disown(fd.swap(-1, Ordering::AcqRel));
     }

@@ -1,13 +1,18 @@
 //! Epoll sets: what the program registered, beside what the kernel was told.
 //!
-//! The kernel's set stays registered for every socket, and tells of connections, plain sockets, FIN, errors and tokens. What it cannot see is ring bytes. So for TCP sockets this
-//! process keeps each registration too, and finds it again by the program's own data; only where two registrations of a set have the same data does the kernel's copy
-//! carry a tag instead. So a set that another process shares (fork) or inherits (exec) still says what the program wrote there.
+//! The kernel's set stays registered for every socket, and tells of connections, plain sockets,
+//! FIN, errors and tokens. What it cannot see is ring bytes. So for TCP sockets this process keeps
+//! each registration too, and finds it again by the program's own data; only where two
+//! registrations of a set have the same data does the kernel's copy carry a tag instead. So a set
+//! that another process shares (fork) or inherits (exec) still says what the program wrote there.
 //!
-//! A registration is *hot* while its ring is looked at in every wait, and *armed* otherwise: its channel names the set's waiter and a bit. Only hot ones are looked
-//! at, and only what was hot is armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly always calls an upgraded
-//! socket writable: while its ring is full, EPOLLOUT is taken out of the kernel's interest (*masked*) and put back when there is room, which makes the edge.
+//! A registration is *hot* while its ring is looked at in every wait, and *armed* otherwise: its
+//! channel names the set's waiter and a bit. Only hot ones are looked at, and only what was hot is
+//! armed before sleeping: the cost follows what happens, not what is registered. The kernel nearly
+//! always calls an upgraded socket writable: while its ring is full, EPOLLOUT is taken out of the
+//! kernel's interest (*masked*) and put back when there is room, which makes the edge.
 
+mod arrange;
 mod asked;
 mod change;
 mod collect;
@@ -64,7 +69,8 @@ type Place = (u32, u32);
 /// The places of each descriptor.
 static BY_FD: Spin<Option<Map<c_int, SmallVec<[Place; 2]>>>> = Spin::new(None);
 
-/// A map whose keys are numbers of the program's own. It is looked into in every wait, and nobody else chooses the keys: they are mixed, not hashed.
+/// A map whose keys are numbers of the program's own. It is looked into in every wait, and nobody
+/// else chooses the keys: they are mixed, not hashed.
 type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Mixed>>;
 
 /// 2^64 divided by the golden ratio, which is odd: what is multiplied with it is mixed.
@@ -112,8 +118,8 @@ struct Registration {
     /// What the program asked for.
     events: u32,
     data: u64,
-    /// What the kernel returns with its events: `data`, or a tag where another registration of the set
-    /// has the same data (see [`tag`]).
+    /// What the kernel returns with its events: `data`, or a tag where another registration of the
+    /// set has the same data (see [`tag`]).
     known: u64,
     /// Not a TCP socket: kept only to tell it from one that is.
     plain: bool,
@@ -143,8 +149,17 @@ struct Registration {
     idle: u32,
     /// Edge-triggered: what was reported of the ring (of an inner set: of its arrivals) …
     seen: u64,
+    /// … what [`Slot::dry`](ginnel_tcp::ledger::Slot::dry) was then …
+    dry: u64,
     /// What of the ring (or of an inner set) is counted among the set's arrivals: see [`inside`].
     noted: u64,
+    /// The same of the end, of edges of the program's own making, and of room that is to be told
+    /// of.
+    noted_ends: u32,
+    noted_edges: u32,
+    noted_room: bool,
+    /// As many wake-ups had come over TCP by then.
+    noted_tokens: u64,
     /// … and of the end, as [`edges::held`] has it.
     ended: u32,
     /// The kernel was told of it for a purpose of this library's, and makes an edge of that.
@@ -160,7 +175,8 @@ struct Registration {
     late: Option<late::Told>,
     /// Is it in the set's list of these?
     listed: bool,
-    /// In a set that several processes have: as many changes of the slot's registrations are known here.
+    /// In a set that several processes have: as many changes of the slot's registrations are known
+    /// here.
     changes: u32,
 }
 
@@ -187,7 +203,12 @@ impl Default for Registration {
             hot: false,
             idle: 0,
             seen: u64::MAX,
+            dry: 0,
             noted: u64::MAX,
+            noted_ends: 0,
+            noted_edges: 0,
+            noted_room: false,
+            noted_tokens: 0,
             ended: 0,
             retold: false,
             edges: 0,
@@ -215,22 +236,32 @@ struct Inner {
     free: Vec<u32>,
     removed: Removed,
     hot: Vec<u32>,
-    /// Registrations of which the kernel was not told the last change, and some of which it was told since.
+    /// Registrations of which the kernel was not told the last change, and some of which it was
+    /// told since.
     late: Vec<u32>,
     /// Inner sets: (registration, its set's number).
     children: Vec<(u32, u32)>,
     /// How often something came to the rings of what is in it, as far as outer sets asked.
     arrivals: u64,
+    /// Inner sets whose edge is told of in this wait, and comes once more: see [`inside::echoes`].
+    echoes: Vec<u32>,
     waiter: Option<Waiter>,
     /// Something lies in its FIFO, which is read with the next word to the kernel: see [`late`].
     full: bool,
-    /// It was to have one, since something was about to be armed or a thread that slept was to be told something: it has, or may have none.
+    /// It was to have one, since something was about to be armed or a thread that slept was to be
+    /// told something: it has, or may have none.
     waiter_tried: bool,
     /// It had a waiter, in a segment that was left.
     waiter_lost: bool,
     /// Registered in another set, or polled: woken through the kernel only.
     nested: bool,
     looked: u64,
+    /// As often others of the segment had said something over TCP when the kernel was asked last:
+    /// what they put into rings since may come after it.
+    by_tcp: u64,
+    /// As often somebody had begun to; and when it was asked before.
+    begun_by_tcp: u64,
+    begun_before: u64,
     /// Counts looks at the hot rings.
     passes: u64,
     /// Counts passes in which not all that may be ready had a place.
@@ -242,7 +273,8 @@ struct Inner {
     unasked: usize,
 }
 
-/// The registrations that were removed last (data, what was asked for): a wait may have asked the kernel before, which was told to report more than that.
+/// The registrations that were removed last (data, what was asked for): a wait may have asked the
+/// kernel before, which was told to report more than that.
 #[derive(Default)]
 struct Removed {
     last: [(u64, u32); 16],
@@ -291,6 +323,8 @@ pub struct Set {
     still: AtomicBool,
     /// There are connections to be recalled: see [`outlived`].
     outlived: AtomicBool,
+    /// Some edges come once more: see [`inside::echoes`].
+    echoes: AtomicBool,
 }
 
 impl Set {
@@ -311,7 +345,8 @@ fn all_sets() -> impl Iterator<Item = &'static Set> {
     SETS.iter().map_while(|set| unsafe { set.load(Ordering::Acquire).as_ref() })
 }
 
-/// So many registrations and inner sets are gone. One that has none left is the kernel's alone, as polls go: nothing of ours may be ready in it.
+/// So many registrations and inner sets are gone. One that has none left is the kernel's alone, as
+/// polls go: nothing of ours may be ready in it.
 fn shrinks(set: &Set, inner: &mut Inner, by: u32) {
     if set.size.fetch_sub(by, Ordering::AcqRel) == by {
         inner.read_fifo();
@@ -402,7 +437,8 @@ pub fn adopted(fd: c_int, slot: u32) {
     }
 }
 
-/// Does that. `None`: not for all of them, for now (this thread's signal handler uses the socket for the first time, and interrupted the work on a set).
+/// Does that. `None`: not for all of them, for now (this thread's signal handler uses the socket
+/// for the first time, and interrupted the work on a set).
 fn link_all(fd: c_int, slot: u32) -> Option<()> {
     let places = BY_FD.soon(|map| listed_of(map.as_ref(), fd))?;
     if places.len() > 1 {
@@ -431,7 +467,8 @@ fn share(slot: u32) {
     }
 }
 
-/// The set is waited for through the kernel from now on: what was armed with its waiter is to be armed anew.
+/// The set is waited for through the kernel from now on: what was armed with its waiter is to be
+/// armed anew.
 fn nest(inner: &mut Inner) {
     if !inner.nested {
         inner.nested = true;
@@ -450,7 +487,8 @@ pub fn number_of(fd: c_int) -> Option<u32> {
     }
 }
 
-/// Set `index`, if it may hold carried sockets, is about to be polled. One that may not is left to the kernel, by which this thread is woken should another add such a socket meanwhile.
+/// Set `index`, if it may hold carried sockets, is about to be polled. One that may not is left to
+/// the kernel, by which this thread is woken should another add such a socket meanwhile.
 #[must_use]
 pub fn polled(index: u32) -> Option<u32> {
     let set = set_at(index)?;

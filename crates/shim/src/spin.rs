@@ -1,4 +1,5 @@
-//! Spinning: looking at shared memory for what another processor is about to write, for as long as a sleep and a wake-up would take; and letting the other end run where it is on this processor.
+//! Spinning: looking at shared memory for what another processor is about to write, for as long as
+//! a sleep and a wake-up would take; and letting the other end run where it is on this processor.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +12,8 @@ pub struct Habit(AtomicU32);
 
 const TRUST: u32 = 8;
 const PROBE: u32 = 64;
-/// The bits of a habit: the score; above it tries since it fell to nothing, and whether the other end was on this processor.
+/// The bits of a habit: the score; above it tries since it fell to nothing, and whether the other
+/// end was on this processor.
 const SCORE: u32 = 0xff;
 const TOGETHER: u32 = 1 << 31;
 
@@ -50,13 +52,15 @@ impl Habit {
         self.0.fetch_or(TOGETHER, Ordering::Relaxed);
     }
 
-    /// Did the other end run on this processor the last time? Then there is nothing to see before it is let run.
+    /// Did the other end run on this processor the last time? Then there is nothing to see before
+    /// it is let run.
     fn was_together(&self) -> bool {
         self.0.load(Ordering::Relaxed) & TOGETHER != 0
     }
 }
 
-/// What is added to a processor's number where several kernels share the segment, so that no two processors of theirs have one number.
+/// What is added to a processor's number where several kernels share the segment, so that no two
+/// processors of theirs have one number.
 static KERNEL: AtomicU64 = AtomicU64::new(0);
 
 /// Tells this kernel's processors apart from those of the others that share the segment.
@@ -71,7 +75,8 @@ pub fn processor() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let mut aux = 0u32;
-        // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps the number there (vdso getcpu reads it so).
+        // SAFETY: every x86-64 processor that Linux runs on with TSC has RDTSCP; the kernel keeps
+        // the number there (vdso getcpu reads it so).
         unsafe { core::arch::x86_64::__rdtscp(&raw mut aux) };
         u64::from(aux & 0xfff) + 1 + KERNEL.load(Ordering::Relaxed)
     }
@@ -85,7 +90,8 @@ pub fn processor() -> u64 {
 /// Does the other end, as far as it told, run on this processor too? Tells it where this end is.
 pub fn together(endpoint: Endpoint<'_>) -> bool {
     let here = processor();
-    // Under the lock: the channel may be left, and its page be another's by the time that this thread runs again.
+    // Under the lock: the channel may be left, and its page be another's by the time that this
+    // thread runs again.
     if let Some(_held) = endpoint.slot().rx.lock.try_lock(endpoint.ticket()) {
         endpoint.incoming().reader_cpu().store(here, Ordering::Relaxed);
     }
@@ -104,8 +110,10 @@ pub fn prefetch(place: *const u8) {
     let _ = place;
 }
 
-/// Between two looks at memory that another processor is to change: the next one begins when this one has come. Where many are under way at once and the line is taken
-/// away, the processor throws all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer than the whole way.
+/// Between two looks at memory that another processor is to change: the next one begins when this
+/// one has come. Where many are under way at once and the line is taken away, the processor throws
+/// all of them away and begins again, and the news comes later; a pause (`spin_loop`) is longer
+/// than the whole way.
 #[inline]
 fn look_done() {
     #[cfg(target_arch = "x86_64")]
@@ -129,15 +137,20 @@ pub fn spin(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, to
     pays(attachment, habit) && spin_on(attachment, habit, ready, together)
 }
 
-/// So many looks come close upon each other before a spin pauses between them: half a microsecond, in which what another processor of the same chip was asked for is here. A pause makes the news wait.
+/// So many looks come close upon each other before a spin pauses between them: half a microsecond,
+/// in which what another processor of the same chip was asked for is here. A pause makes the news
+/// wait.
 const CLOSE_LOOKS: u32 = 120;
 
-/// A spin that takes longer than this gives way now and then, nanoseconds: about what a sleep and a wake-up take. (Longer ones are of virtual machines.)
+/// A spin that takes longer than this gives way now and then, nanoseconds: about what a sleep and a
+/// wake-up take. (Longer ones are of virtual machines.)
 const SHORT: u64 = 50_000;
 
-/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on this processor? Then it is let run instead.
+/// Spins until `ready`, at most for the attachment's limit. `together`: does the other end run on
+/// this processor? Then it is let run instead.
 ///
-/// A short spin does not give way to anybody: where a third thread wants to run here, `sched_yield` gives it all that is left of the turn, some milliseconds (`yield_task_fair` in the kernel).
+/// A short spin does not give way to anybody: where a third thread wants to run here, `sched_yield`
+/// gives it all that is left of the turn, some milliseconds (`yield_task_fair` in the kernel).
 pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool, together: impl Fn() -> bool) -> bool {
     if !habit.was_together() {
         for _ in 0..CLOSE_LOOKS {
@@ -184,7 +197,8 @@ pub fn spin_on(attachment: &Attachment, habit: &Habit, ready: impl Fn() -> bool,
     false
 }
 
-/// The other end runs on this processor: lets it run, until `ready`. That takes half as long as to sleep and be woken, unless a third thread wants to run here.
+/// The other end runs on this processor: lets it run, until `ready`. That takes half as long as to
+/// sleep and be woken, unless a third thread wants to run here.
 fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
     const YIELDS: u32 = 8;
     if ready() {
@@ -192,7 +206,8 @@ fn let_run(habit: &Habit, ready: impl Fn() -> bool) -> bool {
         return true;
     }
     if YIELDERS.are_there() {
-        // Nothing was tried, and nothing learnt: once the pause is over all are to try it at once, not each some time.
+        // Nothing was tried, and nothing learnt: once the pause is over all are to try it at once,
+        // not each some time.
         habit.meet_together();
         return false;
     }
@@ -223,10 +238,12 @@ fn paid(habit: &Habit) {
     SPINNERS.gone();
 }
 
-/// Longer than this between two looks at the clock, nanoseconds, and another thread has had the processor: there are more that want to run than processors.
+/// Longer than this between two looks at the clock, nanoseconds, and another thread has had the
+/// processor: there are more that want to run than processors.
 const AWAY: u64 = 400_000;
 
-/// Others that want to run here, as far as this process found out: what to do without for a while, each time that they are met again twice as long.
+/// Others that want to run here, as far as this process found out: what to do without for a while,
+/// each time that they are met again twice as long.
 struct Others {
     until: AtomicU64,
     pause: AtomicU64,
@@ -237,13 +254,17 @@ struct Others {
     in_step: bool,
 }
 
-/// Met by who spins, which then only loses its turn: a thread that slept is let run first. The pause is shorter than the scheduler's turns: where pairs of processes share the processors, both ends
-/// of one get to run at the same time as long as neither sleeps, and are then as fast as if they were alone.
+/// Met by who spins, which then only loses its turn: a thread that slept is let run first. The
+/// pause is shorter than the scheduler's turns: where pairs of processes share the processors, both
+/// ends of one get to run at the same time as long as neither sleeps, and are then as fast as if
+/// they were alone.
 static SPINNERS: Others = Others::new(200_000, 3_000_000, false);
-/// Met by who gave way, which costs some milliseconds each time: two percent of the time, at the end.
+/// Met by who gave way, which costs some milliseconds each time: two percent of the time, at the
+/// end.
 ///
-/// Where several pairs share a processor, to give way is quick for each while all do so, and costs those a turn who do it while others sleep and are woken. So they try it again at the same moments: the
-/// clock's multiples of the pause, which is a power of two of the first.
+/// Where several pairs share a processor, to give way is quick for each while all do so, and costs
+/// those a turn who do it while others sleep and are woken. So they try it again at the same
+/// moments: the clock's multiples of the pause, which is a power of two of the first.
 static YIELDERS: Others = Others::new(1_000_000, 256_000_000, true);
 
 impl Others {
@@ -278,7 +299,8 @@ impl Others {
         }
     }
 
-    /// They were not met. After so many times they are gone: a third thread does not take each turn.
+    /// They were not met. After so many times they are gone: a third thread does not take each
+    /// turn.
     #[inline]
     fn not_met(&self) {
         const QUICK: u32 = 64;
@@ -292,7 +314,8 @@ impl Others {
 mod tests {
     use super::*;
 
-    /// About a turn of the kernel's scheduler, nanoseconds. Where nobody spins for longer, both ends of a pair sleep in each exchange.
+    /// About a turn of the kernel's scheduler, nanoseconds. Where nobody spins for longer, both
+    /// ends of a pair sleep in each exchange.
     const TURN: u64 = 4_000_000;
 
     #[test]

@@ -1,8 +1,10 @@
-//! Finding the functions that this library stands before, by the symbol tables of the loaded libraries (ELF gABI, chapter 5; the GNU hash table and `.gnu.version`
-//! as glibc's `dl-lookup.c` reads them).
+//! Finding the functions that this library stands before, by the symbol tables of the loaded
+//! libraries (ELF gABI, chapter 5; the GNU hash table and `.gnu.version` as glibc's `dl-lookup.c`
+//! reads them).
 //!
-//! `dlsym` would do, but takes memory before glibc 2.34. An allocator that opens files while it sets itself up (jemalloc does, by `syscall`) comes here with its own lock
-//! held, and would wait for itself for ever. Here nothing is allocated, and no lock is taken but the loader's.
+//! `dlsym` would do, but takes memory before glibc 2.34. An allocator that opens files while it
+//! sets itself up (jemalloc does, by `syscall`) comes here with its own lock held, and would wait
+//! for itself for ever. Here nothing is allocated, and no lock is taken but the loader's.
 use core::ffi::CStr;
 use core::mem::size_of;
 use core::ops::Range;
@@ -26,13 +28,15 @@ struct Search<'a> {
     within: Range<usize>,
 }
 
-/// What `dlsym(RTLD_NEXT, name)` finds, called from this library. Null: nothing, or nothing that can be said without the loader (indirect functions).
+/// What `dlsym(RTLD_NEXT, name)` finds, called from this library. Null: nothing, or nothing that
+/// can be said without the loader (indirect functions).
 #[must_use]
 pub fn next(name: &CStr) -> *mut c_void {
     search(name, STT_FUNC, false)
 }
 
-/// Where the variable is that everybody means by this name: a program may have it in place of the library that defines it. Null: there is none.
+/// Where the variable is that everybody means by this name: a program may have it in place of the
+/// library that defines it. Null: there is none.
 #[must_use]
 pub fn variable(name: &CStr) -> *mut c_void {
     search(name, STT_OBJECT, true)
@@ -50,12 +54,14 @@ impl<'a> Search<'a> {
     }
 
     fn run(&mut self) {
-        // SAFETY: the callback takes what it is given as `dl_iterate_phdr` promises it, and the search outlives the call.
+        // SAFETY: the callback takes what it is given as `dl_iterate_phdr` promises it, and the
+        // search outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(self).cast()) };
     }
 }
 
-/// The addresses of glibc; none where the C library is another. A function outside is of a library that stands before it.
+/// The addresses of glibc; none where the C library is another. A function outside is of a library
+/// that stands before it.
 #[must_use]
 pub fn glibc() -> Range<usize> {
     let mut search = Search::new(c"gnu_get_libc_version", STT_FUNC, false);
@@ -86,7 +92,8 @@ unsafe extern "C" fn look(info: *mut dl_phdr_info, _size: usize, search: *mut c_
     }
     // SAFETY: takes a number only.
     if base as u64 == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } {
-        // The kernel's own, which may have another kind of table, and nothing that is searched for here.
+        // The kernel's own, which may have another kind of table, and nothing that is searched for
+        // here.
         return 0;
     }
     search.within = loaded().map(span).reduce(|all, one| all.start.min(one.start)..all.end.max(one.end)).unwrap_or(0..0);
@@ -143,7 +150,8 @@ impl Tables {
         })
     }
 
-    /// The address of what is searched for, of its default version; `None` where it is not here, and null where only the loader can say.
+    /// The address of what is searched for, of its default version; `None` where it is not here,
+    /// and null where only the loader can say.
     ///
     /// # Safety
     /// The tables are those of a loaded object.
@@ -153,8 +161,9 @@ impl Tables {
             // An older kind of table.
             return Some(ptr::null_mut());
         }
-        // SAFETY: the shape of a GNU hash table: four numbers, the filter's words, a chain's begin for each bucket, and a hash for each symbol from `first` on, of which
-        // the last in a chain is odd. Its numbers of symbols are good for the tables of symbols, strings and versions.
+        // SAFETY: the shape of a GNU hash table: four numbers, the filter's words, a chain's begin
+        // for each bucket, and a hash for each symbol from `first` on, of which the last in a chain
+        // is odd. Its numbers of symbols are good for the tables of symbols, strings and versions.
         unsafe {
             let [buckets, first, words, _shift] = self.hashes.cast::<[u32; 4]>().read();
             if buckets == 0 {
@@ -197,7 +206,8 @@ impl Tables {
         }
     }
 
-    /// The address of symbol `index`; null where it is of another kind, as an indirect function, whose address its resolver knows.
+    /// The address of symbol `index`; null where it is of another kind, as an indirect function,
+    /// whose address its resolver knows.
     ///
     /// # Safety
     /// There is a symbol of that number.

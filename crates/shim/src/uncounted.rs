@@ -1,8 +1,12 @@
-//! Calls on connections whose other end seems to have no shim: straight to the kernel, and not counted in the ledger (see [`ginnel_tcp::uncounted`]).
+//! Calls on connections whose other end seems to have no shim: straight to the kernel, and not
+//! counted in the ledger (see [`ginnel_tcp::uncounted`]).
 //!
-//! Whether a number's calls go uncounted stands in private memory ([`Quiet`]), which says so only after the ledger does, and says no more before the process counts. Which of them are under way stands
-//! in a note of each thread, which only that thread writes: two stores, where the ledger takes three locked additions. A thread's note is found by the address of its thread control block,
-//! without memory of its own (a thread-local variable might take some when it is first asked for, in a signal handler perhaps).
+//! Whether a number's calls go uncounted stands in private memory ([`Quiet`]), which says so only
+//! after the ledger does, and says no more before the process counts. Which of them are under way
+//! stands in a note of each thread, which only that thread writes: two stores, where the ledger
+//! takes three locked additions. A thread's note is found by the address of its thread control
+//! block, without memory of its own (a thread-local variable might take some when it is first asked
+//! for, in a signal handler perhaps).
 
 use crate::fds::{self, Entry};
 use crate::sets::GOLDEN;
@@ -38,7 +42,8 @@ impl Note {
 struct Quiet {
     /// The slot of its connection, and 1; 0: its calls are counted.
     slot: AtomicU32,
-    /// In the upper half: after so many calls one is counted, and looks. In the lower, `slot` once more: what was stored late, of a connection before, is not taken for this one's.
+    /// In the upper half: after so many calls one is counted, and looks. In the lower, `slot` once
+    /// more: what was stored late, of a connection before, is not taken for this one's.
     left: AtomicU32,
     /// What calls have returned since: bytes received, bytes sent, and of calls that move none.
     returned: [AtomicU64; 3],
@@ -53,9 +58,11 @@ const NOTES: usize = 1024;
 /// This number and higher ones have their calls counted.
 const NUMBERS: usize = 1 << 14;
 
-/// All of it. In a copy of this memory, however the child was made, it is blank: nothing that its threads do goes uncounted, or stands noted.
+/// All of it. In a copy of this memory, however the child was made, it is blank: nothing that its
+/// threads do goes uncounted, or stands noted.
 ///
-/// What the calls of a program with one thread and few connections need lies in one page: after a system call each page more is one more that the processor has to find anew.
+/// What the calls of a program with one thread and few connections need lies in one page: after a
+/// system call each page more is one more that the processor has to find anew.
 #[repr(C, align(4096))]
 struct Notes {
     /// The note of the thread that the process began with, and which most have no others than.
@@ -78,7 +85,8 @@ static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 /// Can all threads be made to pass a barrier?
 static AVAILABLE: AtomicBool = AtomicBool::new(false);
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the call that announces it (`linux/membarrier.h`, Linux 4.14).
+/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the call that announces it (`linux/membarrier.h`, Linux
+/// 4.14).
 const PRIVATE_EXPEDITED: usize = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
 
@@ -87,7 +95,8 @@ fn membarrier(command: usize) -> bool {
     unsafe { sys::raw(Sysno::membarrier, [command, 0, 0, 0, 0, 0]) }.is_ok()
 }
 
-/// At the start, and in a fork child, while there is one thread: with more the kernel takes its time.
+/// At the start, and in a fork child, while there is one thread: with more the kernel takes its
+/// time.
 pub fn start() {
     let at = ptr::from_ref(&NOTEBOOK).cast_mut().cast();
     let available = sys::wipe_on_fork(at, size_of::<Notes>()).is_ok() && membarrier(REGISTER_PRIVATE_EXPEDITED);
@@ -95,7 +104,8 @@ pub fn start() {
     AVAILABLE.store(available, SeqCst);
 }
 
-/// Another process is about to use this very memory, perhaps with this thread's control block: all calls are counted from here on.
+/// Another process is about to use this very memory, perhaps with this thread's control block: all
+/// calls are counted from here on.
 pub fn stop() {
     AVAILABLE.store(false, SeqCst);
     numbers().for_each(|(fd, _)| changed(fd));
@@ -126,8 +136,9 @@ fn taken() -> impl Iterator<Item = &'static Note> {
     core::iter::once(&NOTEBOOK.first).chain(others)
 }
 
-/// Is no thread in an uncounted call on this slot's connection, as far as can be seen? One that was cancelled in such a call, or left it by `siglongjmp`, seems to be in it for ever: what has that slot
-/// then stays on TCP.
+/// Is no thread in an uncounted call on this slot's connection, as far as can be seen? One that was
+/// cancelled in such a call, or left it by `siglongjmp`, seems to be in it for ever: what has that
+/// slot then stays on TCP.
 fn none_in(slot: u32) -> bool {
     taken().all(|note| note.slot.load(Acquire) != slot + 1)
 }
@@ -137,7 +148,8 @@ fn take_note() -> bool {
     let me = thread::me();
     let note = note(me);
     if !ptr::eq(note, &raw const NOTEBOOK.first) {
-        // Before the note is anybody's: a handler that interrupts this may make a call that goes uncounted.
+        // Before the note is anybody's: a handler that interrupts this may make a call that goes
+        // uncounted.
         let place = place(me);
         if let Some(bits) = NOTEBOOK.taken.get(place / 64) {
             bits.fetch_or(1 << (place % 64), SeqCst);
@@ -151,7 +163,8 @@ fn quiet(fd: c_int) -> Option<&'static Quiet> {
     NOTEBOOK.quiet.get(fd.cast_unsigned() as usize)
 }
 
-/// The same pointer, of which the compiler knows no parts that it could keep in registers of their own.
+/// The same pointer, of which the compiler knows no parts that it could keep in registers of their
+/// own.
 #[inline(always)]
 fn in_one_register<T>(whole: &T) -> &T {
     let mut pointer = ptr::from_ref(whole);
@@ -186,7 +199,8 @@ impl Quiet {
         if slot == 0 || slots.is_null() {
             return;
         }
-        // SAFETY: a slot of the ledger, which is never unmapped; the number's own, until it stands for something else.
+        // SAFETY: a slot of the ledger, which is never unmapped; the number's own, until it stands
+        // for something else.
         let slot = unsafe { &*slots.add(slot as usize - 1) };
         let [received, sent, _] = self.returned.each_ref().map(|returned| returned.swap(0, Relaxed));
         slot.in_tcp.fetch_add(received, Relaxed);
@@ -196,7 +210,8 @@ impl Quiet {
 
 /// `fd` stands for something else from now on, or its calls are counted.
 pub fn changed(fd: c_int) {
-    // Whoever says meanwhile that its calls are not counted finds that something has changed, or is found here.
+    // Whoever says meanwhile that its calls are not counted finds that something has changed, or is
+    // found here.
     fence(SeqCst);
     if let Some(quiet) = quiet(fd)
         && quiet.slot.load(SeqCst) != 0
@@ -235,13 +250,16 @@ pub enum Bytes {
     None = 2,
 }
 
-/// A function of the C library's that is called often, and what is called in its place where a call is not one that goes uncounted.
+/// A function of the C library's that is called often, and what is called in its place where a call
+/// is not one that goes uncounted.
 pub struct Direct {
     /// That function, once it is found.
     libc: AtomicPtr<c_void>,
     /// What stands in for it.
     pub otherwise: Function,
-    /// Not 0 while it does no more than its system call: it is glibc's own (another library's that stands before glibc's may do anything), and the process has one thread, by glibc's own account.
+    /// Not 0 while it does no more than its system call: it is glibc's own (another library's that
+    /// stands before glibc's may do anything), and the process has one thread, by glibc's own
+    /// account.
     alone: AtomicPtr<AtomicU8>,
     /// The system call that it makes, with the same arguments.
     number: Sysno,
@@ -259,7 +277,8 @@ impl Direct {
         Self { libc, otherwise, alone: AtomicPtr::new((&raw const NEVER).cast_mut()), number, bytes }
     }
 
-    /// The C library's function is there; glibc's functions are within these addresses, and at `alone` it says that the process has one thread (null: it does not say).
+    /// The C library's function is there; glibc's functions are within these addresses, and at
+    /// `alone` it says that the process has one thread (null: it does not say).
     pub fn found(&self, address: Option<*mut c_void>, glibc: &Range<usize>, alone: *mut AtomicU8) {
         if let Some(address) = address {
             if glibc.contains(&address.addr()) && !alone.is_null() {
@@ -269,7 +288,8 @@ impl Direct {
         }
     }
 
-    /// From here on the C library's function is called: the program cancels threads, for which it may be a point.
+    /// From here on the C library's function is called: the program cancels threads, for which it
+    /// may be a point.
     pub fn heed_cancellation(&self) {
         self.alone.store((&raw const NEVER).cast_mut(), Relaxed);
     }
@@ -281,10 +301,13 @@ impl Direct {
     }
 }
 
-/// Calls the C library's function as the program made the call, if that need not be counted; else what stands in for it.
+/// Calls the C library's function as the program made the call, if that need not be counted; else
+/// what stands in for it.
 ///
-/// After each system call the processor's caches are full of the kernel's code, and what a hook costs is above all how much of its own has to be fetched anew: so all of these calls come through
-/// here, and what is rare is elsewhere. For the same reason a process of one thread makes the system call here, where glibc's function would do no more.
+/// After each system call the processor's caches are full of the kernel's code, and what a hook
+/// costs is above all how much of its own has to be fetched anew: so all of these calls come
+/// through here, and what is rare is elsewhere. For the same reason a process of one thread makes
+/// the system call here, where glibc's function would do no more.
 ///
 /// # Safety
 /// The arguments are the program's own, for the function of `direct`.
@@ -296,7 +319,8 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
         // SAFETY: the caller's promise.
         return unsafe { (direct.otherwise)(fd, a, b, c, d) };
     };
-    // Whichever thread is the only one: who looks at notes looks at this one. (Threads that were made past the C library have no business with its functions.)
+    // Whichever thread is the only one: who looks at notes looks at this one. (Threads that were
+    // made past the C library have no business with its functions.)
     let note = &NOTEBOOK.first;
     if !direct.is_bare() || !is_free(note) || !is_good(quiet, slot) {
         // SAFETY: the caller's promise; it is such a number.
@@ -306,7 +330,8 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
         // SAFETY: as above.
         return unsafe { (direct.otherwise)(fd, a, b, c, d) };
     }
-    // SAFETY: the caller's promise. The kernel looks at no more arguments than the call has; of `recvfrom` and `sendto` the last two are none.
+    // SAFETY: the caller's promise. The kernel looks at no more arguments than the call has; of
+    // `recvfrom` and `sendto` the last two are none.
     let (result, returned) = unsafe { keeping(direct.number, fd, [a, b, c, d], quiet.returned(direct)) };
     match Errno::from_ret(result) {
         Ok(moved) => {
@@ -320,7 +345,8 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
     }
 }
 
-/// A system call of up to five arguments, after which a pointer is needed that is not to be saved on the stack before: other calls come through [`call`], too, which have no need of it.
+/// A system call of up to five arguments, after which a pointer is needed that is not to be saved
+/// on the stack before: other calls come through [`call`], too, which have no need of it.
 ///
 /// # Safety
 /// As for the call.
@@ -328,10 +354,12 @@ pub unsafe extern "C" fn call(fd: c_int, a: Word, b: Word, c: Word, d: Word, dir
 unsafe fn keeping<T>(number: Sysno, fd: c_int, [a, b, c, d]: [Word; 4], kept: &T) -> (usize, &T) {
     let (result, after): (usize, *const T);
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise. The kernel leaves all registers but two as they were, and of those that need not be kept for who called this, only vector registers take no argument.
+    // SAFETY: the caller's promise. The kernel leaves all registers but two as they were, and of
+    // those that need not be kept for who called this, only vector registers take no argument.
     unsafe {
         core::arch::asm!(
-            // As all 64 bits may be looked at by filters. The compiler would keep them from where it needs them first.
+            // As all 64 bits may be looked at by filters. The compiler would keep them from where
+            // it needs them first.
             "mov edi, edi",
             "movq xmm15, r9",
             "xor r9d, r9d",
@@ -381,11 +409,13 @@ extern "C" fn failed(errno: i32) -> isize {
 /// May a call on this slot's number go uncounted, by what is left of such calls?
 #[inline]
 fn is_good(quiet: &Quiet, slot: u32) -> bool {
-    // Without `slot` in the lower half, and with the halves exchanged, it is their number. (Two threads may both have taken the last one: then it is none, and more than there ever are.)
+    // Without `slot` in the lower half, and with the halves exchanged, it is their number. (Two
+    // threads may both have taken the last one: then it is none, and more than there ever are.)
     (quiet.left.load(Relaxed) ^ slot).rotate_left(16).wrapping_sub(1) < LOOKS - 1
 }
 
-/// May this thread make an uncounted call? Not in a handler that interrupted such a call, and not a child's that has this memory and other descriptors.
+/// May this thread make an uncounted call? Not in a handler that interrupted such a call, and not a
+/// child's that has this memory and other descriptors.
 #[inline]
 fn is_free(note: &Note) -> bool {
     note.slot.load(Relaxed) == 0 && fds::strangers().load(Relaxed) == 0
@@ -415,7 +445,8 @@ fn ends(note: &Note, returned: &AtomicU64, moved: usize) {
     note.slot.store(0, Release);
 }
 
-/// [`call`] where it may be one that goes uncounted, in a process of several threads. Not inlined: other calls do without the registers that this one saves.
+/// [`call`] where it may be one that goes uncounted, in a process of several threads. Not inlined:
+/// other calls do without the registers that this one saves.
 ///
 /// # Safety
 /// As for [`call`]; `fd` is below [`NUMBERS`].
@@ -427,8 +458,9 @@ unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct
     let note = note(me);
     let may = slot != 0 && note.thread.load(Relaxed) == me && is_free(note) && is_good(quiet, slot);
     if may && begins(note, quiet, slot) {
-        // SAFETY: a function of the C library's with no more arguments than these, each a word at most. On both machines they are in registers, in which a function looks for no more
-        // than it takes.
+        // SAFETY: a function of the C library's with no more arguments than these, each a word at
+        // most. On both machines they are in registers, in which a function looks for no more than
+        // it takes.
         let libc = unsafe { core::mem::transmute::<*mut c_void, Function>(direct.libc.load(Relaxed)) };
         // SAFETY: the caller's promise.
         let result = unsafe { libc(fd, a, b, c, d) };
@@ -439,7 +471,8 @@ unsafe extern "C" fn noted(fd: c_int, a: Word, b: Word, c: Word, d: Word, direct
     unsafe { (direct.otherwise)(fd, a, b, c, d) }
 }
 
-/// After a look at which nobody had come: the next calls need not be counted, if that has been so for long.
+/// After a look at which nobody had come: the next calls need not be counted, if that has been so
+/// for long.
 pub fn begin(endpoint: Endpoint<'static>) {
     let Some(quiet) = quiet(endpoint.fd()).filter(|_| AVAILABLE.load(Relaxed)) else { return };
     SLOTS.store(ptr::from_ref(endpoint.attachment.ledger.slot(0)).cast_mut(), Release);
@@ -447,7 +480,8 @@ pub fn begin(endpoint: Endpoint<'static>) {
     if (endpoint.is_uncounted() || endpoint.begin_uncounted()) && take_note() {
         endpoint.while_uncounted(|| {
             let (fd, index) = (endpoint.fd(), endpoint.index());
-            // Not stopped, nor closed or taken back by another thread, nor another process's after a fork in a handler.
+            // Not stopped, nor closed or taken back by another thread, nor another process's after
+            // a fork in a handler.
             let stands = || fds::get(fd) == Entry::Endpoint(index) && AVAILABLE.load(SeqCst) && endpoint.is_uncounted();
             if !stands() {
                 return;
@@ -472,7 +506,8 @@ pub fn begin(endpoint: Endpoint<'static>) {
     }
 }
 
-/// Before the next step towards a channel: the process counts its calls again, if it did not and something has changed. False while it may still be in one that was not.
+/// Before the next step towards a channel: the process counts its calls again, if it did not and
+/// something has changed. False while it may still be in one that was not.
 pub fn end(endpoint: Endpoint<'static>) -> bool {
     if !endpoint.is_to_count() {
         return true;
@@ -480,6 +515,16 @@ pub fn end(endpoint: Endpoint<'static>) -> bool {
     endpoint.count_again();
     numbers_of(endpoint.index()).for_each(changed);
     // What can be seen without a barrier needs none.
+    none_in(endpoint.index()) && is_over(endpoint)
+}
+
+/// The same, although nobody has come to where the connection is shown. False: not yet.
+pub fn end_now(endpoint: Endpoint<'static>) -> bool {
+    if !endpoint.does_not_count() {
+        return true;
+    }
+    endpoint.count_again();
+    numbers_of(endpoint.index()).for_each(changed);
     none_in(endpoint.index()) && is_over(endpoint)
 }
 
@@ -493,7 +538,8 @@ fn is_over(endpoint: Endpoint<'static>) -> bool {
     })
 }
 
-/// Before a fork: all calls are counted from here on, so that the child, which this process may leave its connections to, can move them.
+/// Before a fork: all calls are counted from here on, so that the child, which this process may
+/// leave its connections to, can move them.
 pub fn end_all() {
     let uncounted = || {
         fds::slots(0).filter_map(|slot| runtime::endpoint(fds::of_slot(slot)?, slot)).filter(|endpoint| endpoint.does_not_count())

@@ -11,7 +11,7 @@ use ginnel_region::sys;
 use ginnel_ring::park::Want;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::kernel;
-use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::ledger::flag;
 use libc::{c_int, c_short, pollfd, timespec};
 
 /// How a wait ended.
@@ -39,10 +39,12 @@ fn nanoseconds(limit: timespec) -> u64 {
     whole.saturating_add(u64::try_from(limit.tv_nsec).unwrap_or(0))
 }
 
-/// The same or, where the limit is a second or more, up to a tenth of a second later: by the clock for which the hardware is not asked.
+/// The same or, where the limit is a second or more, up to a tenth of a second later: by the clock
+/// for which the hardware is not asked.
 #[must_use]
 pub fn rough_deadline(limit: Option<timespec>) -> Deadline {
-    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`), unless the processor that sees to it is not run by its host: it may be late.
+    /// That clock goes on at least a hundred times a second (the least `CONFIG_HZ`), unless the
+    /// processor that sees to it is not run by its host: it may be late.
     const LATE: u64 = 100_000_000;
     match limit {
         Some(limit) if limit.tv_sec > 0 => Some(sys::coarse_monotonic_ns().saturating_add(LATE).saturating_add(nanoseconds(limit))),
@@ -71,7 +73,8 @@ pub fn sooner(left: Option<timespec>, most: timespec) -> timespec {
     left.filter(|left| (left.tv_sec, left.tv_nsec) < (most.tv_sec, most.tv_nsec)).unwrap_or(most)
 }
 
-/// SO_RCVTIMEO or SO_SNDTIMEO of a socket. That there is none is remembered until the program sets one, unless one that the shim does not see may do so.
+/// SO_RCVTIMEO or SO_SNDTIMEO of a socket. That there is none is remembered until the program sets
+/// one, unless one that the shim does not see may do so.
 #[must_use]
 fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
     let slot = endpoint.slot();
@@ -88,17 +91,20 @@ fn socket_limit(endpoint: Endpoint<'_>, name: c_int) -> Option<timespec> {
     limited.then_some(timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec * 1000 })
 }
 
-/// A call that may sleep: the connection that it began with, which another thread may close meanwhile, and give number and slot to others; and its time limit (SO_RCVTIMEO or SO_SNDTIMEO), asked for
-/// when it first matters: a call that need not sleep saves the question.
+/// A call that may sleep: the connection that it began with, which another thread may close
+/// meanwhile, and give number and slot to others; and its time limit (SO_RCVTIMEO or SO_SNDTIMEO),
+/// asked for when it first matters: a call that need not sleep saves the question.
 pub struct Limit {
     name: c_int,
     cookie: u64,
     end: Option<Deadline>,
     /// How far the reader of a full ring had come, and since when.
     still: Option<(u64, u64)>,
-    /// The call has moved bytes already: a signal ends it, whatever its handler wants of calls that have not.
+    /// The call has moved bytes already: a signal ends it, whatever its handler wants of calls that
+    /// have not.
     pub partial: bool,
-    /// The program's signal mask, where signals are let in only by the call's sleeps ([`for_more`]).
+    /// The program's signal mask, where signals are let in only by the call's sleeps
+    /// ([`for_more`]).
     mask: Option<libc::sigset_t>,
 }
 
@@ -112,14 +118,16 @@ impl Drop for Limit {
 }
 
 impl Limit {
-    /// Of a call on `endpoint`; the limit that the socket option `name` sets, from the first sleep on.
+    /// Of a call on `endpoint`; the limit that the socket option `name` sets, from the first sleep
+    /// on.
     #[must_use]
     pub fn new(endpoint: Endpoint<'_>, name: c_int) -> Self {
         let cookie = endpoint.slot().cookie.load(Ordering::Relaxed);
         Self { name, cookie, end: None, still: None, partial: false, mask: None }
     }
 
-    /// Is it still the connection that the call began with? To be asked after each sleep, before what the kernel said is believed: that is of the old connection.
+    /// Is it still the connection that the call began with? To be asked after each sleep, before
+    /// what the kernel said is believed: that is of the old connection.
     #[must_use]
     pub fn is_still(&self, endpoint: Endpoint<'_>) -> bool {
         self.is_known(endpoint) || self.has_slot(endpoint) && kernel::cookie(endpoint.fd()) == Ok(self.cookie)
@@ -144,16 +152,17 @@ impl Limit {
         }
     }
 
-    /// Another thread closed the number. The kernel has a call that sleeps go on: one with a time limit ends
-    /// when that is over, and so does this one, though its connection has ended. (One without would sleep
-    /// for good.) Returns the errno.
+    /// Another thread closed the number. The kernel has a call that sleeps go on: one with a time
+    /// limit ends when that is over, and so does this one, though its connection has ended. (One
+    /// without would sleep for good.) Returns the errno.
     #[cold]
     fn closed(&self) -> c_int {
         let Some(end @ Some(_)) = self.end else { return libc::EBADF };
         while !is_over(end) {
             let left = remaining(end);
             let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-            // SAFETY: no descriptors; the limit is ours. A cancellation point, as the program's own call.
+            // SAFETY: no descriptors; the limit is ours. A cancellation point, as the program's own
+            // call.
             if unsafe { next::ppoll(core::ptr::null_mut(), 0, left, core::ptr::null()) } < 0 {
                 return next::errno();
             }
@@ -161,7 +170,8 @@ impl Limit {
         libc::EAGAIN
     }
 
-    /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be touched.
+    /// Is the slot still its own, whatever the number stands for? Else nothing of it is to be
+    /// touched.
     fn has_slot(&self, endpoint: Endpoint<'_>) -> bool {
         endpoint.slot().cookie.load(Ordering::Relaxed) == self.cookie
     }
@@ -169,13 +179,15 @@ impl Limit {
     /// Does the number stand for it, as far as the table says?
     fn is_known(&self, endpoint: Endpoint<'_>) -> bool {
         let index = endpoint.index();
-        // The other half of [`Endpoint::wake_receiver`]: who armed before this either sees the number taken or is woken.
+        // The other half of [`Endpoint::wake_receiver`]: who armed before this either sees the
+        // number taken or is woken.
         fence(Ordering::SeqCst);
         self.has_slot(endpoint)
             && matches!(fds::get(endpoint.fd()), Entry::Endpoint(slot) | Entry::Inherited(slot) if slot == index)
     }
 
-    /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call, nanoseconds.
+    /// For how long the reader of a full ring has stood at `head`, over all the sleeps of the call,
+    /// nanoseconds.
     fn standstill(&mut self, head: u64) -> u64 {
         let now = sys::monotonic_ns();
         let since = self.still.filter(|(known, _)| *known == head).map_or(now, |(_, since)| since);
@@ -188,8 +200,9 @@ impl Limit {
     }
 }
 
-/// A moment to wait for bytes that change carriers: half a millisecond, yielding, then up to a quarter of a second, asleep. Once for each switch: the other
-/// end may have stopped in the middle of it, or mean harm.
+/// A moment to wait for bytes that change carriers: half a millisecond, yielding, then up to a
+/// quarter of a second, asleep. Once for each switch: the other end may have stopped in the middle
+/// of it, or mean harm.
 #[derive(Default)]
 pub struct Moment(u64);
 
@@ -227,9 +240,11 @@ impl Moment {
 /// One habit for each of a few hashed slots: blocking calls on the same socket.
 static HABITS: [Habit; 256] = [const { Habit::new() }; 256];
 
-/// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some do not.
+/// Do the signal handlers of this process want interrupted calls restarted? `None`: some do, some
+/// do not.
 fn restarts() -> Option<bool> {
-    // What a thread does to itself interrupts no call; the C library's own signals (32 and 33) are not the program's.
+    // What a thread does to itself interrupts no call; the C library's own signals (32 and 33) are
+    // not the program's.
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS, 32, 33];
     let (mut yes, mut no) = (false, false);
     for signal in (1..=64).filter(|signal| !own.contains(signal)) {
@@ -240,11 +255,13 @@ fn restarts() -> Option<bool> {
     if yes && no { None } else { Some(yes) }
 }
 
-/// Some handlers restart and some do not ([`mixed`]): sleeps that must tell them apart are left to the kernel.
+/// Some handlers restart and some do not ([`mixed`]): sleeps that must tell them apart are left to
+/// the kernel.
 static MIXED: AtomicU32 = AtomicU32::new(UNASKED);
 const UNASKED: u32 = 2;
 
-/// Do some handlers restart, and some not? As it was when the first sleep began, or one was interrupted: programs set their handlers before they wait.
+/// Do some handlers restart, and some not? As it was when the first sleep began, or one was
+/// interrupted: programs set their handlers before they wait.
 fn mixed() -> bool {
     if MIXED.load(Ordering::Relaxed) == UNASKED {
         MIXED.store(restarts().is_none().into(), Ordering::Relaxed);
@@ -291,7 +308,8 @@ fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
     }
     let errno = next::errno();
     if errno == libc::EINVAL {
-        // More entries than the process may have descriptors (RLIMIT_NOFILE: sandboxes set it to 0). The caller looks again, and again.
+        // More entries than the process may have descriptors (RLIMIT_NOFILE: sandboxes set it to
+        // 0). The caller looks again, and again.
         let a_while = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         // SAFETY: no entries.
         unsafe { next::ppoll(core::ptr::null_mut(), 0, &raw const a_while, core::ptr::null()) };
@@ -302,7 +320,7 @@ fn ppoll(fds: &mut [pollfd], limit: Option<timespec>) -> Result<c_int, c_int> {
 /// Waits until a receive may have something to say.
 pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let slot = endpoint.slot();
-    if slot.stage() == Stage::Active && endpoint.rx_in_ring() {
+    if endpoint.receives_by_ring() {
         let habit = &HABITS[(slot.cookie.load(Ordering::Relaxed) % 256) as usize];
         let (next, looks) = (endpoint.next_place(), Cell::new(0u32));
         let readable = || {
@@ -322,6 +340,7 @@ pub fn for_data(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         let alone = !crate::sets::registered(endpoint.index());
         if alone
             && !mixed()
+            && !endpoint.is_in_pair()
             && let Some(waiter) = borrow(endpoint.attachment)
         {
             return data_by_waiter(endpoint, &waiter, limit);
@@ -334,6 +353,8 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
     let (end, partial) = (limit.end(endpoint), limit.partial);
     let want = waiter.want();
     if endpoint.arm_data(want).is_none() {
+        // Nobody sleeps here: the next who does is to be the only one.
+        endpoint.disarm_data(want);
         return Woken::Again;
     }
     waiter.sleeping();
@@ -373,13 +394,15 @@ fn data_by_waiter(endpoint: Endpoint<'static>, waiter: &Borrowed, limit: &mut Li
     woken
 }
 
-/// For how long to sleep at once on a number that may come to be another's, at most so many seconds: `poll(2)` looks it up anew whenever something happens, but has registered with what it found at
-/// first.
+/// For how long to sleep at once on a number that may come to be another's, at most so many
+/// seconds: `poll(2)` looks it up anew whenever something happens, but has registered with what it
+/// found at first.
 fn nap(end: Deadline, seconds: i64) -> timespec {
     sooner(remaining(end), timespec { tv_sec: seconds, tv_nsec: 0 })
 }
 
-/// Sleeps on the number until something happens, the time is over or the number is no longer the connection's. (Not nap by nap outside: a signal that came between two would end nothing.)
+/// Sleeps on the number until something happens, the time is over or the number is no longer the
+/// connection's. (Not nap by nap outside: a signal that came between two would end nothing.)
 fn naps(endpoint: Endpoint<'_>, limit: &Limit, fds: &mut [pollfd], end: Deadline) -> Result<c_int, c_int> {
     loop {
         let slept = ppoll(fds, Some(nap(end, 1)));
@@ -389,7 +412,8 @@ fn naps(endpoint: Endpoint<'_>, limit: &Limit, fds: &mut [pollfd], end: Deadline
     }
 }
 
-/// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO are exactly TCP's.
+/// Sleeps inside the kernel's own receive, looking at one byte: signals, restarts and SO_RCVTIMEO
+/// are exactly TCP's.
 fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     let (end, partial) = (limit.end(endpoint), limit.partial);
     if is_over(end) {
@@ -433,7 +457,8 @@ fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
         return Woken::Again;
     }
     if got > 0 && endpoint.readable() {
-        // The token of those bytes. Whatever stands behind it is seen before the next sleep, which sweeps it away.
+        // The token of those bytes. Whatever stands behind it is seen before the next sleep, which
+        // sweeps it away.
         return Woken::Again;
     }
     endpoint.slot().heed_kernel();
@@ -453,8 +478,9 @@ fn data_by_token(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
 /// How long a writer waits for a reader that takes nothing before it goes on over TCP, nanoseconds.
 const PATIENCE: u64 = 15_000_000;
 
-/// Waits a little for bytes behind those that a receive has looked at and leaves where they are. From the first such sleep of a call on no signal comes between two of them: it would
-/// end none, and so not the call.
+/// Waits a little for bytes behind those that a receive has looked at and leaves where they are.
+/// From the first such sleep of a call on no signal comes between two of them: it would end none,
+/// and so not the call.
 pub fn for_more(endpoint: Endpoint<'static>, limit: &mut Limit) -> Woken {
     const A_WHILE: timespec = timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     let end = limit.end(endpoint);
@@ -515,7 +541,8 @@ pub fn for_room(endpoint: Endpoint<'static>, limit: &mut Limit, in_ring: bool) -
     woken
 }
 
-/// [`for_room`], armed: sleeps once, for a while at most. `rung`: what the kernel told of the waiter's FIFO.
+/// [`for_room`], armed: sleeps once, for a while at most. `rung`: what the kernel told of the
+/// waiter's FIFO.
 fn asleep(
     endpoint: Endpoint<'static>,
     waiter: Option<&Borrowed>,
@@ -537,7 +564,8 @@ fn asleep(
     } else if armed == Want::Token && standing & libc::POLLIN == 0 {
         events |= libc::POLLIN;
     }
-    // Unread bytes hide a token, another thread may throw it away, or may have made this one's wish a token: look again soon.
+    // Unread bytes hide a token, another thread may throw it away, or may have made this one's wish
+    // a token: look again soon.
     let soon = if armed != Want::Token {
         20_000_000
     } else if events & libc::POLLIN == 0 {
@@ -553,7 +581,8 @@ fn asleep(
         *rung = fds[1].revents;
         return Woken::Again;
     }
-    // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it. (Signals may come faster than the time passes.)
+    // A reader that takes nothing: TCP's buffers hold more than a ring, and programs count on it.
+    // (Signals may come faster than the time passes.)
     if matches!(slept, Ok(0) | Err(libc::EINTR)) && limit.standstill(head()) > PATIENCE {
         endpoint.spill();
         // As where the kernel takes no more: see `send_rest`.

@@ -1,5 +1,5 @@
-//! `calls.c` makes the calls that the shim stands before, and prints what each answered: the same with and without the shim, whatever
-//! carries the bytes.
+//! `calls.c` makes the calls that the shim stands before, and prints what each answered: the same
+//! with and without the shim, whatever carries the bytes.
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -87,7 +87,8 @@ fn large_file_calls_answer_as_without_the_shim() {
     compare("calls-large", &["-O2", "-D_FILE_OFFSET_BITS=64"]);
 }
 
-/// Every function that the program takes from the C library and that the shim exports is taken from the shim, whatever its version.
+/// Every function that the program takes from the C library and that the shim exports is taken from
+/// the shim, whatever its version.
 #[test]
 fn the_loader_binds_to_the_shim() {
     let program = compiled("calls-bound", &["-O2", "-D_FORTIFY_SOURCE=2"]);

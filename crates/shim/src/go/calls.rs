@@ -24,7 +24,7 @@ pub const NEW_THREAD: c_long = KERNELS as c_long + 2;
 pub static OURS: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
 /// The calls of which the library has to know: those that [`hooks::by_number`] tells apart.
-const KNOWN: [c_long; 74] = [
+const KNOWN: [c_long; 76] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_write,
@@ -84,6 +84,8 @@ const KNOWN: [c_long; 74] = [
     libc::SYS_prctl,
     libc::SYS_exit_group,
     libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
     libc::SYS_fork,
     // In programs whose threads are Go's own.
     libc::SYS_rt_sigaction,

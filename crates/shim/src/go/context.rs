@@ -3,8 +3,8 @@
 //!
 //! A goroutine's stack has a few hundred bytes. So each thread has another one here, on which the
 //! library works while the goroutine waits for its system call. Where threads are the C library's
-//! (cgo), a thread-local variable leads to it, and it is made at the thread's first call. Where they
-//! are Go's, GS does, which neither Go nor the C library uses.
+//! (cgo), a thread-local variable leads to it, and it is made at the thread's first call. Where
+//! they are Go's, GS does, which neither Go nor the C library uses.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -50,8 +50,8 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 pub fn watch_threads() -> bool {
     extern "C" fn ended(context: *mut c_void) {
         super::gate::forget_context();
-        // SAFETY: the value of the key is this thread's context, which nothing leads to any more. This
-        // runs on the thread's own stack.
+        // SAFETY: the value of the key is this thread's context, which nothing leads to any more.
+        // This runs on the thread's own stack.
         unsafe { sys::unmap((context as usize - AT) as *mut u8, SIZE) };
     }
     let mut key = 0;
@@ -65,7 +65,8 @@ pub fn watch_threads() -> bool {
 
 /// By a thread that has just made its context, on the new stack.
 pub extern "C" fn made(context: *mut Context) {
-    // SAFETY: the lowest page of the map, which nothing uses: whoever overflows the stack ends there.
+    // SAFETY: the lowest page of the map, which nothing uses: whoever overflows the stack ends
+    // there.
     let _ = unsafe { sys::raw(Sysno::mprotect, [context.addr() - AT, PAGE as usize, 0, 0, 0, 0]) };
     if let Some(key) = KEY.load(Ordering::Acquire).checked_sub(1) {
         // SAFETY: the key is made.

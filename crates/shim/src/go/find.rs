@@ -1,9 +1,9 @@
 //! Finding the functions of Go's runtime that make system calls, stripped or not.
 //!
 //! Go's own tables name every function and say where it begins (`.gopclntab`, read here as
-//! debug/gosym does): the runtime needs them itself, so no `strip` removes them. A function is taken
-//! for what it is called only if its code, from its first byte to the next function's, is one of
-//! those that Go's releases have ([`super::known`]).
+//! debug/gosym does): the runtime needs them itself, so no `strip` removes them. A function is
+//! taken for what it is called only if its code, from its first byte to the next function's, is one
+//! of those that Go's releases have ([`super::known`]).
 
 use super::image::Image;
 use super::known::{self, Body};
@@ -53,7 +53,8 @@ const CGO: &[u8] = b"crosscall2";
 /// The programs' entry where no C code runs before Go's (runtime/rt0_linux_amd64.s).
 const ENTRY: &[u8] = b"_rt0_amd64_linux";
 
-/// Looks through the program of the open file `fd`, mapped as `image` says, which starts at `entry`.
+/// Looks through the program of the open file `fd`, mapped as `image` says, which starts at
+/// `entry`.
 ///
 /// # Errors
 /// Why it is left alone.
@@ -85,7 +86,7 @@ impl Found {
         for kind in known::KINDS {
             let own_threads = known::BODIES.iter().any(|body| body.kind == kind && body.own_threads);
             let named = wanted.iter().any(|(body, _)| body.kind == kind);
-            let needed = if known::is_old(kind) { named } else { !own_threads || !self.cgo };
+            let needed = if known::is_optional(kind) { named } else { !own_threads || !self.cgo };
             if count(kind) != usize::from(needed) {
                 return Err("a function of its runtime is not as any known release of Go has it");
             }
@@ -106,8 +107,8 @@ fn tls_of(image: &Image, sites: &[Site]) -> usize {
 
 impl<'a> Table<'a> {
     fn new(image: &Image, span: Range<usize>) -> Option<Self> {
-        /// Go 1.18 and 1.20: the first word (debug/gosym, `go118magic`, `go120magic`), then two zero
-        /// bytes, the least size of an instruction, and a pointer's.
+        /// Go 1.18 and 1.20: the first word (debug/gosym, `go118magic`, `go120magic`), then two
+        /// zero bytes, the least size of an instruction, and a pointer's.
         const KINDS: [[u8; 8]; 2] = [[0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8], [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]];
         let all = image.bytes(span.start, span.len())?;
         let word = |index: usize| {
@@ -196,4 +197,26 @@ fn text_of_module(image: &Image, table: usize) -> Option<usize> {
             (code.contains(&text) && image.word(at + FIRST)? == text).then_some(text)
         })
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test may fail by a panic")]
+mod tests {
+    use super::*;
+
+    fn found(kinds: &[known::Kind], named: &[known::Kind]) -> Result<(), &'static str> {
+        let body = |kind: &known::Kind| &known::BODIES[known::BODIES.iter().position(|body| body.kind == *kind).unwrap_or(0)];
+        let sites = kinds.iter().map(|kind| Site { body: body(kind), at: 64, len: 64 }).collect();
+        let wanted = named.iter().map(|kind| (body(kind), 1)).collect::<Vec<_>>();
+        Found { sites, cgo: true, tls: 0 }.is_whole(&wanted)
+    }
+
+    #[test]
+    fn a_program_that_executes_nothing_need_not_have_the_function_for_that() {
+        use known::Kind::{Exit, Syscall, Vfork};
+        assert_eq!(found(&[Syscall, Exit], &[Syscall, Exit]), Ok(()));
+        assert!(found(&[Syscall, Exit], &[Syscall, Exit, Vfork]).is_err(), "it is there, and not as it should be");
+        assert!(found(&[Syscall, Vfork], &[Syscall, Vfork]).is_err());
+        assert!(found(&[Exit, Vfork], &[Exit, Vfork]).is_err());
+    }
 }

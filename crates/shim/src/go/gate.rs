@@ -1,21 +1,23 @@
-//! The way from a goroutine to the library, and back: two gates, `by_fs` where threads are the C library's
-//! and `by_gs` where they are Go's own.
+//! The way from a goroutine to the library, and back: two gates, `by_fs` where threads are the C
+//! library's and `by_gs` where they are Go's own.
 //!
-//! A gate is entered by a jump, with a system call's number and arguments where the kernel takes them and
-//! the place to go on in RBX. Nothing is written to the goroutine's stack, which may be full. The gate
-//! switches to the thread's own stack, in `by_gs` also to the C library's FS, and calls
-//! [`super::calls::carry`]. Calls by numbers that are none of the library's, and those of a thread that is
-//! inside already (in a signal handler), it leaves to the kernel.
+//! A gate is entered by a jump, with a system call's number and arguments where the kernel takes
+//! them and the place to go on in RBX. Nothing is written to the goroutine's stack, which may be
+//! full. The gate switches to the thread's own stack, in `by_gs` also to the C library's FS, and
+//! calls [`super::calls::carry`]. Calls by numbers that are none of the library's, and those of a
+//! thread that is inside already (in a signal handler), it leaves to the kernel.
 //!
-//! Go's convention (cmd/compile/abi-internal.md, "amd64 architecture"): RBP and R14 are kept, XMM15 is
-//! zero, all else may be changed by the function called. C functions keep RBX, RBP and R12 to R15.
+//! Go's convention (cmd/compile/abi-internal.md, "amd64 architecture"): RBP and R14 are kept, XMM15
+//! is zero, all else may be changed by the function called. C functions keep RBX, RBP and R12 to
+//! R15.
 
 use super::calls::{self, OURS, carry};
 use super::context::{AT, Context, SIZE, made};
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
-// A thread's context, where the threads are the C library's: one word in each thread's static block.
+// A thread's context, where the threads are the C library's: one word in each thread's static
+// block.
 global_asm!(
     ".pushsection .tbss.ginnel_go_context,\"awT\",@nobits",
     ".globl ginnel_go_context",
@@ -28,7 +30,8 @@ global_asm!(
     ".popsection",
 );
 
-/// What both gates have in common. `$find`: leads to the context in R13. `$enter`, `$leave`: switch FS.
+/// What both gates have in common. `$find`: leads to the context in R13. `$enter`, `$leave`: switch
+/// FS.
 macro_rules! gate {
     ($name:ident, [$($find:literal,)*], [$($enter:literal,)*], [$($leave:literal,)*]) => {
         #[unsafe(naked)]
@@ -64,8 +67,8 @@ macro_rules! gate {
                 "mov qword ptr [r13 + {inside}], 0",
                 "xorps xmm15, xmm15",
                 "jmp rbx",
-                // A new process with memory of its own is the library's business; one that shares this
-                // memory returns on this very stack.
+                // A new process with memory of its own is the library's business; one that shares
+                // this memory returns on this very stack.
                 "6:",
                 "cmp byte ptr [r11 + rax], 0",
                 "je 8f",

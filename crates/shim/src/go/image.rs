@@ -79,8 +79,8 @@ impl Image {
     pub fn bytes(&self, at: usize, len: usize) -> Option<&'static [u8]> {
         let end = at.checked_add(len)?;
         let inside = self.loaded(libc::PF_R).any(|(_, span)| span.start <= at && end <= span.end);
-        // SAFETY: mapped readable as long as the process lives; what is read there (tables, code) does
-        // not change once the loader is through with it.
+        // SAFETY: mapped readable as long as the process lives; what is read there (tables, code)
+        // does not change once the loader is through with it.
         inside.then(|| unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(at), len) })
     }
 

@@ -39,9 +39,10 @@ pub const KINDS: [Kind; 9] = [
     Kind::ThreadLocals,
 ];
 
-/// Do only old releases have it?
-pub fn is_old(kind: Kind) -> bool {
-    matches!(kind, Kind::EpollControl | Kind::EpollWait)
+/// May a program do without it? Only old releases have those of epoll's own; and the linker leaves
+/// out the one for new processes where a program executes nothing.
+pub fn is_optional(kind: Kind) -> bool {
+    matches!(kind, Kind::EpollControl | Kind::EpollWait | Kind::Vfork)
 }
 
 /// One function of one or more releases.

@@ -1,7 +1,7 @@
-//! Programs without a dynamic linker, which `LD_PRELOAD` does not reach: `ginnel-go-loader` is executed
-//! in their place, has the library preloaded, and calls [`ginnel_go_load`]. That maps the program where
-//! the kernel would, replaces its functions, gives it the stack that the kernel made, and goes to its
-//! entry. Where any of this cannot be, the loader executes the program itself.
+//! Programs without a dynamic linker, which `LD_PRELOAD` does not reach: `ginnel-go-loader` is
+//! executed in their place, has the library preloaded, and calls [`ginnel_go_load`]. That maps the
+//! program where the kernel would, replaces its functions, gives it the stack that the kernel made,
+//! and goes to its entry. Where any of this cannot be, the loader executes the program itself.
 
 use super::image::{self, Image};
 use super::{exe, take_over};
@@ -26,8 +26,9 @@ static NOT_LOADED: AtomicBool = AtomicBool::new(false);
 /// The loader's path: beside this library.
 static LOADER: OnceLock<Option<CString>> = OnceLock::new();
 
-/// The loader, where it can be executed in the place of the program at `path`, here and now: the root
-/// directory may be another since the start. Takes no memory: asked in children of `vfork` too.
+/// The loader, where it can be executed in the place of the program at `path`, here and now: the
+/// root directory may be another since the start. Takes no memory: asked in children of `vfork`
+/// too.
 pub fn loader(path: &CStr) -> Option<&'static CStr> {
     let loader = LOADER.get()?.as_deref()?;
     (!NOT_LOADED.load(Ordering::Relaxed) && ginnel_preload::can_load(loader, path)).then_some(loader)
@@ -37,7 +38,7 @@ pub fn loader(path: &CStr) -> Option<&'static CStr> {
 /// program's name from here on.
 pub fn begin_loaded() {
     LOADER.get_or_init(|| {
-        if super::is_switched_off() {
+        if !ginnel_preload::is_static_go_on() {
             return None;
         }
         // SAFETY: all zeroes is a valid value.
@@ -48,8 +49,10 @@ pub fn begin_loaded() {
         }
         // SAFETY: the loader's own string.
         let file = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()));
-        let path = file.is_absolute().then(|| file.with_file_name(ginnel_preload::LOADER))?;
-        CString::new(path.as_os_str().as_bytes()).ok()
+        // It may have been found by a link, or be the one for musl.
+        let file = file.is_absolute().then(|| std::fs::canonicalize(file).unwrap_or_else(|_| file.into()))?;
+        let (folder, _) = ginnel_preload::parts(file.as_os_str().as_bytes())?;
+        CString::new([folder, b"/", ginnel_preload::LOADER.as_bytes()].concat()).ok()
     });
     if let Some(path) = ginnel_preload::loaded()
         && let Some(name) = Path::new(&path).file_name().and_then(|name| CString::new(name.as_bytes()).ok())
@@ -77,8 +80,9 @@ impl Drop for Mapped {
     }
 }
 
-/// By the loader: becomes the program at `path`, with the stack that the kernel made, which begins at
-/// `stack` with the number of arguments. Returns only where it cannot; then the loader executes it.
+/// By the loader: becomes the program at `path`, with the stack that the kernel made, which begins
+/// at `stack` with the number of arguments. Returns only where it cannot; then the loader executes
+/// it.
 ///
 /// # Safety
 /// Called by a process of one thread from its `main`; `path` is a string of its environment.
@@ -100,8 +104,8 @@ unsafe extern "C" fn ginnel_go_load(path: *const c_char, stack: *mut usize) -> c
             unsafe { tell(stack, path.as_ptr(), &mapped) };
             let entry = mapped.entry;
             core::mem::forget(mapped);
-            // SAFETY: the program's own entry, with what the kernel gives a new program. Nothing of this
-            // thread's frames is needed any more.
+            // SAFETY: the program's own entry, with what the kernel gives a new program. Nothing of
+            // this thread's frames is needed any more.
             unsafe { enter(stack, entry) }
         }
         Err(why) => {
@@ -204,14 +208,14 @@ impl Mapped {
     }
 }
 
-/// Changes what the kernel left on the stack into what it would have left for the program: the loader's
-/// word goes, and the program's own headers and entry are named.
+/// Changes what the kernel left on the stack into what it would have left for the program: the
+/// loader's word goes, and the program's own headers and entry are named.
 ///
 /// # Safety
 /// `stack` is where the kernel put the number of arguments.
 unsafe fn tell(stack: *mut usize, path: *const c_char, program: &Mapped) {
-    // SAFETY: the kernel's layout (System V ABI, "Process Initialization"): the arguments, a null pointer,
-    // the environment, a null pointer, pairs of a type and a value up to AT_NULL.
+    // SAFETY: the kernel's layout (System V ABI, "Process Initialization"): the arguments, a null
+    // pointer, the environment, a null pointer, pairs of a type and a value up to AT_NULL.
     unsafe {
         let mut at = stack.add(stack.read() + 2);
         let mut other = at;
@@ -251,8 +255,8 @@ unsafe extern "C" fn enter(_stack: *mut usize, _entry: usize) -> ! {
     naked_asm!("mov rsp, rdi", "xor edx, edx", "xor ebp, ebp", "jmp rsi")
 }
 
-/// Executes `path` as it is: by the loader, where nothing came of loading. Goes through the library's own
-/// hook, which hands over what has to be.
+/// Executes `path` as it is: by the loader, where nothing came of loading. Goes through the
+/// library's own hook, which hands over what has to be.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ginnel_go_execute(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
     NOT_LOADED.store(true, Ordering::Relaxed);

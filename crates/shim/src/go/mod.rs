@@ -1,14 +1,15 @@
 //! Programs written in Go, which make their system calls themselves, without the C library.
 //!
-//! Nearly all of them go through one short function of Go's runtime (`Syscall6`). Before the program
-//! starts its code is replaced by a jump to [`stub`], which switches to a stack of C's and sends the
-//! call through the library's routing by number, as a C program's `syscall()`. Programs with cgo need no
-//! more than that, and two more functions: for a new process, and for the process's end. In programs
-//! without cgo threads are Go's own, and have Go's FS register. There the functions for threads and
-//! signals are replaced too, so that every thread is one of the C library's that runs Go's code.
+//! Nearly all of them go through one short function of Go's runtime (`Syscall6`). Before the
+//! program starts its code is replaced by a jump to [`stub`], which switches to a stack of C's and
+//! sends the call through the library's routing by number, as a C program's `syscall()`. Programs
+//! with cgo need no more than that, and two more functions: for a new process, and for the
+//! process's end. In programs without cgo threads are Go's own, and have Go's FS register. There
+//! the functions for threads and signals are replaced too, so that every thread is one of the C
+//! library's that runs Go's code.
 //!
-//! Rule: never worse. All is looked at before the first byte is changed ([`find`]), and where anything
-//! is not as it must be the program is left alone: its connections stay on TCP.
+//! Rule: never worse. All is looked at before the first byte is changed ([`find`]), and where
+//! anything is not as it must be the program is left alone: its connections stay on TCP.
 //!
 //! | file | what |
 //! |---|---|
@@ -18,8 +19,8 @@
 //! | `threads`, `signals` | threads of Go's own, and their handlers |
 //! | `load` | programs without a dynamic linker |
 //!
-//! The same is done by AppScope (static programs, with a C library of its own) and by mirrord (system
-//! calls of Go through `asmcgocall`).
+//! The same is done by AppScope (static programs, with a C library of its own) and by mirrord
+//! (system calls of Go through `asmcgocall`).
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a panic would end the program")]
 
 mod calls;
@@ -74,18 +75,16 @@ fn leave_alone(why: &str) {
     }
 }
 
-/// Has the user not asked for it? It is new, and nobody but its makers has tried to break it yet.
-fn is_switched_off() -> bool {
-    std::env::var_os("GINNEL_GO").is_none_or(|value| value != "1")
-}
-
 /// Replaces the functions of the program in the open file `fd`, mapped as `image` says.
 ///
 /// # Errors
 /// Why it is left alone: nothing has changed.
 fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
-    if is_switched_off() {
-        return Err("GINNEL_GO is not 1");
+    if ginnel_preload::is_go_off() {
+        return Err("GINNEL_GO is 0");
+    }
+    if cfg!(target_env = "musl") {
+        return Err("it uses musl");
     }
     if runtime::attachment().is_none_or(|attachment| attachment.settings.policy.denies_everything()) {
         return Err("the policy denies it");
@@ -104,11 +103,12 @@ fn take_over(image: &Image, fd: i32, entry: usize) -> Result<(), &'static str> {
     }
     calls::choose(!found.cgo);
     let mut jumps = found.sites.iter().map(|site| Jump { from: site.at, room: site.len, to: replacement(site, found.cgo) });
-    // SAFETY: no thread runs but this one, which is not in the program's code; each function's code is
-    // one that the replacement stands for, and what that needs is ready.
+    // SAFETY: no thread runs but this one, which is not in the program's code; each function's code
+    // is one that the replacement stands for, and what that needs is ready.
     unsafe { patch::patch(&mut jumps.by_ref().collect::<Vec<_>>())? };
     if let Some(first) = first {
-        // SAFETY: `own_threads` has looked whether that may be done; Go and the C library use no GS.
+        // SAFETY: `own_threads` has looked whether that may be done; Go and the C library use no
+        // GS.
         unsafe { registers::set_gs(first.addr()) };
     }
     Ok(())

@@ -1,8 +1,9 @@
-//! Putting jumps in the place of functions: all or none, and no page is ever both written to and executed.
+//! Putting jumps in the place of functions: all or none, and no page is ever both written to and
+//! executed.
 //!
 //! Each page that changes is copied, changed, and made executable beside the program's; where the
-//! system forbids that (SELinux, seccomp, PR_SET_MDWE), nothing has been touched. Then the copies take
-//! the pages' places. No other thread runs yet.
+//! system forbids that (SELinux, seccomp, PR_SET_MDWE), nothing has been touched. Then the copies
+//! take the pages' places. No other thread runs yet.
 
 use ginnel_region::{PAGE, sys};
 use syscalls::Sysno;
@@ -62,8 +63,8 @@ pub unsafe fn patch(jumps: &mut [Jump]) -> Result<(), &'static str> {
     // SAFETY: the caller's promise.
     let copies = groups.iter().map(|(start, end)| unsafe { Copied::of(*start, *end, jumps) });
     let mut copies = copies.collect::<Result<Vec<_>, _>>()?;
-    // Those of which one needs the other (the thread's and the signals') lie together, and are the most.
-    // They come first: what fails after them leaves calls to the kernel, and nothing else.
+    // Those of which one needs the other (the thread's and the signals') lie together, and are the
+    // most. They come first: what fails after them leaves calls to the kernel, and nothing else.
     copies.sort_by_key(|copied| core::cmp::Reverse(jumps.iter().filter(|jump| copied.holds(jump)).count()));
     for (index, copied) in copies.iter_mut().enumerate() {
         if !copied.take_place() && index == 0 {
@@ -108,8 +109,8 @@ impl Copied {
     /// The copy goes where the pages are, in one step.
     fn take_place(&mut self) -> bool {
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-        // SAFETY: the pages have the copy's contents but for functions of which none runs (the caller of
-        // `patch`).
+        // SAFETY: the pages have the copy's contents but for functions of which none runs (the
+        // caller of `patch`).
         let moved = unsafe { sys::raw(Sysno::mremap, [self.copy.addr(), self.len, self.len, flags, self.at, 0]) };
         if moved.is_ok() {
             self.copy = core::ptr::null_mut();

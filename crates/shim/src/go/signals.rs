@@ -1,5 +1,6 @@
-//! Signal handlers in programs whose threads are Go's own: Go's handler finds its thread by FS. So the
-//! kernel is given [`super::stub::on_signal`], which sets that, and calls the handler that is kept here.
+//! Signal handlers in programs whose threads are Go's own: Go's handler finds its thread by FS. So
+//! the kernel is given [`super::stub::on_signal`], which sets that, and calls the handler that is
+//! kept here.
 
 use super::stub;
 use core::ops::Range;
@@ -11,7 +12,8 @@ use std::sync::OnceLock;
 /// left here: a child that shares this memory may have given it up for itself.
 pub static HANDLERS: [AtomicUsize; 65] = [const { AtomicUsize::new(0) }; 65];
 
-/// Where Go's code is. Handlers elsewhere are the C library's own, which Go hands back as it found them.
+/// Where Go's code is. Handlers elsewhere are the C library's own, which Go hands back as it found
+/// them.
 static CODE: OnceLock<Range<usize>> = OnceLock::new();
 
 /// The kernel's `struct sigaction`.

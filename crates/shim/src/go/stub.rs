@@ -1,5 +1,6 @@
-//! What takes the place of the functions that [`super::find`] finds: each is entered as Go's own would
-//! be, and gives its answer as Go's own does. All go through one of the two gates ([`super::gate`]).
+//! What takes the place of the functions that [`super::find`] finds: each is entered as Go's own
+//! would be, and gives its answer as Go's own does. All go through one of the two gates
+//! ([`super::gate`]).
 
 use super::calls;
 use super::context::Context;
@@ -9,16 +10,16 @@ use super::threads;
 use core::arch::naked_asm;
 use core::mem::offset_of;
 
-/// The functions that both kinds of program have, by the gate that they go through. Arguments of all
-/// but the first stand on the stack, behind the return address.
+/// The functions that both kinds of program have, by the gate that they go through. Arguments of
+/// all but the first stand on the stack, behind the return address.
 macro_rules! functions {
     ($module:ident, $gate:ident, [$($find:literal,)*]) => {
         /// Replacements, by their gate.
         pub mod $module {
             use super::*;
 
-            /// `Syscall6`: number and arguments in RAX, RBX, RCX, RDI, RSI, R8, R9; results in RAX, RBX, and
-            /// the error in RCX.
+            /// `Syscall6`: number and arguments in RAX, RBX, RCX, RDI, RSI, R8, R9; results in RAX,
+            /// RBX, and the error in RCX.
             #[unsafe(naked)]
             pub unsafe extern "C" fn syscall() {
                 naked_asm!(
@@ -109,7 +110,8 @@ macro_rules! functions {
 
 /// `rawVforkSyscall`, with the arguments that a release gives it and its result at `$result`. The
 /// child comes back on this stack first, and with this thread's context: so both are as they were
-/// before, the return address in a register, and whatever the child left of its last call is undone.
+/// before, the return address in a register, and whatever the child left of its last call is
+/// undone.
 macro_rules! vfork {
     ($name:ident, $gate:ident, [$($find:literal,)*], $result:literal, [$($arguments:literal,)*]) => {
         #[unsafe(naked)]
@@ -184,8 +186,8 @@ pub unsafe extern "C" fn clone() {
     )
 }
 
-/// Has a new thread begin where `clone` would have it begin: registers as that leaves them. Returns when
-/// the thread ends, by [`exit_thread`].
+/// Has a new thread begin where `clone` would have it begin: registers as that leaves them. Returns
+/// when the thread ends, by [`exit_thread`].
 #[unsafe(naked)]
 pub unsafe extern "C" fn run_thread(_thread: *mut threads::Thread, _child: usize) {
     naked_asm!(

@@ -1,6 +1,6 @@
-//! Threads in programs whose threads are Go's own: where Go would make one by `clone`, the C library
-//! makes it, so that the library's code finds there what it needs (its thread-local variables, `errno`),
-//! and gives it Go's registers.
+//! Threads in programs whose threads are Go's own: where Go would make one by `clone`, the C
+//! library makes it, so that the library's code finds there what it needs (its thread-local
+//! variables, `errno`), and gives it Go's registers.
 
 use super::context::Context;
 use super::{known, registers, stub};
@@ -49,23 +49,24 @@ pub fn prepare(at: usize, tls: usize) {
     CHILD.store(at + known::CLONE_CHILD, Ordering::Relaxed);
 }
 
-/// The first `pthread_create` of a process sets a handler for the signal by which the C library has all
-/// threads change their user. Go uses that signal, too, for the same, and sets its handler afterwards.
+/// The first `pthread_create` of a process sets a handler for the signal by which the C library has
+/// all threads change their user. Go uses that signal, too, for the same, and sets its handler
+/// afterwards.
 pub fn settle_signals() {
     extern "C" fn body(_: *mut c_void) -> *mut c_void {
         ptr::null_mut()
     }
-    let mut thread = 0;
     // SAFETY: the thread does nothing, and is waited for.
     unsafe {
+        let mut thread: libc::pthread_t = core::mem::zeroed();
         if libc::pthread_create(&raw mut thread, ptr::null(), body, ptr::null_mut()) == 0 {
             libc::pthread_join(thread, ptr::null_mut());
         }
     }
 }
 
-/// Makes a thread. Answers as `clone` does in the parent, but for the thread's number, at which Go does
-/// not look.
+/// Makes a thread. Answers as `clone` does in the parent, but for the thread's number, at which Go
+/// does not look.
 ///
 /// # Safety
 /// `arguments` are those that Go passes for a thread of its own.
@@ -84,7 +85,7 @@ pub unsafe fn start(arguments: *const Arguments) -> c_long {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
-        let mut number = 0;
+        let mut number: libc::pthread_t = core::mem::zeroed();
         let failed = libc::pthread_create(&raw mut number, &raw const attributes, body, thread.cast());
         libc::pthread_attr_destroy(&raw mut attributes);
         failed
@@ -103,7 +104,8 @@ extern "C" fn body(thread: *mut c_void) -> *mut c_void {
     let mut thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };
     thread.context.own_fs = registers::fs();
     thread.context.me = &raw mut thread.context;
-    // SAFETY: FSGSBASE is on, or nothing would have been replaced; Go's code and the C library's use no GS.
+    // SAFETY: FSGSBASE is on, or nothing would have been replaced; Go's code and the C library's
+    // use no GS.
     unsafe { registers::set_gs(thread.context.me.addr()) };
     // SAFETY: the registers are what the child of `clone` begins with; the box outlives the call.
     unsafe { stub::run_thread(&raw mut *thread, CHILD.load(Ordering::Relaxed)) };

@@ -1,12 +1,15 @@
-//! Cancellation of threads (pthreads(7)). A call that is a cancellation point is one also where it need not wait, and the C library's own functions, which see to it, are not called for what a ring
-//! carries. And `sendfile`, which is none in glibc, is none here, though what it comes to is made of calls that are.
+//! Cancellation of threads (pthreads(7)). A call that is a cancellation point is one also where it
+//! need not wait, and the C library's own functions, which see to it, are not called for what a
+//! ring carries. And `sendfile`, which is none in glibc, is none here, though what it comes to is
+//! made of calls that are.
 
 use super::direct;
 use crate::{fds, next};
 use core::sync::atomic::Ordering;
 use libc::{c_int, pthread_t};
 
-/// What a hook of a cancellation point begins with. Costs nothing to speak of in programs that cancel no threads.
+/// What a hook of a cancellation point begins with. Costs nothing to speak of in programs that
+/// cancel no threads.
 #[inline]
 pub(super) fn point() {
     // Relaxed: who is cancelled later than this may go on to the next point.
@@ -17,7 +20,8 @@ pub(super) fn point() {
 
 #[cold]
 fn test() {
-    // SAFETY: as the C library's own function of the hook's name would do at its beginning. No lock of ours is held.
+    // SAFETY: as the C library's own function of the hook's name would do at its beginning. No lock
+    // of ours is held.
     unsafe { next::pthread_testcancel() }
 }
 

@@ -1,6 +1,8 @@
 //! The hooks through which connections without a ring spend their lives: see [`uncounted::call`].
 //!
-//! Such a hook is a pair of functions. The one that the program calls says which entry of [`DIRECT`] it is, and the other, named there, takes its arguments as words and does what hooks do.
+//! Such a hook is a pair of functions. The one that the program calls says which entry of
+//! [`DIRECT`] it is, and the other, named there, takes its arguments as words and does what hooks
+//! do.
 
 use super::{io, message, sock};
 use crate::next::address;

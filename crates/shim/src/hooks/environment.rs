@@ -1,13 +1,16 @@
-//! The environment that a program starts with: the caller's, but where the program's own dynamic linker, or that of what it starts in its turn, would refuse to start it
-//! with this library (musl's does), the library is named among the preloads so that only glibc's finds it; where it would complain on standard error, not at all.
+//! The environment that a program starts with: the caller's, but where the program's own dynamic
+//! linker, or that of what it starts in its turn, would refuse to start it with this library
+//! (musl's does), the library is named among the preloads so that each finds its own, or only
+//! glibc's does; where it would complain on standard error, not at all.
 //!
-//! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and a stack may be small.
+//! The copy is made in memory of its own: nothing may be taken from an allocator after `vfork`, and
+//! a stack may be small.
 use super::{aside, vfork};
 use crate::ops::process::{self, Program};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr;
-use ginnel_preload::{Preload, TOKEN};
+use ginnel_preload::{LIB, Preload, TOKEN};
 use ginnel_region::sys;
 use libc::c_char;
 
@@ -21,7 +24,8 @@ pub(super) fn own() -> *const *const c_char {
 }
 
 thread_local! {
-    /// A copy that a child of `vfork` was given, and left to its parent when it became another program.
+    /// A copy that a child of `vfork` was given, and left to its parent when it became another
+    /// program.
     static COPY: Cell<(*mut u8, usize)> = const { Cell::new((ptr::null_mut(), 0)) };
 }
 
@@ -37,15 +41,16 @@ pub(super) unsafe fn for_program<T>(
     if program.preload() == Preload::Kept {
         return start(envp);
     }
-    // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there is.
+    // SAFETY: the caller's promise. Where there is no memory, the program has to do with what there
+    // is.
     match unsafe { renamed(envp, program.preload(), &[]) } {
         Some(copy) => with_copy(copy, start),
         None => start(envp),
     }
 }
 
-/// Gives `start` the environment with which the loader is to load `program` at `path`; not where there is
-/// no memory for it.
+/// Gives `start` the environment with which the loader is to load `program` at `path`; not where
+/// there is no memory for it.
 ///
 /// # Safety
 /// As for [`for_program`].
@@ -86,13 +91,14 @@ struct Copied {
 pub(super) fn drop_copy() {
     let (at, len) = COPY.replace((ptr::null_mut(), 0));
     if !at.is_null() {
-        // SAFETY: `renamed` mapped it, and nothing points there any more: who was given it has other memory.
+        // SAFETY: `renamed` mapped it, and nothing points there any more: who was given it has
+        // other memory.
         unsafe { sys::unmap(at, len) };
     }
 }
 
-/// A copy of the array in which LD_PRELOAD names this library as `preload` says; its other strings are the caller's,
-/// but for one more, whose parts are `word`, where that has any.
+/// A copy of the array in which LD_PRELOAD names this library as `preload` says; its other strings
+/// are the caller's, but for one more, whose parts are `word`, where that has any.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
@@ -107,11 +113,12 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
     }
     let pointers = (count + 1 + usize::from(!word.is_empty())) * size_of::<*const c_char>();
     let names = || process::names(list);
-    let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + name.len() + 1).sum::<usize>() + 1;
+    let len = pointers + NAME.len() + names().map(|name| TOKEN.len() + LIB.len() + name.len() + 2).sum::<usize>() + 1;
     let len = len + word.iter().map(|part| part.len()).sum::<usize>();
     let at = sys::map_private(len).ok()?;
     let array = at.cast::<*const c_char>();
-    // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte; it is aligned to a page, and nobody else has it.
+    // SAFETY: the map has room for the pointers, and behind them for the text with its zero byte;
+    // it is aligned to a page, and nobody else has it.
     unsafe {
         let text = at.add(pointers);
         ptr::copy_nonoverlapping(envp, array, count + 1);
@@ -126,17 +133,30 @@ unsafe fn renamed(envp: *const *const c_char, preload: Preload, word: &[&[u8]]) 
         put(NAME);
         let mut any = false;
         for name in names() {
-            let (own, absolute) = (process::is_named(name), name.starts_with(b"/"));
-            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && !absolute) {
+            let own = process::is_of_ginnel(name);
+            let parts = ginnel_preload::parts(name).filter(|_| own);
+            if own && (preload == Preload::Gone || preload == Preload::TokenOnly && parts.is_none()) {
                 continue;
             }
             if core::mem::replace(&mut any, true) {
                 put(b":");
             }
-            if own && absolute && !name.starts_with(TOKEN.as_bytes()) {
+            let Some((folder, file)) = parts else {
+                put(name);
+                continue;
+            };
+            // (The library for System V objects is for glibc alone.)
+            let either = preload == Preload::Either && process::is_named(name);
+            if !either {
                 put(TOKEN.as_bytes());
             }
-            put(name);
+            put(folder);
+            put(b"/");
+            if either {
+                put(LIB.as_bytes());
+                put(b"/");
+            }
+            put(file);
         }
         put(b"\0");
         let end = used;

@@ -18,7 +18,8 @@ fn executing(program: Program) {
     }
 }
 
-/// An exec of `program` (`None`: there is no such program) with the environment `envp`: `exec` is called with the one that it is to have, and returns only where that failed.
+/// An exec of `program` (`None`: there is no such program) with the environment `envp`: `exec` is
+/// called with the one that it is to have, and returns only where that failed.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
@@ -37,8 +38,9 @@ unsafe fn executes(
     result
 }
 
-/// Has the loader executed in the place of the program at `path`, where that is the way for it. `start`
-/// executes the file that it is given, with that environment; `None`: the program is to be executed itself.
+/// Has the loader executed in the place of the program at `path`, where that is the way for it.
+/// `start` executes the file that it is given, with that environment; `None`: the program is to be
+/// executed itself.
 ///
 /// # Safety
 /// As for `execve(2)`.
@@ -158,7 +160,8 @@ unsafe fn in_path_or_loaded(file: *const c_char, argv: *const *const c_char, env
     program
 }
 
-/// Calls `run` with the path that `execvp` would find for `file`; not at all where there is none, for then nothing will run.
+/// Calls `run` with the path that `execvp` would find for `file`; not at all where there is none,
+/// for then nothing will run.
 ///
 /// # Safety
 /// `file` is null or a C string.
@@ -171,7 +174,8 @@ unsafe fn with_program(file: *const c_char, run: impl FnOnce(*const c_char)) {
     if name.contains(&b'/') {
         return run(file);
     }
-    // SAFETY: the name is a C string. The program promises not to change its environment while it looks for a program in it.
+    // SAFETY: the name is a C string. The program promises not to change its environment while it
+    // looks for a program in it.
     let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
     // SAFETY: not null, so a C string; the default is the C library's (`confstr(_CS_PATH)`).
     let path = if path.is_null() { c"/bin:/usr/bin" } else { unsafe { CStr::from_ptr(path) } };
@@ -199,7 +203,8 @@ fn join(room: &mut [u8], parts: &[&[u8]]) -> Option<*const c_char> {
 /// Is there a file at `path` that may be executed?
 fn is_program(path: *const c_char) -> bool {
     let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: `path` was made NUL-terminated by `join`, and `status` has room for the answer, which is read only if there is one.
+    // SAFETY: `path` was made NUL-terminated by `join`, and `status` has room for the answer, which
+    // is read only if there is one.
     unsafe {
         libc::access(path, libc::X_OK) == 0
             && libc::stat(path, status.as_mut_ptr()) == 0
@@ -316,8 +321,8 @@ unsafe fn spawns<T>(program: Option<Program>, envp: *const *mut c_char, spawn: i
     unsafe { environment::for_program(program, envp.cast(), |envp| spawn(envp.cast())) }
 }
 
-/// Has the loader spawned in a program's place, where that is the way for it. False: the program is to be
-/// spawned itself.
+/// Has the loader spawned in a program's place, where that is the way for it. False: the program is
+/// to be spawned itself.
 ///
 /// # Safety
 /// As for `posix_spawn(3)`.
@@ -384,8 +389,8 @@ unsafe extern "C" fn posix_spawnp(
     }
 }
 
-/// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says: nearly always as standard input or
-/// output, where a socket is on TCP in any case.
+/// The one place where a spawn says which descriptor its child will have, whatever CLOEXEC says:
+/// nearly always as standard input or output, where a socket is on TCP in any case.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int {
     if !bypass_process() {

@@ -2,7 +2,7 @@
 use super::{Outcome, bypass, bypass_process, cancel, in_lent_memory, keeping_errno};
 use crate::{fds, next, ops};
 use core::ptr;
-use libc::{c_int, c_uint, c_ulong, c_void};
+use libc::{Ioctl, c_int, c_uint, c_void};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -27,7 +27,8 @@ fn close_known(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    // With CLOSE_RANGE_UNSHARE the thread leaves the table that the shim knows: whatever follows is between it and the kernel.
+    // With CLOSE_RANGE_UNSHARE the thread leaves the table that the shim knows: whatever follows is
+    // between it and the kernel.
     let outcome = if first > last || flags & !CLOEXEC != 0 || bypass_process() {
         Outcome::Libc
     } else {
@@ -106,7 +107,8 @@ fn flags_changed(fd: c_int) {
     });
 }
 
-/// Variadic in C. Its one optional argument is passed as a named one would be (x86-64 and aarch64 Linux), and goes on as it came.
+/// Variadic in C. Its one optional argument is passed as a named one would be (x86-64 and aarch64
+/// Linux), and goes on as it came.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own arguments.
@@ -153,16 +155,16 @@ const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;
 
 /// `linux/sockios.h`: bytes that were never sent.
-const SIOCOUTQNSD: c_ulong = 0x894b;
+const SIOCOUTQNSD: Ioctl = 0x894b;
 /// `asm-generic/sockios.h`: who is sent SIGIO.
-const FIOSETOWN: c_ulong = 0x8901;
+const FIOSETOWN: Ioctl = 0x8901;
 /// As above, by its other name.
-const SIOCSPGRP: c_ulong = 0x8902;
+const SIOCSPGRP: Ioctl = 0x8902;
 /// As above: is the next byte the one after urgent data?
-const SIOCATMARK: c_ulong = 0x8905;
+const SIOCATMARK: Ioctl = 0x8905;
 
 /// The answer of a request for a number.
-fn number(fd: c_int, request: c_ulong) -> Outcome<c_int> {
+fn number(fd: c_int, request: Ioctl) -> Outcome<c_int> {
     if request == SIOCATMARK { ops::fd::at_mark(fd) } else { ops::fd::ioctl_count(fd, request) }
 }
 
@@ -176,7 +178,7 @@ pub(super) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 
 /// Variadic in C; see [`fcntl`].
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: Ioctl, argument: *mut c_void) -> c_int {
     let outcome = match request {
         _ if bypass() => Outcome::Libc,
         libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD | SIOCATMARK => match number(fd, request) {

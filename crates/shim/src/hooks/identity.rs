@@ -24,7 +24,8 @@ fn changing_at_once<T>(call: impl FnOnce() -> T) -> T {
     changing(Reach::Process, call)
 }
 
-/// The same for one that changes the calling thread alone: the shim's own thread has no more than that.
+/// The same for one that changes the calling thread alone: the shim's own thread has no more than
+/// that.
 pub(super) fn changing_thread<T>(reach: Reach, call: impl FnOnce() -> T) -> T {
     of_thread(|| changing(reach, call))
 }

@@ -11,7 +11,8 @@ const MOST_BYTES: usize = 0x7fff_f000;
 /// The kernel takes no more than this many pieces in one call (`UIO_MAXIOV`).
 pub(super) const MOST_PIECES: usize = 1024;
 
-/// Is that where no program has memory: in the first page, or in the kernel's half? The kernel says EFAULT, and we must not touch it.
+/// Is that where no program has memory: in the first page, or in the kernel's half? The kernel says
+/// EFAULT, and we must not touch it.
 #[inline]
 pub(super) fn is_nowhere<T>(at: *const T) -> bool {
     at.addr() < 4096 || at.addr().cast_signed() < 0
@@ -24,7 +25,8 @@ fn piece(buf: *const c_void, n: usize) -> Option<[iovec; 1]> {
     valid.then_some([iovec { iov_base: buf.cast_mut(), iov_len: n.min(MOST_BYTES) }])
 }
 
-/// Calls `run` with the program's pieces and their total, cut where the kernel would cut them; `Libc` where it must refuse them.
+/// Calls `run` with the program's pieces and their total, cut where the kernel would cut them;
+/// `Libc` where it must refuse them.
 ///
 /// # Safety
 /// `iov` is null or points to `count` pieces.
@@ -35,7 +37,8 @@ pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOn
     if is_nowhere(iov) || count > MOST_PIECES {
         return Outcome::Libc;
     }
-    // SAFETY: not null, and `count` pieces by the caller's promise; the program may not change them during the call.
+    // SAFETY: not null, and `count` pieces by the caller's promise; the program may not change them
+    // during the call.
     let pieces = unsafe { core::slice::from_raw_parts(iov, count) };
     let mut total = 0_usize;
     let mut plain = true;
@@ -49,7 +52,8 @@ pub(super) unsafe fn with_pieces(iov: *const iovec, count: usize, run: impl FnOn
     if plain && total <= MOST_BYTES { run(pieces, total) } else { cut(pieces, run) }
 }
 
-/// The rare case of [`with_pieces`]: more bytes than one call moves, or a piece that is nowhere, before which the kernel stops.
+/// The rare case of [`with_pieces`]: more bytes than one call moves, or a piece that is nowhere,
+/// before which the kernel stops.
 #[cold]
 #[inline(never)]
 fn cut(pieces: &[iovec], run: impl FnOnce(&[iovec], usize) -> Outcome) -> Outcome {
@@ -85,7 +89,8 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
         return if bypass() { Outcome::Libc } else { unsafe { ops::io::recv(fd, &pieces, flags) } };
     }
     match piece(buf, n) {
-        // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than that.
+        // SAFETY: the caller promises `buf` writable for `n` bytes; the piece says no more than
+        // that.
         Some([piece]) if !bypass() => unsafe { ops::io::recv_one(fd, piece.iov_base.cast(), piece.iov_len, flags) },
         _ => Outcome::Libc,
     }
@@ -99,7 +104,8 @@ pub(super) unsafe fn receive(fd: c_int, buf: *mut c_void, n: usize, flags: c_int
 pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_int) -> Outcome {
     cancel::point();
     match piece(buf, n) {
-        // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than that.
+        // SAFETY: the caller promises `buf` readable for `n` bytes; the piece says no more than
+        // that.
         Some(pieces) if n != 0 && !bypass() => unsafe { ops::io::send_all(fd, &pieces, pieces[0].iov_len, flags) },
         // Nothing to send: only the kernel's checks remain.
         _ => Outcome::Libc,
@@ -113,7 +119,8 @@ pub(super) unsafe fn transmit(fd: c_int, buf: *const c_void, n: usize, flags: c_
 unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
     cancel::point();
     match usize::try_from(count) {
-        // SAFETY: the caller promises `count` pieces of writable memory, and `with_pieces` hands on no others.
+        // SAFETY: the caller promises `count` pieces of writable memory, and `with_pieces` hands on
+        // no others.
         Ok(count @ 1..) if !bypass() => unsafe {
             with_pieces(iov, count, |pieces, total| if total == 0 { Outcome::Libc } else { ops::io::recv(fd, pieces, flags) })
         },
@@ -128,7 +135,8 @@ unsafe fn receive_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_in
 unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_int) -> Outcome {
     cancel::point();
     match usize::try_from(count) {
-        // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on no others.
+        // SAFETY: the caller promises `count` pieces of readable memory, and `with_pieces` hands on
+        // no others.
         Ok(count @ 1..) if !bypass() => unsafe {
             with_pieces(
                 iov,
@@ -140,7 +148,8 @@ unsafe fn transmit_pieces(fd: c_int, iov: *const iovec, count: c_int, flags: c_i
     }
 }
 
-/// The flags of `recv` that those of `preadv2` amount to on a socket; `None` where the kernel must judge them.
+/// The flags of `recv` that those of `preadv2` amount to on a socket; `None` where the kernel must
+/// judge them.
 fn message_flags(flags: c_int) -> Option<c_int> {
     const KNOWN: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_NOWAIT | libc::RWF_APPEND;
     let wait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
@@ -167,7 +176,8 @@ pub(super) unsafe extern "C" fn read_here(fd: c_int, buf: Word, n: Word, _: Word
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize) -> isize {
-    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for, the C library's function ends the program.
+    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
+    // the C library's function ends the program.
     if n <= room { unsafe { read(fd, buf, n) } } else { unsafe { next::__read_chk(fd, buf, n, room) } }
 }
 
@@ -250,7 +260,8 @@ pub(super) unsafe extern "C" fn recv(fd: c_int, buf: *mut c_void, n: usize, flag
     unsafe { received(fd, buf, n, flags) }
 }
 
-/// What [`recv`] does, and what a call with an address comes to that names none. (Not by that hook: where another library stands before it, the other's may come here.)
+/// What [`recv`] does, and what a call with an address comes to that names none. (Not by that hook:
+/// where another library stands before it, the other's may come here.)
 ///
 /// # Safety
 /// As for `recv(2)`.
@@ -273,7 +284,8 @@ pub(super) unsafe extern "C" fn recv_here(fd: c_int, buf: Word, n: Word, flags: 
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn __recv_chk(fd: c_int, buf: *mut c_void, n: usize, room: usize, flags: c_int) -> isize {
-    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for, the C library's function ends the program.
+    // SAFETY: the program's own arguments; `room` is the buffer's size, and with more asked for,
+    // the C library's function ends the program.
     if n <= room { unsafe { recv(fd, buf, n, flags) } } else { unsafe { next::__recv_chk(fd, buf, n, room, flags) } }
 }
 
@@ -283,7 +295,8 @@ pub(super) unsafe extern "C" fn send(fd: c_int, buf: *const c_void, n: usize, fl
     unsafe { sent(fd, buf, n, flags) }
 }
 
-/// What [`send`] does, and what a call with an address comes to that names none. (Not by that hook: where another library stands before it, the other's may come here.)
+/// What [`send`] does, and what a call with an address comes to that names none. (Not by that hook:
+/// where another library stands before it, the other's may come here.)
 ///
 /// # Safety
 /// As for `send(2)`.

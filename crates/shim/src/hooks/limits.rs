@@ -1,4 +1,5 @@
-//! Limits on resources, as a program sets and reads its own, and locking its memory, which is such a resource.
+//! Limits on resources, as a program sets and reads its own, and locking its memory, which is such
+//! a resource.
 use super::{bypass_process, keeping_errno};
 use crate::{next, ops};
 use core::ptr;

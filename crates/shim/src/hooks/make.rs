@@ -1,5 +1,6 @@
-//! Calls that make descriptors of no further interest. They are watched for one reason: a number whose last close was not seen (made
-//! inside another library, by a raw system call) must not stand for a connection that is gone.
+//! Calls that make descriptors of no further interest. They are watched for one reason: a number
+//! whose last close was not seen (made inside another library, by a raw system call) must not stand
+//! for a connection that is gone.
 use super::{bypass, keeping_errno};
 use crate::{fds, next, ops};
 use libc::{c_char, c_int, c_uint, mode_t, pid_t, sigset_t};
@@ -50,7 +51,8 @@ macro_rules! makers {
 }
 
 makers! {
-    // The mode is optional in C; it is passed as a named argument would be (x86-64 and aarch64 Linux), and looked at only with O_CREAT.
+    // The mode is optional in C; it is passed as a named argument would be (x86-64 and aarch64
+    // Linux), and looked at only with O_CREAT.
     fn open(path: *const c_char, flags: c_int, mode: mode_t);
     fn __open(path: *const c_char, flags: c_int, mode: mode_t) = open;
     fn open64(path: *const c_char, flags: c_int, mode: mode_t);

@@ -1,7 +1,9 @@
 //! Messages: sends and receives with an address or control data, and several at once.
 //!
-//! TCP has no source address and no control data of its own: what a message of an accelerated socket says of them is what the kernel
-//! says for TCP (`net/socket.c`: length 0, and only where the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
+//! TCP has no source address and no control data of its own: what a message of an accelerated
+//! socket says of them is what the kernel says for TCP (`net/socket.c`: length 0, and only where
+//! the program asked). Control data is how descriptors travel (`SCM_RIGHTS`).
+#![allow(clippy::unnecessary_cast, reason = "lengths that are `usize` with glibc are `int` or `socklen_t` with musl")]
 use super::direct::{self, DIRECT, NONE, int};
 use super::io::{self, MOST_PIECES, receive, transmit, with_pieces};
 use super::{Outcome, bypass, cancel, errno, keeping_errno, set_errno};
@@ -19,7 +21,7 @@ const MOST_DESCRIPTORS: usize = 253;
 unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
     const HEADER: usize = size_of::<cmsghdr>();
     // SAFETY: the caller promises a message.
-    let (control, len) = unsafe { ((*message).msg_control.cast::<u8>(), (*message).msg_controllen) };
+    let (control, len) = unsafe { ((*message).msg_control.cast::<u8>(), (*message).msg_controllen as usize) };
     if control.is_null() {
         return;
     }
@@ -27,22 +29,24 @@ unsafe fn each_rights(message: *const msghdr, mut each: impl FnMut(&[c_int])) {
     while len.saturating_sub(at) >= HEADER {
         // SAFETY: a header fits between `at` and the end; the program's buffer need not be aligned.
         let header = unsafe { control.add(at).cast::<cmsghdr>().read_unaligned() };
-        let room = len - at;
-        if header.cmsg_len < HEADER || header.cmsg_len > room {
+        let (room, whole) = (len - at, header.cmsg_len as usize);
+        if whole < HEADER || whole > room {
             return;
         }
         if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
-            let count = ((header.cmsg_len - HEADER) / size_of::<c_int>()).min(MOST_DESCRIPTORS);
+            let count = ((whole - HEADER) / size_of::<c_int>()).min(MOST_DESCRIPTORS);
             let mut fds = [-1; MOST_DESCRIPTORS];
-            // SAFETY: `count` whole descriptors lie between this header and its end, and fit the array.
+            // SAFETY: `count` whole descriptors lie between this header and its end, and fit the
+            // array.
             unsafe { control.add(at + HEADER).copy_to_nonoverlapping(fds.as_mut_ptr().cast(), count * size_of::<c_int>()) };
             each(fds.get(..count).unwrap_or_default());
         }
-        at = at.saturating_add(header.cmsg_len.next_multiple_of(align_of::<cmsghdr>()));
+        at = at.saturating_add(whole.next_multiple_of(align_of::<cmsghdr>()));
     }
 }
 
-/// Before a message with control data goes to the kernel: descriptors in it are announced, and the socket's bytes go by TCP from here.
+/// Before a message with control data goes to the kernel: descriptors in it are announced, and the
+/// socket's bytes go by TCP from here.
 ///
 /// # Safety
 /// As for [`each_rights`].
@@ -79,7 +83,7 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> (Outcome,
     let mut size = 0;
     // SAFETY: the message's pieces describe readable memory of the program.
     let outcome = unsafe {
-        with_pieces(header.msg_iov, header.msg_iovlen, |pieces, total| {
+        with_pieces(header.msg_iov, header.msg_iovlen as usize, |pieces, total| {
             size = total;
             if total == 0 || flags & libc::MSG_FASTOPEN != 0 { Outcome::Libc } else { ops::io::send_all(fd, pieces, total, flags) }
         })
@@ -97,7 +101,8 @@ unsafe fn receive_one(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome 
         return Outcome::Libc;
     }
     // SAFETY: as above, and its pieces describe writable memory of the program.
-    let outcome = unsafe { with_pieces((*message).msg_iov, (*message).msg_iovlen, |pieces, _| ops::io::recv(fd, pieces, flags)) };
+    let outcome =
+        unsafe { with_pieces((*message).msg_iov, (*message).msg_iovlen as usize, |pieces, _| ops::io::recv(fd, pieces, flags)) };
     if matches!(outcome, Outcome::Done(_)) {
         // SAFETY: as above; the kernel writes the same fields.
         unsafe {
@@ -241,7 +246,8 @@ pub(super) unsafe extern "C" fn sendmsg_here(fd: c_int, message: Word, flags: Wo
     })
 }
 
-/// What a call that stopped at message `done` returns: how many went before, or `result` where none did.
+/// What a call that stopped at message `done` returns: how many went before, or `result` where none
+/// did.
 fn so_far(done: c_uint, result: c_int) -> c_int {
     // At most 1024, so it fits.
     let done = done as c_int;
@@ -254,7 +260,8 @@ fn so_far(done: c_uint, result: c_int) -> c_int {
     }
 }
 
-/// As the kernel's: stops at the first message that fails or goes in part, and an error after the first message is not told.
+/// As the kernel's: stops at the first message that fails or goes in part, and an error after the
+/// first message is not told.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     cancel::point();
@@ -335,8 +342,8 @@ pub(super) fn remaining(timeout: timespec, start: timespec, now: timespec) -> ti
     if seconds < 0 { zero } else { timespec { tv_sec: seconds, tv_nsec: nanoseconds } }
 }
 
-/// As the kernel's: the time is looked at after each message only, MSG_WAITFORONE makes all but the first non-blocking, and an error
-/// after the first message is not told.
+/// As the kernel's: the time is looked at after each message only, MSG_WAITFORONE makes all but the
+/// first non-blocking, and an error after the first message is not told.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,

@@ -1,8 +1,11 @@
-//! The C entry points: the functions that the loader gives to the program instead of the C library's.
+//! The C entry points: the functions that the loader gives to the program instead of the C
+//! library's.
 //!
-//! Each is a few lines: it puts the call into the form that [`ops`](crate::ops) takes, and does what the [`Outcome`] says. What a call
-//! means is decided there; here live only the shapes of the C calls. `docs/shim-coverage.md` lists every function of the C library
-//! that takes or makes a descriptor, and what is done about it; `tests/coverage.rs` compares that page with both libraries.
+//! Each is a few lines: it puts the call into the form that [`ops`](crate::ops) takes, and does
+//! what the [`Outcome`] says. What a call means is decided there; here live only the shapes of the
+//! C calls. `docs/shim-coverage.md` lists every function of the C library that takes or makes a
+//! descriptor, and what is done about it; `tests/coverage.rs` compares that page with both
+//! libraries.
 //!
 //! ```ignore
 //! #[unsafe(no_mangle)]
@@ -13,16 +16,22 @@
 //! }
 //! ```
 //!
-//! Rules: no hook allocates, logs or panics; each keeps `errno` as the C library's own function would leave it; each takes pointers as
-//! that function does, and passes a call that it would refuse (a null buffer, a bad count) on to it for the right refusal.
+//! Rules: no hook allocates, logs or panics; each keeps `errno` as the C library's own function
+//! would leave it; each takes pointers as that function does, and passes a call that it would
+//! refuse (a null buffer, a bad count) on to it for the right refusal.
 //!
-//! Where a SAFETY line says "the program's own arguments": the program calls us believing that we are the function of that name, so its
-//! arguments satisfy that function's contract, and they go there as they came.
+//! Where a SAFETY line says "the program's own arguments": the program calls us believing that we
+//! are the function of that name, so its arguments satisfy that function's contract, and they go
+//! there as they came.
 #![allow(clippy::missing_safety_doc, reason = "the contract of each is the manual page of the C function it stands for")]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a panic would end the program")]
 
-#[cfg(not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-compile_error!("the shim knows the calling conventions and the C library of x86-64 and aarch64 Linux with glibc only");
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_env = "gnu", target_env = "musl"),
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+compile_error!("the shim knows the calling conventions of x86-64 and aarch64 Linux, and glibc and musl, only");
 
 mod alias;
 mod cancel;
@@ -48,7 +57,7 @@ pub(crate) use exec::execve as execute;
 pub(crate) use raw::syscall as by_number;
 pub(crate) use vfork::{after as after_vfork, before as before_vfork};
 
-use crate::fds::{LENT, NOT_STARTED, strangers};
+use crate::fds::{self, LENT, NOT_STARTED, strangers};
 use crate::next::{errno, set_errno};
 use crate::ops::{self, Outcome};
 use crate::own;
@@ -59,16 +68,18 @@ fn aside() -> bool {
     strangers().load(Ordering::Relaxed) & !(NOT_STARTED | LENT) != 0
 }
 
-/// Is this call none of ours: made before the library was set up, or by a vfork child, whose descriptors are not those that this
-/// memory speaks of?
+/// Is this call none of ours: made before the library was set up, or by a vfork child, whose
+/// descriptors are not those that this memory speaks of?
 #[inline]
 fn bypass() -> bool {
-    // Relaxed: the thread that must see a change made it itself (a vfork child runs on its parent's thread); others take either path.
+    // Relaxed: the thread that must see a change made it itself (a vfork child runs on its parent's
+    // thread); others take either path.
     let strangers = strangers().load(Ordering::Relaxed);
     strangers & !LENT != 0 && (strangers & NOT_STARTED != 0 || vfork::in_child())
 }
 
-/// [`bypass`] for calls that change the table of descriptors or the process: asks also for children made by `clone(CLONE_VM)`.
+/// [`bypass`] for calls that change the table of descriptors or the process: asks also for children
+/// made by `clone(CLONE_VM)`.
 fn bypass_process() -> bool {
     bypass() || !own::is_ours()
 }
@@ -105,7 +116,8 @@ impl Status for isize {
 }
 
 impl<T: Status> Outcome<T> {
-    /// Turns the outcome into what the C function returns, with `libc` to make the call where it is not ours.
+    /// Turns the outcome into what the C function returns, with `libc` to make the call where it is
+    /// not ours.
     #[inline]
     fn or(self, libc: impl FnOnce() -> T) -> T {
         match self {
@@ -116,6 +128,15 @@ impl<T: Status> Outcome<T> {
             }
             Outcome::Libc => libc(),
         }
+    }
+}
+
+/// For the library that is preloaded for System V objects: has a descriptor of its spared, as those
+/// of this one are, where the program closes whatever it finds; or no longer.
+#[unsafe(no_mangle)]
+extern "C" fn ginnel_shim_spare(fd: libc::c_int, spared: libc::c_int) {
+    if !bypass_process() {
+        if spared == 0 { fds::set(fd, fds::Entry::Unknown) } else { fds::spare(fd) }
     }
 }
 

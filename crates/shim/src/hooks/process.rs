@@ -6,7 +6,8 @@ use crate::ops::{self, fd::Kind};
 use crate::own;
 use libc::{c_char, c_int, c_void, pid_t, termios, winsize};
 
-/// Has the handlers below run around each `fork` (also `__fork`, `daemon`, `forkpty`: all go through the C library's).
+/// Has the handlers below run around each `fork` (also `__fork`, `daemon`, `forkpty`: all go
+/// through the C library's).
 pub(super) fn watch_forks() {
     // SAFETY: the handlers live as long as the library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(fork_prepare), Some(fork_parent), Some(fork_child)) };
@@ -31,7 +32,8 @@ extern "C" fn fork_child() {
     }
 }
 
-/// Runs `fork`, a call that returns 0 in a child with its own memory, between the handlers that the C library does not run for it.
+/// Runs `fork`, a call that returns 0 in a child with its own memory, between the handlers that the
+/// C library does not run for it.
 pub(super) fn forking<T: Copy + PartialOrd + From<bool>>(fork: impl FnOnce() -> T) -> T {
     fork_prepare();
     let result = fork();
@@ -72,13 +74,15 @@ struct Start {
 }
 
 extern "C" fn begin(start: *mut c_void) -> c_int {
-    // SAFETY: the child's copy of what `clone` below made, at the same address; its thread is the only one.
+    // SAFETY: the child's copy of what `clone` below made, at the same address; its thread is the
+    // only one.
     let Start { function, argument } = unsafe { start.cast::<Start>().read() };
     fork_child();
     function(argument)
 }
 
-/// Variadic in C; see [`fcntl`](super::fd::fcntl). Without CLONE_VM it is a fork that the C library runs no handlers for.
+/// Variadic in C; see [`fcntl`](super::fd::fcntl). Without CLONE_VM it is a fork that the C library
+/// runs no handlers for.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn clone(
     function: Option<extern "C" fn(*mut c_void) -> c_int>,
@@ -93,7 +97,8 @@ pub(super) unsafe extern "C" fn clone(
         Some(function) if flags & libc::CLONE_VM == 0 && !bypass_process() => {
             let mut start = Start { function, argument };
             fork_prepare();
-            // SAFETY: the program's own arguments, but for the function: `begin` calls the program's with its argument.
+            // SAFETY: the program's own arguments, but for the function: `begin` calls the
+            // program's with its argument.
             let child = unsafe { next::clone(Some(begin), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid) };
             fork_parent();
             failed(child < 0);

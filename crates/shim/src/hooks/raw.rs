@@ -1,4 +1,5 @@
-//! `syscall(2)`: a system call by its number is sent to the hook of its name, which answers in the same way (-1 and `errno`).
+//! `syscall(2)`: a system call by its number is sent to the hook of its name, which answers in the
+//! same way (-1 and `errno`).
 use super::message::{now, remaining};
 use super::process::forking;
 use super::{bypass, fd, identity, io, make, message, ready, sock, uring};
@@ -27,12 +28,13 @@ fn pointer<T>(word: c_long) -> *mut T {
     ptr::with_exposed_provenance_mut(word as usize)
 }
 
-/// What `seccomp(2)` may be asked without confining anybody: SECCOMP_GET_ACTION_AVAIL and SECCOMP_GET_NOTIF_SIZES.
+/// What `seccomp(2)` may be asked without confining anybody: SECCOMP_GET_ACTION_AVAIL and
+/// SECCOMP_GET_NOTIF_SIZES.
 const GET_ACTION: c_int = 2;
 const GET_SIZES: c_int = 3;
 
-/// May this call change who the calling thread is? (By its number it is that thread's alone, but all
-/// threads have one memory.)
+/// May this call change who the calling thread is? (By its number it is that thread's alone, but
+/// all threads have one memory.)
 fn changes_thread(number: c_long) -> bool {
     matches!(
         number,
@@ -66,7 +68,8 @@ unsafe fn forks(number: c_long, flags: c_long) -> bool {
     }
 }
 
-/// The system call's own `ppoll`, which tells what is left of the timeout (the C library's does not).
+/// The system call's own `ppoll`, which tells what is left of the timeout (the C library's does
+/// not).
 ///
 /// # Safety
 /// As for `ppoll(2)`.
@@ -83,8 +86,9 @@ unsafe fn ppoll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *mut times
     result
 }
 
-/// A call that is made before the library was set up, or by a child of `vfork`. What such a child keeps for
-/// its next program, and which that is, concerns its parent: the hooks of these calls see to that.
+/// A call that is made before the library was set up, or by a child of `vfork`. What such a child
+/// keeps for its next program, and which that is, concerns its parent: the hooks of these calls see
+/// to that.
 ///
 /// # Safety
 /// As for the system call.
@@ -105,7 +109,8 @@ unsafe fn aside(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
     }
 }
 
-/// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are read, as the C library's own does.
+/// Variadic in C; see [`fcntl`](super::fd::fcntl). Words beyond those that the program passed are
+/// read, as the C library's own does.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn syscall(
     number: c_long,
@@ -146,7 +151,7 @@ pub(crate) unsafe extern "C" fn syscall(
             libc::SYS_dup2 => fd::dup2(int(a), int(b)).into(),
             libc::SYS_dup3 => fd::dup3(int(a), int(b), int(c)).into(),
             libc::SYS_fcntl => fd::fcntl(int(a), int(b), pointer(c)).into(),
-            libc::SYS_ioctl => fd::ioctl(int(a), uint(b).into(), pointer(c)).into(),
+            libc::SYS_ioctl => fd::ioctl(int(a), uint(b) as libc::Ioctl, pointer(c)).into(),
             libc::SYS_pidfd_getfd => make::pidfd_getfd(int(a), int(b), uint(c)).into(),
 
             libc::SYS_socket => make::socket(int(a), int(b), int(c)).into(),
@@ -202,6 +207,14 @@ pub(crate) unsafe extern "C" fn syscall(
             }
             libc::SYS_exit_group => {
                 super::process::ending();
+                next::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_io_uring_enter => {
+                uring::submitting(int(a), uint(d));
+                next::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_io_uring_register => {
+                uring::registering(uint(b));
                 next::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_io_uring_setup => {

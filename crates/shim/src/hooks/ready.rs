@@ -75,7 +75,8 @@ pub(super) unsafe extern "C" fn __ppoll_chk(
     }
 }
 
-/// `select`'s timeout as the C library reads it: microseconds may be a second or more, neither part below zero.
+/// `select`'s timeout as the C library reads it: microseconds may be a second or more, neither part
+/// below zero.
 fn from_timeval(timeout: timeval) -> Option<timespec> {
     const SECOND: i64 = 1_000_000;
     (timeout.tv_sec >= 0 && timeout.tv_usec >= 0).then(|| timespec {
@@ -107,7 +108,8 @@ pub(super) unsafe extern "C" fn select(
             let outcome = unsafe { ops::ready::select(nfds, read, write, except, Some(limit), ptr::null()) };
             if outcome != Outcome::Libc {
                 let left = remaining(limit, start, now());
-                // SAFETY: not null, since there is a limit. Linux tells what is left of it, also when interrupted.
+                // SAFETY: not null, since there is a limit. Linux tells what is left of it, also
+                // when interrupted.
                 unsafe { *timeout = timeval { tv_sec: left.tv_sec, tv_usec: left.tv_nsec / 1000 } };
             }
             outcome

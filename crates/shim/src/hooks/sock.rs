@@ -104,7 +104,11 @@ pub(super) unsafe extern "C" fn setsockopt_here(fd: c_int, level: Word, name: Wo
     }
     // SAFETY: the program's own arguments.
     let call = || unsafe { next::setsockopt(fd, level, name, value, len) };
-    let result = if ours { ops::sock::with_own_options(fd, level, name, call) } else { call() };
+    let result = match () {
+        () if ours => ops::sock::with_own_options(fd, level, name, call),
+        () if bypass_process() => call(),
+        () => ops::sock::beside_tokens(fd, level, name, call),
+    };
     if ours && result == 0 {
         // SAFETY: the program's own arguments, which the kernel has read.
         keeping_errno(|| unsafe { ops::sock::option_set(fd, level, name, value, len) });

@@ -1,5 +1,5 @@
-//! Where the C library itself moves a descriptor's bytes, out of the hooks' sight: standard I/O and asynchronous I/O. Such a descriptor
-//! is handed over to TCP first.
+//! Where the C library itself moves a descriptor's bytes, out of the hooks' sight: standard I/O and
+//! asynchronous I/O. Such a descriptor is handed over to TCP first.
 use super::{bypass, bypass_process, keeping_errno};
 use crate::{next, ops};
 use libc::{FILE, aiocb, c_char, c_int, c_void, sigevent};
@@ -61,7 +61,8 @@ unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, file: *
     }
 }
 
-/// The list of arguments is an array of one (x86-64) or a large structure (aarch64): a pointer in both, and goes on as it came.
+/// The list of arguments is an array of one (x86-64) or a large structure (aarch64): a pointer in
+/// both, and goes on as it came.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     unseen(fd);

@@ -1,15 +1,18 @@
-//! Variadic functions whose arguments must reach the C library's function untouched: `execl` and its kin, `dprintf`, `prctl`.
+//! Variadic functions whose arguments must reach the C library's function untouched: `execl` and
+//! its kin, `dprintf`, `prctl`.
 //!
-//! Stable Rust cannot define a variadic function. These only need a look at the arguments before the C library's function runs, so each
-//! is a few instructions that save every register that may hold an argument, call a Rust function with what was saved, restore
-//! them, and jump to the address that it gave.
+//! Stable Rust cannot define a variadic function. These only need a look at the arguments before
+//! the C library's function runs, so each is a few instructions that save every register that may
+//! hold an argument, call a Rust function with what was saved, restore them, and jump to the
+//! address that it gave.
 use super::{bypass, exec, identity, keeping_errno, set_errno};
 use crate::next::{self, address};
 use crate::ops;
 use core::arch::naked_asm;
 use libc::{c_char, c_int, c_ulong, c_void};
 
-/// The arguments of a variadic call, all of them words or pointers, as the calling convention leaves them.
+/// The arguments of a variadic call, all of them words or pointers, as the calling convention
+/// leaves them.
 struct Arguments {
     registers: *const *mut c_void,
     stack: *const *mut c_void,
@@ -22,19 +25,22 @@ impl Arguments {
     /// # Safety
     /// The call has more than `index` arguments.
     unsafe fn at(&self, index: usize) -> *mut c_void {
-        // SAFETY: the trampoline saved the registers in order, and the caller left the others on the stack, a word each.
+        // SAFETY: the trampoline saved the registers in order, and the caller left the others on
+        // the stack, a word each.
         unsafe { if index < IN_REGISTERS { self.registers.add(index).read() } else { self.stack.add(index - IN_REGISTERS).read() } }
     }
 }
 
-/// Defines the exported function: looks at the arguments with `$before`, then becomes `next`'s function of the same name.
+/// Defines the exported function: looks at the arguments with `$before`, then becomes `next`'s
+/// function of the same name.
 macro_rules! forwarded {
     ($(fn $name:ident = $before:ident;)*) => {$(
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             extern "C" fn before(registers: *const *mut c_void, stack: *const *mut c_void) -> *mut c_void {
-                // SAFETY: called only from the instructions below, on a call of the function of this name.
+                // SAFETY: called only from the instructions below, on a call of the function of
+                // this name.
                 match unsafe { $before(&Arguments { registers, stack }) } {
                     Next::Library => address::$name().unwrap_or(absent as *mut c_void),
                     Next::Done => done as *mut c_void,
@@ -153,7 +159,8 @@ extern "C" fn failed() -> c_int {
 /// Longer lists of arguments than this go to the C library as they are: a stack may be small.
 const LIST_MAX: usize = 64;
 
-/// Puts the arguments from the second on into `list`, with the null pointer at their end. False where there is not room for all.
+/// Puts the arguments from the second on into `list`, with the null pointer at their end. False
+/// where there is not room for all.
 ///
 /// # Safety
 /// The arguments from the second on end with a null pointer.

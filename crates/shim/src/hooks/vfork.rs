@@ -1,11 +1,13 @@
 //! `vfork`: knowing, without a system call in every hook, that a call comes from a vfork child.
 //!
-//! Such a child runs in its parent's memory on its parent's thread, which sleeps until the child has another program or is gone; but its
-//! table of descriptors is a copy. So what it does to descriptors must not be written into that memory. A thread-local count, raised
-//! before the system call and lowered when the parent goes on, says so exactly.
+//! Such a child runs in its parent's memory on its parent's thread, which sleeps until the child
+//! has another program or is gone; but its table of descriptors is a copy. So what it does to
+//! descriptors must not be written into that memory. A thread-local count, raised before the system
+//! call and lowered when the parent goes on, says so exactly.
 //!
-//! The function must be written in assembly: the child returns from it first, and what it then does on the stack overwrites the return
-//! address that the parent needs. As in the C library's own, that address stays in a register during the system call.
+//! The function must be written in assembly: the child returns from it first, and what it then does
+//! on the stack overwrites the return address that the parent needs. As in the C library's own,
+//! that address stays in a register during the system call.
 use super::set_errno;
 use crate::fds::strangers;
 use core::arch::naked_asm;

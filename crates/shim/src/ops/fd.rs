@@ -72,22 +72,23 @@ fn stale(fd: c_int) {
         }
         Entry::Epoll(set) => sets::closed(fd, set),
         Entry::Tcp | Entry::Shared | Entry::Listener | Entry::Young(_) => sets::closing(fd, None),
-        Entry::Unknown | Entry::Plain | Entry::Own => {}
+        Entry::Unknown | Entry::Plain | Entry::Own | Entry::Uring => {}
     }
 }
 
 /// `close(2)`: when `Done`/`Failed` the kernel's close has been made.
 pub fn close(fd: c_int) -> Outcome<c_int> {
     match fds::get(fd) {
-        Entry::Unknown | Entry::Plain => {
-            if fds::get(fd) == Entry::Plain {
+        Entry::Unknown | Entry::Plain | Entry::Uring => {
+            if fds::get(fd) != Entry::Unknown {
                 fds::set(fd, Entry::Unknown);
             }
             Outcome::Libc
         }
         Entry::Own => Outcome::Failed(libc::EBADF),
         entry if is_inside(fd) => {
-            // What is noted of it is as if it had been closed past the hooks, until the number is another's: see `stale`.
+            // What is noted of it is as if it had been closed past the hooks, until the number is
+            // another's: see `stale`.
             if let Entry::Endpoint(slot) | Entry::Inherited(slot) = entry {
                 forsake(fd, slot);
             }
@@ -110,13 +111,15 @@ pub fn close(fd: c_int) -> Outcome<c_int> {
     }
 }
 
-/// Does the caller run in a signal handler that interrupted this thread's work on the descriptor's connection, or on an epoll set? Handlers may close and shut down
-/// (signal-safety(7)), but the interrupted work holds locks, and goes on once the handler is over.
+/// Does the caller run in a signal handler that interrupted this thread's work on the descriptor's
+/// connection, or on an epoll set? Handlers may close and shut down (signal-safety(7)), but the
+/// interrupted work holds locks, and goes on once the handler is over.
 pub fn is_inside(fd: c_int) -> bool {
     sets::is_interrupted() || runtime::known(fd).is_some_and(Endpoint::is_interrupted)
 }
 
-/// Its last descriptor is closed in such a handler: no more goes through rings. The other end sees what it sees of a program that ended.
+/// Its last descriptor is closed in such a handler: no more goes through rings. The other end sees
+/// what it sees of a program that ended.
 #[cold]
 fn forsake(fd: c_int, slot: u32) {
     let Some(endpoint) = runtime::endpoint(fd, slot).filter(|endpoint| fds::count(slot) == 1 && endpoint.slot().is_alone()) else {
@@ -136,6 +139,7 @@ fn close_endpoint(fd: c_int) -> Outcome<c_int> {
     let closed = unsafe { next::close(fd) };
     let errno = next::errno();
     if let Some(last) = last {
+        super::sock::note_tcp();
         runtime::ended(&last);
     }
     if closed < 0 { Outcome::Failed(errno) } else { Outcome::Done(closed) }
@@ -161,8 +165,9 @@ pub fn part(fd: c_int, slot: u32) -> Option<Ended> {
     last
 }
 
-/// Before `close_range`/`closefrom` on `first..=last` (after clamping): lets go of endpoints in the range. With `Done(0)` the range was
-/// closed here, sparing the shim's own descriptors. `cloexec`: CLOSE_RANGE_CLOEXEC was given.
+/// Before `close_range`/`closefrom` on `first..=last` (after clamping): lets go of endpoints in the
+/// range. With `Done(0)` the range was closed here, sparing the shim's own descriptors. `cloexec`:
+/// CLOSE_RANGE_CLOEXEC was given.
 pub fn close_range(first: u32, last: u32, cloexec: bool) -> Outcome<c_int> {
     if runtime::attachment().is_none() || first > last {
         return Outcome::Libc;
@@ -198,7 +203,8 @@ fn range(first: u32, last: u32, cloexec: bool) -> bool {
     done.is_ok()
 }
 
-/// Before `dup2`/`dup3` onto `new` (`old != new`): lets go of what `new` stood for, as `close` does, except for the kernel's close.
+/// Before `dup2`/`dup3` onto `new` (`old != new`): lets go of what `new` stood for, as `close`
+/// does, except for the kernel's close.
 pub fn replacing(new: c_int) {
     match fds::get(new) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
@@ -218,7 +224,7 @@ pub fn replacing(new: c_int) {
             }
             sets::closing(new, None);
         }
-        Entry::Own | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
+        Entry::Own | Entry::Uring | Entry::Plain | Entry::Unknown => fds::set(new, Entry::Unknown),
     }
 }
 
@@ -258,7 +264,8 @@ pub fn hide(fd: c_int) -> Outcome<c_int> {
 /// How often flags of a description have changed.
 pub static FLAGS_CHANGED: AtomicU32 = AtomicU32::new(0);
 
-/// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now? `asynchronous`: O_ASYNC is set.
+/// After `fcntl(F_SETFL)`, `ioctl(FIONBIO)` succeeded: is the description non-blocking now?
+/// `asynchronous`: O_ASYNC is set.
 pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     // Before the look, and before what is remembered: see `sock::is_fit`.
     FLAGS_CHANGED.fetch_add(1, Ordering::SeqCst);
@@ -270,8 +277,9 @@ pub fn flags_changed(fd: c_int, nonblocking: bool, asynchronous: bool) {
     }
 }
 
-/// `ioctl(FIONREAD)`/`SIOCINQ` and `SIOCOUTQ`/`TIOCOUTQ` on an accelerated socket: the number to store; `Libc` for anything else.
-pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
+/// `ioctl(FIONREAD)`/`SIOCINQ` and `SIOCOUTQ`/`TIOCOUTQ` on an accelerated socket: the number to
+/// store; `Libc` for anything else.
+pub fn ioctl_count(fd: c_int, request: libc::Ioctl) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
     let bytes = match request {
         libc::FIONREAD => readable_bytes(endpoint),
@@ -281,7 +289,8 @@ pub fn ioctl_count(fd: c_int, request: libc::c_ulong) -> Outcome<c_int> {
     Outcome::Done(c_int::try_from(bytes).unwrap_or(c_int::MAX))
 }
 
-/// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a receive does: whoever was told of them takes 0 for the end of file.
+/// What a receive could return. Bytes that are on their way from a ring to TCP are waited for, as a
+/// receive does: whoever was told of them takes 0 for the end of file.
 fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
     let mut switch = wait::Moment::default();
     loop {
@@ -297,7 +306,8 @@ fn readable_bytes(endpoint: Endpoint<'static>) -> u64 {
     }
 }
 
-/// `ioctl(SIOCATMARK)`: the answer while a ring's bytes come before the mark; `Libc` where the kernel knows.
+/// `ioctl(SIOCATMARK)`: the answer while a ring's bytes come before the mark; `Libc` where the
+/// kernel knows.
 pub fn at_mark(fd: c_int) -> Outcome<c_int> {
     let Some(endpoint) = runtime::known(fd).filter(|endpoint| runtime::carried(*endpoint)) else { return Outcome::Libc };
     // Urgent data goes over TCP, behind a switch that the kernel's position knows nothing of.

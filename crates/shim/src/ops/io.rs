@@ -1,4 +1,5 @@
-//! Moving bytes: every form of receive and send, and the way of a connection to its channel, which they all take a step on.
+//! Moving bytes: every form of receive and send, and the way of a connection to its channel, which
+//! they all take a step on.
 
 mod file;
 mod hand_over;
@@ -46,7 +47,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
             if crate::service::is_missing(endpoint.attachment) {
                 return ginnel_tcp::hand_over::hold(endpoint, Reason::NoThread);
             }
-            super::process::look_for_io_uring();
+            super::uring::look_for_rings();
             if !endpoint.attachment.node.is_away() && !super::sock::is_fit(endpoint) {
                 return ginnel_tcp::hand_over::hold(endpoint, Reason::Option);
             }
@@ -59,6 +60,7 @@ fn advance(endpoint: Endpoint<'static>, patient: bool) {
         endpoint.progress(patient);
         if slot.stage() == Stage::Published {
             crate::uncounted::begin(endpoint);
+            crate::service::want(endpoint);
         }
         if endpoint.attachment.node.is_away() {
             crate::service::attend_absence(endpoint.attachment);
@@ -74,8 +76,8 @@ fn nonblocking(endpoint: Endpoint<'_>, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || endpoint.slot().has(flag::NONBLOCKING)
 }
 
-/// Does this call wait, after all? Asked before it answers EAGAIN or sleeps: a program that the shim does not see may have changed O_NONBLOCK of a socket
-/// that it shares.
+/// Does this call wait, after all? Asked before it answers EAGAIN or sleeps: a program that the
+/// shim does not see may have changed O_NONBLOCK of a socket that it shares.
 fn waits(endpoint: Endpoint<'_>, flags: c_int) -> bool {
     let slot = endpoint.slot();
     if slot.has(flag::HOLD | flag::SHARED | flag::SPAWNED)

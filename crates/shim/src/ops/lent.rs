@@ -1,8 +1,10 @@
-//! What a child does that uses this process's memory and has a table of descriptors of its own (`vfork`, `clone` with CLONE_VM): the connections that it keeps for
-//! the program that it becomes go back to TCP, for nobody knows how that program will use them.
+//! What a child does that uses this process's memory and has a table of descriptors of its own
+//! (`vfork`, `clone` with CLONE_VM): the connections that it keeps for the program that it becomes
+//! go back to TCP, for nobody knows how that program will use them.
 //!
-//! The child itself must not: what it opens or closes on the way would be in its own table, and remembered in the memory of both. So the parent's service thread
-//! does it, by the parent's descriptors, while the child waits.
+//! The child itself must not: what it opens or closes on the way would be in its own table, and
+//! remembered in the memory of both. So the parent's service thread does it, by the parent's
+//! descriptors, while the child waits.
 use super::process::{Program, surviving};
 use crate::fds::{self, Entry, Young};
 use crate::{runtime, service};

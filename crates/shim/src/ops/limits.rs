@@ -1,22 +1,25 @@
-//! Limits on memory that a program sets for itself: what the shim has mapped is not the program's, so a limit is set so much higher, and told so much lower.
+//! Limits on memory that a program sets for itself: what the shim has mapped is not the program's,
+//! so a limit is set so much higher, and told so much lower.
 use crate::{next, runtime};
 use libc::{c_int, rlimit64};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The ledger, the service thread's stack, the library itself, and what the C library keeps for a thread.
+/// The ledger, the service thread's stack, the library itself, and what the C library keeps for a
+/// thread.
 const BESIDE: u64 = 64 << 20;
 /// Private memory of the shim's.
 const PRIVATE: u64 = 16 << 20;
 
-/// How much higher than the program said its limits on address space and private memory are; 0: as it said, or none were set.
+/// How much higher than the program said its limits on address space and private memory are; 0: as
+/// it said, or none were set.
 static RAISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// The limit that holds for a resource now; 0 where it cannot be told.
 #[must_use]
-pub fn present(resource: u32) -> u64 {
+pub fn present(resource: c_int) -> u64 {
     let mut limit = rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable.
-    let asked = unsafe { next::getrlimit(resource.cast_signed(), &raw mut limit) };
+    let asked = unsafe { next::getrlimit(resource, &raw mut limit) };
     if asked == 0 { limit.rlim_cur } else { 0 }
 }
 
@@ -29,14 +32,21 @@ pub fn concerns(resource: c_int) -> bool {
 /// What the shim takes of a resource, and where it is noted; `None` where it is none of these.
 fn share(resource: c_int) -> Option<(u64, &'static AtomicU64)> {
     let [space, private] = &RAISED;
-    match resource.cast_unsigned() {
-        libc::RLIMIT_AS => Some((runtime::attachment()?.node.joined().segment.len() + BESIDE, space)),
-        libc::RLIMIT_DATA => runtime::attachment().map(|_| (PRIVATE, private)),
+    /// Their type hangs on the C library.
+    const SPACE: c_int = libc::RLIMIT_AS as c_int;
+    const DATA: c_int = libc::RLIMIT_DATA as c_int;
+    match resource {
+        SPACE => {
+            let attachment = runtime::attachment()?;
+            Some((attachment.node.joined().segment.len() + attachment.pairs.bytes() + BESIDE, space))
+        }
+        DATA => runtime::attachment().map(|_| (PRIVATE, private)),
         _ => None,
     }
 }
 
-/// The program sets a limit of its own: what to set instead. `hard`: the hard limit as it is. [`keep`] is to be told whether it was set.
+/// The program sets a limit of its own: what to set instead. `hard`: the hard limit as it is.
+/// [`keep`] is to be told whether it was set.
 #[must_use]
 pub fn raise(resource: c_int, limit: rlimit64, hard: u64) -> Option<rlimit64> {
     let (share, _) = share(resource)?;

@@ -1,10 +1,11 @@
-//! `mlockall`: the program's memory is locked, and what the shim has mapped is not. A segment is much larger than what is used of it, as is the table of descriptors, and
-//! locking them would take all of that memory, or more than the program may lock.
+//! `mlockall`: the program's memory is locked, and what the shim has mapped is not. A segment is
+//! much larger than what is used of it, as is the table of descriptors, and locking them would take
+//! all of that memory, or more than the program may lock.
 
 use super::{Outcome, limits};
-use crate::{fds, next, runtime};
+use crate::{fds, next, runtime, service};
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Attachment;
 use libc::c_int;
@@ -27,10 +28,18 @@ fn maps_of(attachment: &Attachment) -> [Range<usize>; 3] {
 
 /// First and last address of each map that was given up: zeroes stand there, which are not the
 /// program's to lock either. Three for each change of the user.
-static GIVEN_UP: [[AtomicUsize; 2]; 60] = [const { [const { AtomicUsize::new(0) }; 2] }; 60];
+static GIVEN_UP: [[AtomicUsize; 2]; 3 * CHANGES] = [const { [const { AtomicUsize::new(0) }; 2] }; 3 * CHANGES];
+/// So many changes of the user are remembered.
+const CHANGES: usize = 20;
+
+/// Of whom the pairs were given up: zeroes stand there, too.
+static PAST: [AtomicPtr<Attachment>; CHANGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CHANGES];
 
 /// What `attachment` has mapped is about to be given up.
-pub fn give_up(attachment: &Attachment) {
+pub fn give_up(attachment: &'static Attachment) {
+    let (none, past) = (core::ptr::null_mut(), core::ptr::from_ref(attachment).cast_mut());
+    let take = |place: &&AtomicPtr<Attachment>| place.compare_exchange(none, past, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let _ = PAST.iter().find(take);
     for map in maps_of(attachment) {
         let free = GIVEN_UP.iter().find(|[start, _]| start.load(Ordering::Relaxed) == 0);
         if let Some([start, end]) = free {
@@ -42,7 +51,9 @@ pub fn give_up(attachment: &Attachment) {
 
 fn given_up() -> impl Iterator<Item = Range<usize>> {
     let all = GIVEN_UP.iter().map(|[start, end]| start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed));
-    all.take_while(|map| map.start != 0)
+    // SAFETY: null, or from a reference that lasts.
+    let past = PAST.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    all.take_while(|map| map.start != 0).chain(past.flat_map(|attachment| attachment.pairs.ranges()))
 }
 
 /// May the kernel lock all of a map that is made now? A segment would take all of its memory then.
@@ -50,7 +61,8 @@ pub fn may_lock_later_maps() -> bool {
     EVER_FUTURE.load(Ordering::Relaxed)
 }
 
-/// `mlockall(flags)`: where that means what is mapped now, each map by itself, as the kernel does (it does not mind those that cannot be locked).
+/// `mlockall(flags)`: where that means what is mapped now, each map by itself, as the kernel does
+/// (it does not mind those that cannot be locked).
 pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     if flags & libc::MCL_FUTURE != 0 {
@@ -58,6 +70,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     }
     let mut ours: Vec<Range<usize>> = given_up().collect();
     ours.extend(runtime::attachment().into_iter().flat_map(maps_of));
+    ours.extend(runtime::attachment().into_iter().flat_map(|attachment| attachment.pairs.ranges()));
     // It is there also where nothing is carried.
     ours.extend(Some(fds::memory()).filter(|table| table.start != 0));
     if ours.is_empty() || flags & libc::MCL_CURRENT == 0 || flags & !known != 0 {
@@ -65,6 +78,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     }
     let text = sys::read_file(c"/proc/thread-self/maps");
     let text = String::from_utf8_lossy(&text);
+    ours.extend(reserve_of(&text, service::heap()));
     let maps: Vec<Range<usize>> = text
         .lines()
         .filter_map(lockable)
@@ -76,7 +90,7 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
         return Outcome::Libc;
     }
     if !may_lock_anything() {
-        let limit = limits::present(libc::RLIMIT_MEMLOCK);
+        let limit = limits::present(libc::RLIMIT_MEMLOCK as _);
         let all: u64 = maps.iter().map(|map| map.len() as u64).sum();
         if limit == 0 {
             return Outcome::Failed(libc::EPERM);
@@ -106,12 +120,22 @@ pub fn lock_all(flags: c_int) -> Outcome<c_int> {
     }
 }
 
-/// The addresses of a line of `/proc/self/maps` (proc(5)). What is not accessible is locked too: it is kept in memory once it is (the C library so makes room for a thread's
-/// memory). The gate page at the top is the kernel's.
+/// The addresses of a line of `/proc/self/maps` (proc(5)). What is not accessible is locked too: it
+/// is kept in memory once it is (the C library so makes room for a thread's memory). The gate page
+/// at the top is the kernel's.
 fn lockable(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
     (range.end <= isize::MAX as usize).then_some(range)
+}
+
+/// What the C library keeps for the heap on which `address` lies, and has not made accessible: it
+/// lies behind what is, and is larger than most programs may lock. (Main's heap grows without one.)
+fn reserve_of(maps: &str, address: usize) -> Option<Range<usize>> {
+    let mut lines = maps.lines();
+    let heap = lines.by_ref().filter_map(lockable).find(|map| map.contains(&address))?;
+    let next = lines.next().filter(|line| line.split_whitespace().nth(1) == Some("---p"))?;
+    lockable(next).filter(|map| map.start == heap.end)
 }
 
 /// What is left of a piece: the kernel joins private maps that lie side by side, whoever made them.
@@ -142,6 +166,15 @@ mod tests {
         assert_eq!(left(10..20, 10..20), []);
         assert_eq!(left(10..20, 5..12), [(12, 20)]);
         assert_eq!(left(10..20, 15..25), [(10, 15)]);
+    }
+
+    #[test]
+    fn the_reserve_of_a_heap() {
+        let maps = "1000-3000 rw-p 0 00:00 0 [heap]\n8000-9000 rw-p 0 00:00 0\n9000-f000 ---p 0 00:00 0\n";
+        assert_eq!(reserve_of(maps, 0x8010), Some(0x9000..0xf000));
+        assert_eq!(reserve_of(maps, 0x1010), None, "what lies behind is not next to it");
+        assert_eq!(reserve_of(maps, 0x9010), None);
+        assert_eq!(reserve_of(maps, 0), None);
     }
 
     #[test]

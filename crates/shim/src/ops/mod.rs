@@ -1,7 +1,7 @@
 //! What the hooks mean: the safe logic behind each C entry point.
 //!
-//! Every operation answers with an [`Outcome`]: it did the call itself, it failed with an `errno`, or the call is none of
-//! Ginnel's business and goes to the C library as the program made it.
+//! Every operation answers with an [`Outcome`]: it did the call itself, it failed with an `errno`,
+//! or the call is none of Ginnel's business and goes to the C library as the program made it.
 
 pub mod fd;
 pub mod io;
@@ -11,6 +11,7 @@ pub mod locks;
 pub mod process;
 pub mod ready;
 pub mod sock;
+pub mod uring;
 
 use libc::c_int;
 

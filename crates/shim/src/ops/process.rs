@@ -1,4 +1,4 @@
-//! Processes: fork, exec, descriptors passed to others, io_uring.
+//! Processes: fork, exec, descriptors passed to others.
 use crate::fds::{self, Entry, Young};
 use crate::{identity, leader, membership, own, pool, report, runtime, service, sets};
 use ginnel_node::processes::ProcessFlags;
@@ -8,9 +8,7 @@ use ginnel_tcp::ledger::{Reason, Stage, flag};
 use ginnel_tcp::{Attachment, hand_over};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
-use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use syscalls::Sysno;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The library was loaded (constructor), or a hook ran before that.
 pub fn started() {
@@ -30,8 +28,9 @@ pub fn started() {
     }
 }
 
-/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that somebody else may have go back to TCP. Else a token would lie unread when the kernel closes them, which then resets and
-/// throws away what it has not sent. Together they have two seconds.
+/// At `exit` and `_exit`: sockets that nobody else has end as if they were closed; those that
+/// somebody else may have go back to TCP. Else a token would lie unread when the kernel closes
+/// them, which then resets and throws away what it has not sent. Together they have two seconds.
 pub fn finish_all() {
     // A process that carries nothing may be confined: not one system call more than its own.
     if runtime::attachment().is_none() || !own::is_ours_by_number() {
@@ -121,7 +120,8 @@ pub fn fork_parent() {
     service::expect();
 }
 
-/// After a `fork` that failed: there is no child that would say that it holds what this process holds.
+/// After a `fork` that failed: there is no child that would say that it holds what this process
+/// holds.
 pub fn fork_failed() {
     each_endpoint(ginnel_tcp::Slot::forked);
 }
@@ -167,6 +167,7 @@ pub fn fork_child() {
 #[derive(Clone, Copy, Default)]
 pub struct Program {
     found: Option<Unreachable>,
+    preload: Option<Preload>,
     way: Way,
 }
 
@@ -193,7 +194,8 @@ impl Program {
             && path.is_some_and(|path| crate::go::loader(path).is_some());
         #[cfg(not(target_arch = "x86_64"))]
         let loader = false;
-        Self { found, way: ginnel_preload::way(found, loader) }
+        let preload = finding.map(|finding| finding.preload());
+        Self { found, preload, way: ginnel_preload::way(found, loader) }
     }
 
     /// Will the library be there, and see what the program does?
@@ -206,25 +208,27 @@ impl Program {
         self.way == Way::Loader
     }
 
-    /// The same where the program is executed itself, though the loader could have been in its place.
+    /// The same where the program is executed itself, though the loader could have been in its
+    /// place.
     pub fn itself(self) -> Self {
         Self { way: if self.is_loaded() { Way::None } else { self.way }, ..self }
     }
 
     /// Says why it does not have it, to whoever asked (`GINNEL_VERBOSE`).
     fn explain(self, attachment: &Attachment) {
-        if let (true, Some(why)) = (attachment.settings.verbose, self.found) {
+        if let (true, Some(why)) = (attachment.settings.verbose, self.found.filter(|_| !self.keeps_shim())) {
             runtime::say(true, &format!("the program that starts next {why}: it stays on TCP"));
         }
     }
 
     /// How the library is to be named to it.
     pub fn preload(self) -> Preload {
-        self.found.map_or(Preload::Kept, Unreachable::preload)
+        self.preload.unwrap_or(Preload::Kept)
     }
 }
 
-/// The preloads in an environment, if this library is among them: which variable it is, and what it says.
+/// The preloads in an environment, if this library is among them: which variable it is, and what it
+/// says.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of strings.
@@ -255,18 +259,17 @@ pub fn names(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| matches!(byte, b' ' | b':')).filter(|name| !name.is_empty())
 }
 
-/// The file that a list of preloads means by this library, if it says so by an absolute path. Of several
-/// the first that is there: the dynamic linker passes over the others.
+/// The file for glibc that a list of preloads means by this library, if it says so by an absolute
+/// path. Of several the first that is there: the dynamic linker passes over the others.
 fn file_of_library<'a>(list: &[u8], room: &'a mut [u8; 1024]) -> Option<&'a CStr> {
     let mut found = 0;
     for name in names(list).filter(|name| is_named(name)) {
-        let path = name.strip_prefix(ginnel_preload::TOKEN.as_bytes()).unwrap_or(name);
-        if !path.starts_with(b"/") {
-            return None;
+        let (folder, file) = ginnel_preload::parts(name)?;
+        found = 0;
+        for part in [folder, b"/", file, b"\0"] {
+            room.get_mut(found..found + part.len())?.copy_from_slice(part);
+            found += part.len();
         }
-        room.get_mut(..path.len())?.copy_from_slice(path);
-        *room.get_mut(path.len())? = 0;
-        found = path.len() + 1;
         let here = CStr::from_bytes_with_nul(room.get(..found)?).ok()?;
         if sys::openat(libc::AT_FDCWD, here, libc::O_PATH, 0).map(sys::close).is_ok() {
             break;
@@ -280,7 +283,13 @@ pub fn is_named(list: &[u8]) -> bool {
     list.windows(11).any(|part| part == b"ginnel_shim")
 }
 
-/// Before an `exec*` of `program`: where it will not have the shim (static, setuid, LD_PRELOAD gone), sockets that survive the exec are handed over.
+/// Does it name this library, or the one for System V objects, which lies beside it?
+pub fn is_of_ginnel(name: &[u8]) -> bool {
+    is_named(name) || name.windows(11).any(|part| part == b"ginnel_sysv")
+}
+
+/// Before an `exec*` of `program`: where it will not have the shim (static, setuid, LD_PRELOAD
+/// gone), sockets that survive the exec are handed over.
 pub fn executing(program: Program) {
     if runtime::attachment().is_none() || !own::is_ours_by_number() {
         return;
@@ -291,7 +300,9 @@ pub fn executing(program: Program) {
         attachment.node.processes.process(attachment.node.me()).set(ProcessFlags::Executing, true);
     }
     sets::untag();
-    if !program.keeps_shim() {
+    if program.keeps_shim() {
+        hand_over_pairs(true);
+    } else {
         hand_over_inherited();
     }
     // Whatever it is in the middle of by then.
@@ -316,6 +327,7 @@ pub fn spawning(program: Program) {
     program.explain(attachment);
     if program.keeps_shim() {
         mark_inherited();
+        hand_over_pairs(false);
     } else {
         sets::lend_inherited();
         hand_over_inherited();
@@ -325,6 +337,7 @@ pub fn spawning(program: Program) {
 /// A vfork child is about to be made: it will start some program.
 pub fn vforking() {
     mark_inherited();
+    hand_over_pairs(false);
 }
 
 /// Remembers of every connection that an exec would leave open that another program may have it.
@@ -364,9 +377,27 @@ fn hand_over_inherited() {
     }
 }
 
+/// Hands over every endpoint in the memory of a pair that an exec would leave open: the program
+/// that comes has none of that memory. After it was said that a program comes: what the thread
+/// does not see of that now, it sees before it has another connection meet there.
+///
+/// `for_good`: this process becomes that program.
+fn hand_over_pairs(for_good: bool) {
+    for (fd, _) in surviving() {
+        let Some(endpoint) = runtime::known(fd).filter(|endpoint| endpoint.comes_to_pair()) else { continue };
+        if for_good && !runtime::others_live(endpoint) {
+            // Nobody is left who could read what stays in a ring: such a connection is reset.
+            super::io::hand_over(fd);
+        } else {
+            super::io::offer(fd);
+        }
+    }
+}
+
 /// `fds` are about to be sent as SCM_RIGHTS over the unix socket `over`.
 pub fn sending_fds(_over: c_int, fds: &[c_int]) {
-    // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's socket must hold the whole truth.
+    // Whoever receives it may not have the shim, and for a while nobody holds it: the kernel's
+    // socket must hold the whole truth.
     for &fd in fds {
         sets::lend(fd);
         fds::share(fd);
@@ -392,51 +423,11 @@ pub fn received_fds(fds: &[c_int]) {
     }
 }
 
-/// The program sets up an io_uring: nothing is upgraded in this process from here on, and what was is handed over.
-pub fn io_uring_used() {
-    runtime::note_io_uring();
-    let Some(attachment) = runtime::attachment() else { return };
-    attachment.node.processes.process(attachment.node.me()).flags.fetch_or(ProcessFlags::IoUring as u32, Ordering::Relaxed);
-    hand_over_all(Reason::IoUring);
-}
-
-/// How long after a look for a ring past the hooks the next one is, at the least, nanoseconds.
-const LOOK_EVERY: u64 = 1_000_000_000;
-/// So many numbers beyond the highest that the hooks have seen are looked at too.
-const BEYOND: c_int = 16;
-
-/// Before a connection is shown to the other end: a program that has liburing in itself sets up its ring past the hooks, and is known by the descriptor. Looked for before the first
-/// connection, and then once a second at most.
-pub fn look_for_io_uring() {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let (now, last) = (sys::monotonic_ns(), LAST.load(Ordering::Relaxed));
-    if runtime::uses_io_uring() || last != 0 && now.saturating_sub(last) < LOOK_EVERY {
-        return;
-    }
-    LAST.store(now, Ordering::Relaxed);
-    // Sockets and sets, of which a program may have many, are known by now; the others are asked one by one, which takes no descriptor. (The shim's own lie far up.)
-    let highest = fds::all().filter(|(_, entry)| *entry != Entry::Own).map(|(fd, _)| fd).max().unwrap_or(0);
-    if (0..=highest.saturating_add(BEYOND)).any(|fd| matches!(fds::get(fd), Entry::Unknown | Entry::Plain) && is_io_uring(fd)) {
-        io_uring_used();
-    }
-}
-
-fn is_io_uring(fd: c_int) -> bool {
-    const NAME: &[u8] = b"anon_inode:[io_uring]";
-    let mut path = [0_u8; 32];
-    // The last byte stays 0.
-    let written = path.split_last_mut().is_some_and(|(_, mut room)| write!(room, "/proc/thread-self/fd/{fd}").is_ok());
-    let mut name = [0_u8; NAME.len() + 1];
-    let here = libc::AT_FDCWD as usize;
-    // SAFETY: a terminated path, and a buffer that is writable for its length.
-    let got = unsafe { sys::raw(Sysno::readlinkat, [here, path.as_ptr() as usize, name.as_mut_ptr() as usize, name.len(), 0, 0]) };
-    written && got.is_ok_and(|got| name.get(..got) == Some(NAME))
-}
-
 /// Set by [`confined`].
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// The program is about to confine itself to the system calls that it makes itself (seccomp): from here on the shim makes none of its own, and changes none.
+/// The program is about to confine itself to the system calls that it makes itself (seccomp): from
+/// here on the shim makes none of its own, and changes none.
 pub fn confined() {
     if runtime::attachment().is_none() || !own::is_ours_by_number() {
         return;
@@ -474,6 +465,7 @@ pub fn hand_over_all(reason: Reason) {
             None => {}
         }
     }
-    // No registration is of a carried connection any more: from here on every change is told at once.
+    // No registration is of a carried connection any more: from here on every change is told at
+    // once.
     sets::tell_all();
 }

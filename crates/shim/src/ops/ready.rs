@@ -56,7 +56,8 @@ fn recover(epfd: c_int) {
     }
 }
 
-/// Entries of a call. A few take no memory, as in the kernel's own calls, which programs make in signal handlers too.
+/// Entries of a call. A few take no memory, as in the kernel's own calls, which programs make in
+/// signal handlers too.
 type Few<T> = SmallVec<[T; 16]>;
 
 /// A descriptor that is polled and that the kernel alone cannot judge.
@@ -76,7 +77,8 @@ fn special(fd: c_int) -> Option<Special> {
     }
 }
 
-/// `poll` and `ppoll` (and their `_chk` forms). `timeout`: `None` waits for ever. `mask`: null or a signal mask to sleep with.
+/// `poll` and `ppoll` (and their `_chk` forms). `timeout`: `None` waits for ever. `mask`: null or a
+/// signal mask to sleep with.
 ///
 /// # Safety
 /// `fds` points to `n` pollfds.
@@ -206,7 +208,8 @@ fn judge(fd: c_int, events: i16, kernel: i16) -> i16 {
     }
 }
 
-/// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only meant the end of the stream told as FIN.
+/// What is reported of a socket, as epoll has it (the low bits are poll's), with a reset that only
+/// meant the end of the stream told as FIN.
 pub(crate) fn as_end(endpoint: Endpoint<'_>, events: u32) -> u32 {
     // The kernel tells of an error once, and this end's own look may have taken it.
     let hung_up = events & libc::EPOLLHUP as u32 != 0;
@@ -231,7 +234,8 @@ unsafe fn sleep(
     end: Deadline,
     mask: *const sigset_t,
 ) -> Result<Slept, i32> {
-    // The kernel takes no more entries than the process may have descriptors: then without a FIFO of ours beside the program's.
+    // The kernel takes no more entries than the process may have descriptors: then without a FIFO
+    // of ours beside the program's.
     let waiter = if wanted.len() < most_entries() { pool::borrow(attachment) } else { None };
     let mut quiet = true;
     let mut limit = wait::remaining(end);
@@ -240,20 +244,22 @@ unsafe fn sleep(
     for entry in wanted {
         let mut kernel = pollfd { fd: entry.fd, events: entry.events, revents: 0 };
         match special(entry.fd) {
-            Some(Special::Socket(endpoint)) if endpoint.slot().stage() == Stage::Active => {
+            Some(Special::Socket(endpoint)) if matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active) => {
                 let want = wish(endpoint, waiter.as_ref());
-                if entry.events & IN != 0 && endpoint.rx_in_ring() {
-                    match endpoint.arm_data(want) {
-                        Some(_) => armed.push((endpoint, want, false)),
-                        None => quiet = false,
-                    }
+                if entry.events & IN != 0 {
+                    // Also while TCP carries: another who sleeps there may throw away the token by
+                    // which a ring begins, and is then not to be woken alone. Taken back also where
+                    // there was something: the next who sleeps there is to be the only one.
+                    quiet &= endpoint.arm_data(want).is_some();
+                    armed.push((endpoint, want, false));
                 }
-                if entry.events & OUT != 0 && endpoint.tx_in_ring() {
+                if entry.events & OUT != 0 && endpoint.slot().stage() == Stage::Active && endpoint.tx_in_ring() {
                     kernel.events &= !OUT;
                     match endpoint.arm_space(want) {
                         Some(now) => {
                             armed.push((endpoint, want, true));
-                            // Unread bytes may hide a token, another thread may throw it away, and the reader may have gone over to TCP: look again soon.
+                            // Unread bytes may hide a token, another thread may throw it away, and
+                            // the reader may have gone over to TCP: look again soon.
                             let soon = match now {
                                 Want::Token if entry.events & IN == 0 => 1_000_000,
                                 Want::Token => 10_000_000,
@@ -282,7 +288,7 @@ unsafe fn sleep(
         asked.push(pollfd { fd: waiter.fifo(), events: libc::POLLIN, revents: 0 });
     }
     let news = || {
-        armed.iter().any(|(endpoint, _, space)| if *space { endpoint.writable() } else { endpoint.readable() })
+        armed.iter().any(|(endpoint, _, space)| shared_memory(*endpoint, if *space { OUT } else { IN }) != 0)
             || waiter.as_ref().is_some_and(Borrowed::any)
     };
     let mut got = Ok(1);
@@ -297,8 +303,12 @@ unsafe fn sleep(
     }
     let current = waiter.as_ref().is_some_and(Borrowed::is_current);
     for (endpoint, want, space) in armed {
-        if want != Want::Token && current {
-            if space { endpoint.disarm_space(want) } else { endpoint.disarm_data(want) }
+        match want {
+            Want::Token if !space => endpoint.woken_by_kernel(),
+            Want::Token => {}
+            _ if !current => {}
+            _ if space => endpoint.disarm_space(want),
+            _ => endpoint.disarm_data(want),
         }
     }
     match got? {
@@ -310,7 +320,7 @@ unsafe fn sleep(
 
 /// How many entries `poll` takes at most.
 fn most_entries() -> usize {
-    usize::try_from(limits::present(libc::RLIMIT_NOFILE)).unwrap_or(usize::MAX)
+    usize::try_from(limits::present(libc::RLIMIT_NOFILE as _)).unwrap_or(usize::MAX)
 }
 
 /// The limit, or `ns` nanoseconds (less than a second) where that is sooner.
@@ -320,14 +330,15 @@ fn sooner(limit: Option<timespec>, ns: i64) -> Option<timespec> {
 
 fn wish(endpoint: Endpoint<'_>, waiter: Option<&Borrowed>) -> Want {
     let registered = sets::registered(endpoint.index());
-    let shared = registered || endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
+    let shared = registered || endpoint.wakes_by_token();
     match waiter {
         Some(waiter) if !shared => waiter.want(),
         _ => Want::Token,
     }
 }
 
-/// [`poll_special`] where the kernel takes fewer entries at a time (RLIMIT_NOFILE, which does not bind its `select`): looks again every millisecond.
+/// [`poll_special`] where the kernel takes fewer entries at a time (RLIMIT_NOFILE, which does not
+/// bind its `select`): looks again every millisecond.
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
@@ -351,7 +362,8 @@ unsafe fn poll_in_pieces(wanted: &mut [pollfd], timeout: Option<timespec>, mask:
     }
 }
 
-/// `select` and `pselect`. Sets may be null. The hook writes back a `select` timeout itself from the time that passed.
+/// `select` and `pselect`. Sets may be null. The hook writes back a `select` timeout itself from
+/// the time that passed.
 ///
 /// # Safety
 /// Non-null sets hold at least `nfds` bits.
@@ -397,7 +409,8 @@ pub unsafe fn select(
     if polled.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
         return Outcome::Failed(libc::EBADF);
     }
-    // What select calls readable, writable, exceptional (fs/select.c: POLLIN_SET, POLLOUT_SET, POLLEX_SET).
+    // What select calls readable, writable, exceptional (fs/select.c: POLLIN_SET, POLLOUT_SET,
+    // POLLEX_SET).
     let answers = [IN | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR, OUT | libc::POLLWRBAND | libc::POLLERR, libc::POLLPRI];
     let mut count = 0;
     for (set, (meaning, answer)) in sets.iter().zip(meanings.iter().zip(answers)) {

@@ -37,10 +37,19 @@ pub fn accepted(listener: c_int, fd: c_int) {
 pub fn connected(fd: c_int) {
     if matches!(runtime::classify(fd), Entry::Tcp | Entry::Shared | Entry::Listener) {
         let _ = runtime::adopt(fd, true);
+        note_tcp();
     }
 }
 
-/// Before a `connect` to no address, which resets the connection. The socket lives on, and is looked at anew when it is next used.
+/// The kernel has something to tell the other end of a connection: see [`ginnel_tcp::by_tcp`].
+pub fn note_tcp() {
+    if let Some(attachment) = runtime::attachment() {
+        attachment.node.joined().segment.note_tcp();
+    }
+}
+
+/// Before a `connect` to no address, which resets the connection. The socket lives on, and is
+/// looked at anew when it is next used.
 pub fn disconnecting(fd: c_int) {
     match fds::get(fd) {
         Entry::Endpoint(slot) | Entry::Inherited(slot) => {
@@ -64,7 +73,7 @@ pub fn disconnecting(fd: c_int) {
         }
         // Or no number that there can be.
         Entry::Plain => fds::set(fd, Entry::Unknown),
-        Entry::Epoll(_) | Entry::Own | Entry::Unknown => {}
+        Entry::Epoll(_) | Entry::Own | Entry::Uring | Entry::Unknown => {}
     }
 }
 
@@ -92,7 +101,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome<c_int> {
         slot.heed_kernel();
     }
     // SAFETY: the program's own call.
-    let done = unsafe { next::shutdown(fd, how) };
+    let done = endpoint.says_by_tcp(|| unsafe { next::shutdown(fd, how) });
     if done == 0 && how != libc::SHUT_WR {
         endpoint.receives_no_more();
     }
@@ -129,10 +138,12 @@ const UNFIT: [(c_int, c_int); 12] = [
 
 /// Whether the program ever set one of them: connections that come after ask for all.
 static UNFIT_SET: AtomicBool = AtomicBool::new(false);
-/// Whether it ever corked a socket before that was a connection: those that it accepts from it are corked too.
+/// Whether it ever corked a socket before that was a connection: those that it accepts from it are
+/// corked too.
 static CORKED_BEFORE: AtomicBool = AtomicBool::new(false);
 
-/// Before a connection is shown to the other end for the first time: what its program wants of the socket is asked of the kernel, and whether a ring can do it. (Until then the kernel does
+/// Before a connection is shown to the other end for the first time: what its program wants of the
+/// socket is asked of the kernel, and whether a ring can do it. (Until then the kernel does
 /// everything; and most connections never come so far.)
 pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
     let (slot, fd) = (endpoint.slot(), endpoint.fd());
@@ -148,7 +159,8 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
             break flags;
         }
     };
-    // Options that another program has set, before it became this one or passed the socket on, are not known of here.
+    // Options that another program has set, before it became this one or passed the socket on, are
+    // not known of here.
     let spawned = slot.has(flag::SPAWNED);
     if (spawned || CORKED_BEFORE.load(Ordering::Relaxed)) && cork::is_set(fd) {
         endpoint.corked(true);
@@ -161,7 +173,8 @@ pub fn is_fit(endpoint: Endpoint<'_>) -> bool {
     flags & libc::O_ASYNC == 0 && !waits_for_more(fd) && !(may_be_unfit && is_unfit(fd))
 }
 
-/// What stood for `before` is found to be a listener, which this program did not make: its options, which those that it accepts inherit, may be of another's doing.
+/// What stood for `before` is found to be a listener, which this program did not make: its options,
+/// which those that it accepts inherit, may be of another's doing.
 #[cold]
 pub fn inherited_listener(fd: c_int, before: Entry) {
     fds::replace(fd, before, Entry::Listener);
@@ -179,15 +192,18 @@ fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     kernel::getsockopt(fd, level, name, &mut value).ok().map(|_| value)
 }
 
-/// Has a socket an option, perhaps from before it was connected or from its listener, that only the kernel can honour?
+/// Has a socket an option, perhaps from before it was connected or from its listener, that only the
+/// kernel can honour?
 fn is_unfit(fd: c_int) -> bool {
     UNFIT.iter().any(|&(level, name)| {
-        // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is connected.
+        // SO_PEEK_OFF is -1 unless set; TCP_ULP is a name, and cannot be set before the socket is
+        // connected.
         name != TCP_ULP && option(fd, level, name).is_some_and(|value| value >= c_int::from(name != libc::SO_PEEK_OFF))
     })
 }
 
-/// Does the kernel hide a token from who waits for a byte, since he is to wait for more (SO_RCVLOWAT)?
+/// Does the kernel hide a token from who waits for a byte, since he is to wait for more
+/// (SO_RCVLOWAT)?
 fn waits_for_more(fd: c_int) -> bool {
     option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_some_and(|least| least > 1)
 }
@@ -207,7 +223,8 @@ pub fn is_of_interest(level: c_int, name: c_int) -> bool {
 const CHANGES_THE_STREAM: [(c_int, c_int); 3] =
     [(libc::SOL_SOCKET, libc::SO_PEEK_OFF), (libc::IPPROTO_TCP, TCP_ULP), (libc::IPPROTO_TCP, libc::TCP_REPAIR)];
 
-/// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP, SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
+/// Before `setsockopt`: some options make a socket unfit for a ring (TCP_ULP, SO_TIMESTAMP,
+/// SO_ZEROCOPY, TCP_REPAIR …) and hand it over first.
 pub fn setting_option(fd: c_int, level: c_int, name: c_int, _value: *const c_void, _len: socklen_t) {
     if !is_cork(level, name) && UNFIT.contains(&(level, name)) && runtime::classify(fd).is_tcp() {
         UNFIT_SET.store(true, Ordering::Relaxed);
@@ -227,7 +244,8 @@ pub fn reading_option(fd: c_int, level: c_int, name: c_int) {
     }
 }
 
-/// May the kernel have control data for a receive: does the socket stay on TCP, perhaps for an option that brings some?
+/// May the kernel have control data for a receive: does the socket stay on TCP, perhaps for an
+/// option that brings some?
 pub fn has_control(fd: c_int) -> bool {
     runtime::known(fd).is_some_and(|endpoint| {
         let slot = endpoint.slot();
@@ -265,7 +283,8 @@ pub unsafe fn corked_in_ring(fd: c_int, level: c_int, name: c_int, value: *const
     runtime::known_carried(fd).zip(value).is_some_and(|(endpoint, value)| endpoint.cork(value != 0))
 }
 
-/// Around the kernel's `setsockopt`: the options by which paths are looked at are the program's for its duration.
+/// Around the kernel's `setsockopt`: the options by which paths are looked at are the program's for
+/// its duration.
 pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if !path::is_option(level, name) {
         return call();
@@ -280,7 +299,17 @@ pub fn with_own_options(fd: c_int, level: c_int, name: c_int, call: impl FnOnce(
     }
 }
 
-/// SO_RCVTIMEO_NEW and SO_SNDTIMEO_NEW (`asm-generic/socket.h`): with 64-bit times, where the C library's own are shorter.
+/// Around the kernel's `setsockopt` of TCP_NODELAY, by which tokens are pushed, too.
+pub fn beside_tokens(fd: c_int, level: c_int, name: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let endpoint = if (level, name) == (libc::IPPROTO_TCP, libc::TCP_NODELAY) { runtime::known_carried(fd) } else { None };
+    match endpoint {
+        Some(endpoint) => endpoint.beside_tokens(call),
+        None => call(),
+    }
+}
+
+/// SO_RCVTIMEO_NEW and SO_SNDTIMEO_NEW (`asm-generic/socket.h`): with 64-bit times, where the C
+/// library's own are shorter.
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 
@@ -312,8 +341,12 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if (level, name) != (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
         return;
     }
-    // The kernel makes an edge of what there is to receive, or of a FIN (`tcp_set_rcvlowat` in Linux).
-    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && endpoint.ring_is_filled() || endpoint.peer_has_ended();
+    // The kernel makes an edge of what there is to receive, where that is enough, or of a FIN; not
+    // of a reset (`tcp_set_rcvlowat` in Linux).
+    let least = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).map_or(1, i32::unsigned_abs);
+    let bytes = |endpoint: &Endpoint<'_>| endpoint.ring_is_filled() && endpoint.ring_bytes() >= least.into();
+    let ended = |endpoint: &Endpoint<'_>| endpoint.peer_has_ended() && !endpoint.reset_is_meant();
+    let something = |endpoint: &Endpoint<'_>| endpoint.rx_in_ring() && bytes(endpoint) || ended(endpoint);
     if let Some(endpoint) = runtime::known_carried(fd).filter(something) {
         crate::sets::edge(endpoint);
     }
@@ -329,7 +362,8 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     }
 }
 
-/// After `getsockopt` succeeded: corrects what the kernel says of an accelerated socket (TCP_INFO's counters), in place.
+/// After `getsockopt` succeeded: corrects what the kernel says of an accelerated socket (TCP_INFO's
+/// counters), in place.
 ///
 /// # Safety
 /// `value` points to `len` readable and writable bytes.

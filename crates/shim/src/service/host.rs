@@ -16,7 +16,8 @@ pub fn listen(attachment: &Attachment) {
     }
 }
 
-/// Wakes those whom machines have rung; where the daemon is gone does without it, and joins again once it is back. False while it is away.
+/// Wakes those whom machines have rung; where the daemon is gone does without it, and joins again
+/// once it is back. False while it is away.
 pub(super) fn hear(attachment: &'static Attachment, again: &mut Again) -> bool {
     let Some(bells) = &attachment.node.joined().bells else { return true };
     bells.deliver(&attachment.node.joined().segment);

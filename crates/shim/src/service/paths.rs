@@ -7,7 +7,8 @@ use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{SLOTS, Stage};
 use ginnel_tcp::{Attachment, path};
 
-/// For each slot how many bytes its rings had carried at the last look at its path, and in the lowest two bits how many looks ago that changed.
+/// For each slot how many bytes its rings had carried at the last look at its path, and in the
+/// lowest two bits how many looks ago that changed.
 static CARRIED: [AtomicU64; SLOTS as usize] = [const { AtomicU64::new(0) }; SLOTS as usize];
 
 /// How often it looks at paths while rings carry bytes or a path is in question, ms.
@@ -19,8 +20,9 @@ const DOUBT_TICK: u64 = 250;
 /// How often it looks whether rings carry bytes, ms.
 pub(super) const PATHS_TICK: u64 = 2000;
 
-/// So many sockets a process has TCP ask at once, and then none for a while, ms: about a tenth of what the kernel takes at one moment, and the kernel's timers gather what is less than
-/// some 60 ms apart (see [`Endpoint::check_path`]).
+/// So many sockets a process has TCP ask at once, and then none for a while, ms: about a tenth of
+/// what the kernel takes at one moment, and the kernel's timers gather what is less than some 60 ms
+/// apart (see [`Endpoint::check_path`]).
 const ASKS: u32 = 128;
 
 const ASKS_PAUSE: u64 = 20;
@@ -39,9 +41,11 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Looks whether TCP still gets through where rings carry bytes. Returns when to go on, or to look again. Idle ones cost a look at two counters.
+    /// Looks whether TCP still gets through where rings carry bytes. Returns when to go on, or to
+    /// look again. Idle ones cost a look at two counters.
     pub(super) fn look(&mut self, attachment: &'static Attachment, now: u64) -> u64 {
-        /// For so many looks more after rings fell silent. A connection that speaks now and then is not to have its options changed each time.
+        /// For so many looks more after rings fell silent. A connection that speaks now and then is
+        /// not to have its options changed each time.
         const LINGER: u64 = 3;
         if self.next == 0 {
             let ages = now.saturating_sub(self.aged) >= (PATH_TICK - DOUBT_TICK) * 1_000_000;

@@ -1,8 +1,8 @@
 //! Starting the thread, and ending it for a while.
 
 use super::host::listen;
-use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, control, ring, run};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use super::{BELL, BELL_DATA, EPOLL, FIFO, FIFO_DATA, GENERATION, RUNNING, WATCHED, broker, control, ring, run};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use ginnel_node::processes::ProcessFlags;
 use ginnel_node::waiter::Waiter;
 use ginnel_region::sys;
@@ -32,7 +32,8 @@ pub fn attend_absence(attachment: &'static Attachment) {
     }
 }
 
-/// Could the thread not be started, and still cannot? Then nothing is to be begun that it would have to see to.
+/// Could the thread not be started, and still cannot? Then nothing is to be begun that it would
+/// have to see to.
 #[inline]
 pub fn is_missing(attachment: &'static Attachment) -> bool {
     FAILED.load(Ordering::Relaxed) && !start(attachment)
@@ -98,8 +99,18 @@ pub fn retire_waiter(attachment: &'static Attachment) {
     }
 }
 
+/// Where the thread has something on its heap: see [`heap`].
+static HEAP: AtomicUsize = AtomicUsize::new(0);
+
+/// An address on the thread's heap, 0 where there is none yet. The C library reserves 64 MB of
+/// addresses for each thread that allocates (malloc(3), arenas).
+pub fn heap() -> usize {
+    HEAP.load(Ordering::Relaxed)
+}
+
 fn spawn() -> bool {
     extern "C" fn body(generation: *mut libc::c_void) -> *mut libc::c_void {
+        HEAP.store(core::ptr::from_ref(Box::leak(Box::new(0u64))).addr(), Ordering::Relaxed);
         // SAFETY: no arguments.
         let number = unsafe { sys::raw(Sysno::gettid, [0; 6]) }.unwrap_or(0);
         THREAD.store(number as u32, Ordering::Release);
@@ -118,7 +129,8 @@ fn spawn() -> bool {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, 256 << 10);
-        let mut thread = 0;
+        // A number, or a pointer, by the C library.
+        let mut thread: libc::pthread_t = core::mem::zeroed();
         let made = libc::pthread_create(&raw mut thread, &raw const attributes, body, generation);
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
@@ -126,7 +138,8 @@ fn spawn() -> bool {
     }
 }
 
-/// Ends the thread until [`resume`] ([`crate::alone`]). Its descriptors stay. False: it did not run.
+/// Ends the thread until [`resume`] ([`crate::alone`]). Its descriptors stay. False: it did not
+/// run.
 pub fn pause() -> bool {
     PAUSES.fetch_add(1, Ordering::AcqRel);
     if !RUNNING.load(Ordering::Acquire) {
@@ -161,6 +174,7 @@ pub fn resume(attachment: Option<&'static Attachment>) -> bool {
 /// thread begins anew with whatever the process joins next.
 pub fn close_down(attachment: &Attachment) {
     WATCHED.unset_all();
+    broker::close(attachment);
     for fd in [&EPOLL, &BELL, &FIFO] {
         attachment.node.disown(fd.swap(-1, Ordering::AcqRel));
     }

@@ -1,4 +1,5 @@
-//! Between two pieces of its work the thread may be ended: an exec waits for that, in the middle of a receive it would leave counts half written.
+//! Between two pieces of its work the thread may be ended: an exec waits for that, in the middle of
+//! a receive it would leave counts half written.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ginnel_region::sys;
@@ -12,7 +13,8 @@ pub(super) static STILL: AtomicU32 = AtomicU32::new(0);
 /// How long an exec waits for the thread to come to a place where it may be ended, nanoseconds.
 const HURRY: u64 = 100_000_000;
 
-/// From here on the thread does nothing: an exec is to end it, and in the middle of a receive it would leave counts half written, or a lock held by a process that lives on. False: it is still
+/// From here on the thread does nothing: an exec is to end it, and in the middle of a receive it
+/// would leave counts half written, or a lock held by a process that lives on. False: it is still
 /// in the middle of something.
 pub fn stand_still() -> bool {
     STILL.fetch_add(1, Ordering::SeqCst);
@@ -49,7 +51,8 @@ fn begin() -> bool {
     begun
 }
 
-/// The thread begins to work. An exec that has not ended it for a second has failed, without a word where it was an `execl`.
+/// The thread begins to work. An exec that has not ended it for a second has failed, without a word
+/// where it was an `execl`.
 pub(super) fn work() {
     let end = sys::monotonic_ns() + 10 * HURRY;
     while !begin() {

@@ -1,24 +1,26 @@
-//! Sets that are asked from outside, by poll, select or a set that they are in: asking takes nothing away.
+//! Sets that are asked from outside, by poll, select or a set that they are in: asking takes
+//! nothing away.
 
 use super::collect::{ENDS, IN, OUT, unmask_hot};
 use super::edges;
 use super::hot::{arm_hot, armed, heat_masked, note_arrivals, rang};
 use super::look::ask;
+use super::registration::is_told;
 use super::told::{Purpose, heed_bells, truth};
 use super::wait::leave;
 use super::{Inner, Registration, Set, adopted, inside, late, make_hot, nest, set_at, shared};
 use crate::fds::{self, Entry};
 use crate::ops::ready::as_end;
 use crate::runtime;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::Stage;
+use ginnel_tcp::ledger::{Stage, flag};
 use libc::{c_int, epoll_event, pollfd};
 use smallvec::SmallVec;
 
-/// Have the rings of set `number`, and of those in it, something to report? Reports nothing. Returns
-/// how often something came to them, so far: an edge for whoever knows of less.
+/// Have the rings of set `number`, and of those in it, something to report? Reports nothing.
+/// Returns how often something came to them, so far: an edge for whoever knows of less.
 pub(super) fn news(number: u32) -> Option<u64> {
     look_inside(number).and_then(|(any, arrivals)| any.then_some(arrivals))
 }
@@ -51,13 +53,14 @@ pub(super) fn look_inside(number: u32) -> Option<(bool, u64)> {
     })
 }
 
-/// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False: there is something to report.
+/// Set `index` is waited for from outside (poll, select): arms everything hot with tokens. False:
+/// there is something to report.
 pub fn arm_for_kernel(index: u32) -> bool {
     arm(index, false)
 }
 
-/// Set `index` was told to a set that it is in: whoever sleeps on that hears of what comes after it.
-/// False: something is yet to be told.
+/// Set `index` was told to a set that it is in: whoever sleeps on that hears of what comes after
+/// it. False: something is yet to be told.
 pub(super) fn arm_past(index: u32) -> bool {
     arm(index, true)
 }
@@ -91,11 +94,11 @@ pub fn ready_at(index: u32) -> bool {
     news(index).is_some()
 }
 
-/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into account?
-/// Reports nothing to anybody.
+/// The kernel says that set `index` is ready: is it, once tokens and full rings are taken into
+/// account? Reports nothing to anybody.
 ///
-/// As long as it can be answered so, the kernel's set is left alone: who takes an edge from it, or a
-/// shot, and gives it back makes an edge of every set that it is in.
+/// As long as it can be answered so, the kernel's set is left alone: who takes an edge from it, or
+/// a shot, and gives it back makes an edge of every set that it is in.
 pub fn truly_ready(index: u32, epfd: c_int) -> bool {
     let Some(set) = set_at(index) else { return true };
     let beside = beside_rings(set, epfd).unwrap_or_else(|| by_asking(set, epfd));
@@ -115,10 +118,7 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
         return Some(true);
     }
     let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
-    let mut now = [0u64; 2];
-    let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
-    // SAFETY: both are ours: the entries, and a time of zero.
-    unsafe { sys::raw(syscalls::Sysno::ppoll, at) }.ok()?;
+    poll_now(&mut polled)?;
     // Their rings are looked at from now on: what lies there is counted before it is told.
     let spoken_of = suspects.iter().zip(&polled).filter(|(_, polled)| polled.revents & libc::POLLIN != 0);
     set.with(|inner| spoken_of.for_each(|((place, _), _)| make_hot(inner, *place)));
@@ -139,24 +139,153 @@ fn beside_rings(set: &Set, epfd: c_int) -> Option<bool> {
 
 /// Is something that the kernel alone knows of ready in a set, and told for as long as it is?
 fn has_plain(set: &Set, suspects: &Suspects) -> bool {
-    let level = |entry: &Registration| entry.used && !entry.disabled && !entry.wants(libc::EPOLLET);
-    let mut polled: SmallVec<[pollfd; 16]> = set.with(|inner| {
-        // (The number of one that was closed may be a connection's by now.)
-        let apart = |entry: &Registration| matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart();
-        let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
-        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| of_kernel(entry) && level(entry));
-        let plain = all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place));
-        let ask = |(_, entry): (u32, &Registration)| {
-            let events = (entry.interest() & 0x3fff) as i16;
-            (fds::get(entry.fd) != Entry::Unknown && !entry.outlived).then_some(pollfd { fd: entry.fd, events, revents: 0 })
-        };
-        plain.filter_map(ask).take(MOST).collect()
+    // (The number of one that was closed may be a connection's by now.)
+    let apart = |entry: &Registration| matches!(fds::get(entry.fd), Entry::Plain) || fds::get(entry.fd).is_apart();
+    let of_kernel = |entry: &Registration| entry.slot.is_none() && entry.inner_set.is_none() && apart(entry);
+    is_any_ready(set, suspects, |entry| of_kernel(entry) && !entry.wants(libc::EPOLLET)) == Some(true)
+}
+
+/// Is one of these ready that are none of the `suspects`? `None`: that cannot be known of all of
+/// them.
+fn is_any_ready(set: &Set, suspects: &Suspects, of: impl Fn(&Registration) -> bool) -> Option<bool> {
+    let (mut polled, all_known) = set.with(|inner| {
+        let mut polled = SmallVec::<[pollfd; 16]>::new();
+        let mut all_known = true;
+        let awaited = |entry: &Registration| entry.used && !entry.disabled && of(entry);
+        let all = (0..).zip(&inner.registrations).filter(|(_, entry)| awaited(entry));
+        for (_, entry) in all.filter(|(place, _)| !suspects.iter().any(|(suspect, _)| suspect == place)) {
+            if fds::get(entry.fd) == Entry::Unknown || entry.outlived || polled.len() == MOST {
+                all_known = false;
+            } else {
+                polled.push(pollfd { fd: entry.fd, events: (entry.interest() & 0x3fff) as i16, revents: 0 });
+            }
+        }
+        (polled, all_known)
     });
+    let found = if polled.is_empty() { 0 } else { poll_now(&mut polled)? };
+    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        return None;
+    }
+    if found == 0 && !all_known { None } else { Some(found > 0) }
+}
+
+/// How many of these are ready now. `None`: the kernel does not say.
+fn poll_now(polled: &mut [pollfd]) -> Option<usize> {
     let mut now = [0u64; 2];
     let at = [polled.as_mut_ptr() as usize, polled.len(), now.as_mut_ptr() as usize, 0, 8, 0];
     // SAFETY: both are ours: the entries, and a time of zero.
-    let found = unsafe { sys::raw(syscalls::Sysno::ppoll, at) };
-    found.is_ok_and(|found| found > 0) && polled.iter().all(|polled| polled.revents & libc::POLLNVAL == 0)
+    unsafe { sys::raw(syscalls::Sysno::ppoll, at) }.ok()
+}
+
+/// Has set `index` something to report that is news to an outer set, which was told when `seen`
+/// arrivals were counted? The kernel makes an edge of every wake-up, and tells it where anything is
+/// ready in the inner set, also what the outer one was told of before.
+pub(super) fn has_news(index: u32, seen: u64) -> bool {
+    let Some(set) = set_at(index) else { return true };
+    let Some(suspects) = suspects(set).filter(|suspects| !suspects.is_empty()) else { return true };
+    let mut polled: SmallVec<[pollfd; 16]> = suspects.iter().map(|(_, asked)| *asked).collect();
+    polled.iter_mut().for_each(|polled| polled.events |= libc::POLLRDHUP);
+    if poll_now(&mut polled).is_none() {
+        return true;
+    }
+    let mut woken = false;
+    for ((place, _), polled) in suspects.iter().zip(&polled) {
+        match seen_outside(set, *place, u32::from(polled.revents.cast_unsigned())) {
+            Outside::News => return true,
+            Outside::Woken => woken = true,
+            Outside::Nothing => {}
+        }
+    }
+    let came = look_inside(index).is_none_or(|(_, arrivals)| arrivals != seen);
+    // An edge that no wake-up explains is the kernel's own. Of what else is ready nobody knows
+    // since when.
+    came || !woken || is_any_ready(set, &suspects, |_| true) != Some(false)
+}
+
+/// What the kernel says of a registration means to every outer set.
+enum Outside {
+    News,
+    /// A wake-up has come since it was looked at last.
+    Woken,
+    Nothing,
+}
+
+/// What does it mean that the kernel tells `events` of registration `place`, as far as can be
+/// known? What was not counted among the arrivals before is counted: for other outer sets, too.
+fn seen_outside(set: &Set, place: u32, events: u32) -> Outside {
+    if place == u32::MAX {
+        set.with(|inner| inner.rung(set));
+        return if events == 0 { Outside::Nothing } else { Outside::Woken };
+    }
+    let known = set.with(|inner| {
+        let entry = inner.registrations.get(place as usize).filter(|entry| entry.used && !entry.disabled)?;
+        Some((carried(entry), entry.events))
+    });
+    let Some((endpoint, asked)) = known else { return Outside::Nothing };
+    let Some(endpoint) = endpoint else { return if events == 0 { Outside::Nothing } else { Outside::News } };
+    if events & (IN | ENDS) != 0 {
+        endpoint.slot().heed_kernel();
+    }
+    let bytes = events & IN != 0 && endpoint.tidy_before_sleep() && !endpoint.rx_in_ring() && asked & IN != 0;
+    let ends = as_end(endpoint, events) & ENDS;
+    // (What was told of an end is told with its bytes.)
+    if bytes && ends == 0 || events & asked & !(IN | OUT | ENDS) != 0 {
+        return Outside::News;
+    }
+    let room = events & OUT != 0 && asked & OUT != 0 && endpoint.sendable(true);
+    let slot = endpoint.slot();
+    let (edges, tokens) = (slot.edges.load(Ordering::Acquire), slot.rx.tokens.load(Ordering::Relaxed));
+    let key = (asked & IN != 0 && endpoint.rx_in_ring()).then(|| edges::key(endpoint));
+    let filled = endpoint.ring_is_filled();
+    set.with(|inner| {
+        let Some(entry) = inner.registrations.get_mut(place as usize) else { return Outside::News };
+        // Also what was read by now came.
+        let came = key.is_some_and(|key| match core::mem::replace(&mut entry.noted, key) {
+            u64::MAX => filled && !(entry.wants(libc::EPOLLET) && entry.was_told(key)),
+            noted => !is_told(noted, key),
+        });
+        let made = entry.noted_edges != edges;
+        if came || ends & !entry.noted_ends != 0 || room && !entry.noted_room || made {
+            inner.arrivals = inner.arrivals.wrapping_add(1);
+        }
+        let woken = entry.loud || core::mem::replace(&mut entry.noted_tokens, tokens) != tokens;
+        entry.noted_ends |= ends;
+        entry.noted_room |= room;
+        entry.noted_edges = edges;
+        match room && slot.has(flag::KERNEL_FULL) {
+            true => Outside::News,
+            false if woken => Outside::Woken,
+            false => Outside::Nothing,
+        }
+    })
+}
+
+/// An outer set is told of an edge of set `index`, for the sake of bytes: with it goes whatever
+/// room there is, and all that has come. (Of a set that holds many that is not looked for, and may
+/// come as an edge of its own.)
+pub(super) fn note_room(index: u32) {
+    let Some(set) = set_at(index) else { return };
+    set.with(|inner| {
+        if inner.registrations.len() > MOST {
+            return;
+        }
+        for entry in inner.registrations.iter_mut().filter(|entry| entry.used) {
+            entry.noted_room |= !entry.masked && entry.events & OUT != 0;
+            if entry.noted == u64::MAX
+                && let Some(endpoint) = carried(entry).filter(|endpoint| endpoint.rx_in_ring())
+            {
+                entry.noted = edges::key(endpoint);
+            }
+        }
+    });
+}
+
+/// Counts how often the kernel was given back what was taken from a set to be looked at.
+static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
+
+/// See [`GIVEN_BACK`].
+pub(super) fn given_back() -> u32 {
+    GIVEN_BACK.load(Ordering::Relaxed)
 }
 
 /// `None`: too many, or one of which nothing can be known.
@@ -210,7 +339,8 @@ fn carried(entry: &Registration) -> Option<Endpoint<'static>> {
     entry.endpoint().filter(|endpoint| matches!(endpoint.slot().stage(), Stage::Settling | Stage::Active))
 }
 
-/// Is what the kernel tells of registration `place` to be told to the program? `None`: that takes asking.
+/// Is what the kernel tells of registration `place` to be told to the program? `None`: that takes
+/// asking.
 fn is_true(set: &Set, place: u32, events: u32) -> Option<bool> {
     if place == u32::MAX {
         set.with(|inner| inner.rung(set));
@@ -258,6 +388,7 @@ fn by_asking(set: &Set, epfd: c_int) -> bool {
     for event in room.into_iter().take(got) {
         any |= truth(set, epfd, event, Purpose::Asking).1.is_some();
     }
+    GIVEN_BACK.fetch_add(u32::from(any), Ordering::Relaxed);
     heed_bells(set);
     // Nobody was told of it: the next wait asks, too.
     set.with(|inner| inner.looked = 0);

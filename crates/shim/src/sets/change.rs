@@ -1,11 +1,13 @@
-//! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later: [`late`].)
+//! `epoll_ctl`: what the program changes, told to the kernel at once. (What may be told later:
+//! [`late`].)
 
 use super::edges::key;
+use super::news::heed;
 use super::registration::is_told;
 use super::tag::is_known;
 use super::{
-    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, inside, kernel_control, late, local, local_bits,
-    local_of, make_hot, name, order, recover, set_at, share, shared, stir, unlink, unregistered,
+    BY_FD, Inner, Map, Registration, Set, adopted, drop_registration, forget_data, hot, inside, kernel_control, late, local,
+    local_bits, local_of, make_hot, name, order, recover, set_at, share, shared, unlink, unregistered,
 };
 use crate::fds::{self, Entry};
 use crate::ops::Outcome;
@@ -40,12 +42,14 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             let Some(entry) = inner.registrations.get_mut(registration as usize) else { return Outcome::Libc };
             let events = if entry.plain { events } else { events & !shared::MARKS };
             if (entry.events | events) & libc::EPOLLEXCLUSIVE as u32 != 0 {
-                // An error of the kernel's, if it has the registration at all: the number may be another's.
+                // An error of the kernel's, if it has the registration at all: the number may be
+                // another's.
                 return Outcome::Libc;
             }
             let before = (entry.data, entry.known);
             let since = order::begins_anew(entry);
-            // What the kernel would have in its list still, as nobody has taken it: no edge for outer sets.
+            // What the kernel would have in its list still, as nobody has taken it: no edge for
+            // outer sets.
             let taken = |endpoint| entry.wants(libc::EPOLLET) && entry.was_told(key(endpoint));
             let is_listed = !entry.disabled && !entry.endpoint().is_some_and(taken);
             let alone = !set.shared.load(Ordering::Relaxed);
@@ -79,7 +83,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
                 local_bits(slot, if events & libc::EPOLLOUT as u32 != 0 { local::WRITES } else { 0 }, 0);
             }
             make_hot(inner, registration);
-            stir(set, inner);
+            heed(set, inner);
             ask_soon(inner, registration);
             Outcome::Done(0)
         }),
@@ -94,6 +98,7 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
             if let Some(entry) = inner.registrations.get_mut(registration as usize) {
                 shared::told(set, entry);
             }
+            hot::disarm(inner, registration);
             inner.by_fd.remove(&fd);
             drop_registration(set, inner, registration);
             if let Some(slot) = slot {
@@ -108,9 +113,9 @@ pub unsafe fn control(index: u32, epfd: c_int, operation: c_int, fd: c_int, even
     }
 }
 
-/// May the kernel still have a registration in its list of what is ready, for a token that was swept
-/// away since? A change of it would be no edge then for the sets that this one is in. (What it calls
-/// ready is there by right, or comes to be.)
+/// May the kernel still have a registration in its list of what is ready, for a token that was
+/// swept away since? A change of it would be no edge then for the sets that this one is in. (What
+/// it calls ready is there by right, or comes to be.)
 fn may_be_listed_in_vain(entry: &Registration) -> bool {
     // Bytes that came and were not taken from the list leave it there plainly, too.
     let came = |endpoint| is_told(entry.noted, key(endpoint)) && !is_told(entry.seen, key(endpoint));
@@ -121,9 +126,9 @@ fn may_be_listed_in_vain(entry: &Registration) -> bool {
     carried && entry.in_kernel && sys::poll(entry.fd, (entry.interest() & 0x3fff) as i16, 0) == 0
 }
 
-/// The kernel may have to tell of a registration that was changed: the next wait asks, where not all of
-/// that is in a ring, room for what is sent among it, or where what is told of a ring would be told
-/// once more.
+/// The kernel may have to tell of a registration that was changed: the next wait asks, where not
+/// all of that is in a ring, room for what is sent among it, or where what is told of a ring would
+/// be told once more.
 pub(super) fn ask_soon(inner: &mut Inner, registration: u32) {
     let Some(entry) = inner.registrations.get(registration as usize) else { return };
     let endpoint = entry.endpoint().filter(|endpoint| endpoint.slot().stage() == Stage::Active);
@@ -131,13 +136,15 @@ pub(super) fn ask_soon(inner: &mut Inner, registration: u32) {
         let room = entry.wants(libc::EPOLLOUT) && !endpoint.tx_in_ring();
         room || !endpoint.rx_in_ring() || endpoint.may_have_ended()
     };
-    // (What was armed at once, for another process that has the set, is not looked at in the next wait.)
+    // (What was armed at once, for another process that has the set, is not looked at in the next
+    // wait.)
     if !entry.hot || entry.wants(libc::EPOLLET) || endpoint.is_none_or(by_kernel) {
         inner.looked = 0;
     }
 }
 
-/// Is this still `fd`'s registration, with everything told? Another thread may have removed it, or be about to.
+/// Is this still `fd`'s registration, with everything told? Another thread may have removed it, or
+/// be about to.
 fn is_still(set: &Set, inner: &mut Inner, fd: c_int, registration: u32) -> bool {
     late::tell_of(set, inner, registration);
     inner.by_fd.get(&fd) == Some(&registration)
@@ -216,7 +223,7 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
         inside::note(set, inner, place);
         make_hot(inner, place);
         order::one_more(inner, place);
-        stir(set, inner);
+        heed(set, inner);
         ask_soon(inner, place);
         Ok(place)
     });
@@ -242,7 +249,8 @@ pub(super) fn add(set: &'static Set, index: u32, epfd: c_int, fd: c_int, events:
                     share(slot);
                 }
             } else if let Entry::Endpoint(slot) = fds::get(fd) {
-                // Another thread used it for the first time meanwhile, and found no registration yet.
+                // Another thread used it for the first time meanwhile, and found no registration
+                // yet.
                 adopted(fd, slot);
             }
             Outcome::Done(0)

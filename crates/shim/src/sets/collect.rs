@@ -2,7 +2,8 @@
 
 use super::edges::{held, key, marks};
 use super::hot::{armed, make_waiter, rang};
-use super::{Inner, Registration, Set, inside, kernel_control, local, local_bits, order, retell};
+use super::look::{self, by_tcp};
+use super::{Inner, Registration, Set, arrange, inside, kernel_control, local, local_bits, order, retell};
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_tcp::Attachment;
@@ -10,7 +11,8 @@ use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
 use libc::{c_int, epoll_event};
 
-/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls take long (an emulated machine), so many times as long as a look takes …
+/// Between two looks at the kernel while rings are busy, ticks: about 20 µs. Where system calls
+/// take long (an emulated machine), so many times as long as a look takes …
 const LOOK_EVERY: u64 = 40_000;
 const LOOKS: u64 = 32;
 /// … but no longer than this.
@@ -39,7 +41,8 @@ pub(super) struct Pass {
     pub(super) number: u64,
 }
 
-/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however long that took.
+/// Puts into `room` what hot rings have to report. `asked`: the kernel was asked just now, however
+/// long that took.
 pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, room: &mut [epoll_event], asked: bool) -> Pass {
     let now = ticks();
     set.with(|inner| {
@@ -48,12 +51,16 @@ pub(super) fn collect(set: &Set, attachment: &'static Attachment, epfd: c_int, r
     })
 }
 
-/// [`collect`] where there is one ring to look at and nothing else to think of. 0 where that is not so.
-pub(super) fn only(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> usize {
+/// [`collect`] where there is one ring to look at, which is filled, and nothing else to think of. 0
+/// where that is not so.
+pub(super) fn only(set: &Set, attachment: &Attachment, epfd: c_int, room: &mut [epoll_event]) -> usize {
     set.with(|inner| {
         let (&[index], Some(place)) = (inner.hot.as_slice(), room.first_mut()) else { return 0 };
         let Some(entry) = inner.registrations.get_mut(index as usize) else { return 0 };
-        if !inner.children.is_empty() {
+        let segment = &attachment.node.joined().segment;
+        // What was said over TCP, or to a ring that is not looked at, may have been said before.
+        let rung = inner.waiter.is_some_and(|waiter| waiter.any(segment));
+        if !inner.children.is_empty() || rung || inner.by_tcp != segment.by_tcp() {
             return 0;
         }
         let Look::Report(events) = examine(set, epfd, entry, true) else { return 0 };
@@ -78,40 +85,54 @@ fn collect_hot(
     inner.passes += 1;
     let number = inner.passes;
     let every = set.question.load(Ordering::Relaxed).saturating_mul(LOOKS).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY);
-    // What the kernel had for the program the last time it has still, where that is level-triggered.
+    // What the kernel had for the program the last time it has still, where that is
+    // level-triggered.
     let lively = set.lively.load(Ordering::Relaxed);
     let mut recent = asked || !lively && now.wrapping_sub(inner.looked) < every;
-    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being told, nor they inner sets: where not all fit, one place is the kernel's now and
-    // then, and a single place goes round.
-    let tight = room.len() - n <= inner.hot.len() + inner.children.len();
+    if !inner.hot.is_empty() {
+        if inner.hot.len() > MANY {
+            // Some of them may be armed instead.
+            make_waiter(attachment, epfd, inner);
+        }
+        // (Where the kernel has the only place, what is due is known all the same: it keeps its
+        // turn.)
+        order::find(inner, attachment, room.len().max(1), now, number);
+    }
+    // Looked at after the rings: whoever wrote into one had said by then what went before.
+    let by_tcp = !asked && inner.by_tcp != by_tcp();
+    recent &= !by_tcp;
+    // Busy rings must not keep what only the kernel knows (a listening socket, a timer) from being
+    // told, nor they inner sets: where not all fit, one place is the kernel's now and then, and a
+    // single place goes round.
+    let tight = room.len() <= inner.hot.len() + inner.children.len();
     if tight && !asked {
         inner.favoured = inner.favoured.wrapping_add(1);
     }
-    // What the kernel had to tell the last time has its turn among them, as in the kernel's own list.
-    let its_turn = tight && !asked && lively && inner.unasked >= inner.hot.len() + inner.children.len();
+    // What the kernel had to tell the last time has its turn among them, as in the kernel's own
+    // list; and so has what was said over TCP before what is due. What is due before that was said
+    // goes before it, but not for ever: the kernel may have something else.
+    let behind = tight && by_tcp && order::is_behind_tcp(inner, attachment, now);
+    let others = (inner.hot.len() + inner.children.len()) << u32::from(by_tcp && !behind);
+    let its_turn = tight && !asked && lively && inner.unasked >= others || behind;
     recent &= !its_turn;
-    let reserved = tight && !recent && (its_turn || room.len() > n + 1 || inner.favoured & 1 == 0);
-    let places = room.len() - usize::from(reserved && room.len() > n);
+    let round = inner.favoured & 1 == 0 && (behind || !by_tcp);
+    let reserved = tight && !recent && (its_turn || room.len() > 1 || round);
+    let places = room.len() - usize::from(reserved);
     let room = room.get_mut(..places).unwrap_or_default();
     let inner_sets_first = tight && inner.favoured & 2 != 0;
     if inner_sets_first {
         n = inside::collect(set, inner, epfd, room, n, number);
     }
     if !inner.hot.is_empty() {
-        if inner.hot.len() > MANY {
-            // Some of them may be armed instead.
-            make_waiter(attachment, epfd, inner);
-        }
-        // (Where the kernel has the only place, what is due is known all the same: it keeps its turn.)
-        order::find(inner, (room.len() - n).max(1), now, number);
         n = collect_rings(set, inner, epfd, room, n, At { now, recent, number, due_only: false });
     }
     if !inner_sets_first {
         n = inside::collect(set, inner, epfd, room, n, number);
     }
     inner.unasked += n;
-    // What was told by a ring until now may be the kernel's to tell.
-    recent &= asked || inner.looked != 0;
+    // What was told by a ring until now may be the kernel's to tell. (One ring alone is looked at
+    // only here.)
+    recent &= asked || inner.looked != 0 && inner.by_tcp == look::by_tcp();
     Pass { n, hot: !inner.hot.is_empty(), recent, reserved, number }
 }
 
@@ -125,8 +146,8 @@ struct At {
     due_only: bool,
 }
 
-/// Behind `n` events, what is due and had no place as long as one was kept for the kernel. Returns how
-/// many there are in all.
+/// Behind `n` events, what is due and had no place as long as one was kept for the kernel. Returns
+/// how many there are in all.
 pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: usize, number: u64) -> usize {
     set.with(|inner| {
         let at = At { now: inner.looked, recent: true, number, due_only: true };
@@ -134,8 +155,37 @@ pub(super) fn collect_due(set: &Set, epfd: c_int, room: &mut [epoll_event], n: u
     })
 }
 
-/// Puts behind the `n` events in `room` what rings have to report: those that are due in their order,
-/// then what else the others have. Returns how many there are in all.
+/// Brings into order what one wait found: `ready` events of rings, and behind them, up to `n`, what
+/// the kernel told in pass `number`. What has come to rings before the kernel was asked is told
+/// with these, if there is room: it may come before what the kernel told of. Returns how many there
+/// are in all.
+pub(super) fn beside_kernel(set: &Set, epfd: c_int, room: &mut [epoll_event], ready: usize, n: usize, number: u64) -> usize {
+    if n == ready {
+        return n;
+    }
+    set.with(|inner| {
+        let mut all = n;
+        if !inner.hot.is_empty() && n < room.len() {
+            let at = At { now: inner.looked, recent: true, number, due_only: true };
+            order::find_before(inner, room.len() - n, inner.looked, number);
+            all = collect_rings(set, inner, epfd, room, n, at);
+            if let Some(behind) = room.get_mut(ready..all) {
+                behind.rotate_left(n - ready);
+            }
+        }
+        arrange::arrange(inner, room.get_mut(..all).unwrap_or_default(), ready + all - n);
+        all
+    })
+}
+
+/// The number of a pass that begins with what the kernel told, if rings may have more: else 0.
+pub(super) fn pass_beside(inner: &mut Inner) -> u64 {
+    inner.passes += u64::from(!inner.hot.is_empty());
+    if inner.hot.is_empty() { 0 } else { inner.passes }
+}
+
+/// Puts behind the `n` events in `room` what rings have to report: those that are due in their
+/// order, then what else the others have. Returns how many there are in all.
 fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_event], mut n: usize, at: At) -> usize {
     let many = inner.hot.len() > MANY;
     let mut cooled = false;
@@ -150,6 +200,9 @@ fn collect_rings(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epoll_ev
             },
         };
         let Some(entry) = registrations.get_mut(index as usize) else { continue };
+        if was_due && entry.reported.0 == at.number {
+            continue;
+        }
         if !was_due {
             if entry.reported.0 == at.number {
                 continue;
@@ -217,7 +270,8 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     }
     let edges = entry.wants(libc::EPOLLET);
     let (mut events, mut unread) = (0, 0);
-    if rx && entry.events & IN != 0 && endpoint.readable() {
+    // (A switch that was due may have been entered: what comes over TCP the kernel tells of.)
+    if rx && entry.events & IN != 0 && endpoint.readable() && endpoint.rx_in_ring() {
         let key = key(endpoint);
         unread = entry.events & IN;
         if !edges || !entry.was_told(key) {
@@ -258,7 +312,8 @@ fn examine(set: &Set, epfd: c_int, entry: &mut Registration, recent: bool) -> Lo
     Look::Report(events)
 }
 
-/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is new.
+/// There is room, or TCP is the carrier again: the kernel reports it, edge and all. True if that is
+/// new.
 pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint: Endpoint<'_>) -> bool {
     if !entry.masked {
         return false;
@@ -273,7 +328,8 @@ pub(super) fn unmask(set: &Set, epfd: c_int, entry: &mut Registration, endpoint:
     news
 }
 
-/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never [`examine`]d.
+/// [`unmask`] for everything hot: a set that is only asked about, from outside, is never
+/// [`examine`]d.
 pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     if set.masked.load(Ordering::Relaxed) == 0 {
         return;
@@ -287,7 +343,8 @@ pub(super) fn unmask_hot(set: &Set, inner: &mut Inner) {
     }
 }
 
-/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are armed instead.
+/// Takes registrations off the hot list: those the kernel knows about, and idle ones, which are
+/// armed instead.
 fn cool(inner: &mut Inner) {
     let many = inner.hot.len() > MANY;
     // The list keeps its memory: nothing is to be taken from an allocator in each wait.

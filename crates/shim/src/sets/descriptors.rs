@@ -34,6 +34,7 @@ pub fn created(fd: c_int) {
                 question: AtomicU64::new(0),
                 still: AtomicBool::new(false),
                 outlived: AtomicBool::new(false),
+                echoes: AtomicBool::new(false),
             }));
             match place.compare_exchange(core::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => set = fresh,
@@ -95,6 +96,7 @@ pub fn closed(fd: c_int, index: u32) {
     set.masked.store(0, Ordering::Release);
     set.shared.store(false, Ordering::Release);
     set.outlived.store(false, Ordering::Release);
+    set.echoes.store(false, Ordering::Release);
     set.descriptors.store(0, Ordering::Release);
 }
 
@@ -107,11 +109,12 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     let several = |slot: &Slot| slot.has_several_holders() || slot.forking.load(Ordering::SeqCst) != 0;
     let elsewhere = endpoint.filter(|endpoint| several(endpoint.slot()));
     if let Some(endpoint) = elsewhere {
-        // What the kernel tells is all that can be known here from now on: no token is to lie there. (A look
-        // would take the error of one that has ended.)
+        // What the kernel tells is all that can be known here from now on: no token is to lie
+        // there. (A look would take the error of one that has ended.)
         if !endpoint.may_have_ended() {
             let _ = endpoint.tidy();
         }
+        endpoint.forgo_room();
     }
     for (index, registration) in places {
         let Some(set) = set_at(index) else { continue };
@@ -122,7 +125,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
             let Some(entry) = inner.registrations.get_mut(registration as usize).filter(of_fd) else { return };
             let slot = slot.or(entry.slot);
             if slot.is_some_and(|slot| fds::count(slot) > 1) {
-                // The kernel goes on reporting it for the other descriptors of the socket: so does this.
+                // The kernel goes on reporting it for the other descriptors of the socket: so does
+                // this.
                 entry.slot = slot;
                 return;
             }
@@ -130,7 +134,8 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
                 return outlived::begins(set, inner, registration, elsewhere);
             }
             if slot.is_some_and(is_held_by_service) {
-                // A kernel goes on reporting a closed descriptor while another thread's wait still looks at the socket.
+                // A kernel goes on reporting a closed descriptor while another thread's wait still
+                // looks at the socket.
                 let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
             drop_registration(set, inner, registration);
@@ -144,21 +149,24 @@ pub fn closing(fd: c_int, slot: Option<u32>) {
     }
 }
 
-/// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to report it no more.
+/// `fd`, of this slot's socket, is about to be closed where no lock may be taken: the kernel is to
+/// report it no more.
 pub fn forsake(fd: c_int) {
     for set in all_sets() {
         let _ = kernel_control(set.fd.load(Ordering::Relaxed), libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 }
 
-/// May the service thread wait on the socket too, or begin to before the number is closed? Which nobody else has.
+/// May the service thread wait on the socket too, or begin to before the number is closed? Which
+/// nobody else has.
 fn is_held_by_service(slot: u32) -> bool {
     let Some(attachment) = runtime::attachment() else { return false };
     let of = attachment.ledger.slot(slot);
     of.is_alone() && (service::is_watched(slot) || matches!(of.stage(), Stage::Settling | Stage::Active))
 }
 
-/// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had under this number go on, and can be changed and removed again.
+/// `fd` is a descriptor of this slot's socket, perhaps again: registrations that the socket had
+/// under this number go on, and can be changed and removed again.
 pub fn returned(fd: c_int, slot: u32) {
     if !registered(slot) {
         return;
@@ -174,7 +182,8 @@ pub fn returned(fd: c_int, slot: u32) {
     }
 }
 
-/// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the next connection.
+/// The connection of `fd` ends and its socket lives on: the kernel keeps the registrations, for the
+/// next connection.
 pub fn disconnecting(fd: c_int, slot: u32) {
     late::tell_of_descriptor(fd);
     let places = places_of(fd);

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use ginnel_region::sys;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::kernel;
-use ginnel_tcp::ledger::{Stage, flag};
+use ginnel_tcp::ledger::flag;
 
 /// In [`Registration::ended`], beside events: that the other end has ended, or said so, and that
 /// this end's directions were shut. Each is an edge of its own, and may change no event. (No bits
@@ -32,8 +32,8 @@ pub(super) fn own_ends(endpoint: Endpoint<'_>) -> u32 {
 pub(super) const BYTES: u64 = u64::MAX >> 12;
 
 /// What has a ring direction's readiness come to: changes with every byte, and with the channel, in
-/// whose rings positions begin anew. A switch to TCP and back does not change it: that brings no byte.
-/// (The end is the kernel's to tell: it is said in the ring a moment before it has come.)
+/// whose rings positions begin anew. A switch to TCP and back does not change it: that brings no
+/// byte. (The end is the kernel's to tell: it is said in the ring a moment before it has come.)
 pub(super) fn key(endpoint: Endpoint<'_>) -> u64 {
     endpoint.incoming().tail().load(Ordering::Acquire) & BYTES | channel(endpoint)
 }
@@ -44,11 +44,13 @@ fn channel(endpoint: Endpoint<'_>) -> u64 {
 }
 
 /// What the kernel alone knows of a connection in rings, to be told beside what they say: an end, a
-/// reset, an error, with which it is readable, and whether the kernel's own side has room.
+/// reset, an error, with which it is readable, and whether the kernel's own side has room. With
+/// them urgent data, which never comes by a ring.
 pub(super) fn held(endpoint: Endpoint<'_>) -> u32 {
-    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    let asked = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI;
     let got = u32::from(sys::poll(endpoint.fd(), asked, 0).cast_unsigned());
     let room = if got & libc::EPOLLOUT as u32 != 0 { OUT } else { 0 };
+    let room = room | got & libc::EPOLLPRI as u32;
     if got & ENDS == 0 {
         return room;
     }
@@ -81,11 +83,14 @@ fn edge_on_tcp(entry: &mut Registration, endpoint: Endpoint<'_>, events: u32, ma
         entry.edges = edges;
         return if known { 0 } else { events };
     }
-    if slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0 {
+    // The kernel may have had no room meanwhile, of which nothing is known here while nothing was
+    // carried.
+    let room_is_unknown = slot.has(flag::KERNEL_FULL) || slot.tx.epoch.load(Ordering::Relaxed) == 0;
+    if room_is_unknown && entry.wants(libc::EPOLLOUT) {
         return events;
     }
     let told = entry.told();
-    let again = events & IN == 0 || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES);
+    let again = events & IN == 0 || told & !BYTES == channel(endpoint) && endpoint.had_come(told & BYTES, entry.dry);
     if !again || entry.room && entry.wants(libc::EPOLLOUT) {
         return events;
     }
@@ -102,7 +107,7 @@ pub(super) fn news_of(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, e
     let same = |ends: u32| ends & !entry.ended == 0;
     let untold = entry.room || events & OUT == 0 || !same(held(endpoint) & ENDS | marks(endpoint));
     let events = if untold { events } else { events & !OUT };
-    let in_ring = endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
+    let in_ring = endpoint.receives_by_ring();
     if in_ring { joined(set, entry, endpoint, events, true).0 } else { events }
 }
 
@@ -115,7 +120,7 @@ fn joined(set: &Set, entry: &Registration, endpoint: Endpoint<'_>, events: u32, 
     if !same && !endpoint.may_have_ended() && events & IN != 0 {
         return (events, 0);
     }
-    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT } else { 0 };
+    let held = if endpoint.may_have_ended() { held(endpoint) & !OUT & !(libc::EPOLLPRI as u32) } else { 0 };
     let ends = held & ENDS | marks(endpoint);
     // Without a wake-up, what the kernel tells of an end that was shut down is news: of how that
     // goes on.

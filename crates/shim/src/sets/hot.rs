@@ -8,19 +8,24 @@ use crate::spin::{self, ticks};
 use core::sync::atomic::Ordering;
 use ginnel_node::node::Standing;
 use ginnel_node::waiter::Waiter;
+use ginnel_ring::park::Want;
 use ginnel_tcp::Attachment;
 use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::Stage;
 use libc::c_int;
 
-/// Arms a registration's channel. False: there is something to report. `past`: something that outer sets
-/// have not been told of.
+/// Arms a registration's channel. False: there is something to report. `past`: something that outer
+/// sets have not been told of.
 pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past: bool) -> bool {
     let Some(entry) = inner.registrations.get(index as usize) else { return true };
     if entry.disabled || endpoint.slot().stage() != Stage::Active {
         return true;
     }
     let want = want(inner, index, endpoint);
+    if entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.look_at_ring().is_none() {
+        // A switch is due. What comes over TCP the kernel tells of, and once.
+        let _ = endpoint.tidy();
+    }
     if endpoint.rx_in_ring() && entry.events & IN != 0 {
         let told = |key: u64| entry.wants(libc::EPOLLET) && entry.was_told(key) || past && is_told(entry.noted, key);
         let silent = told(key(endpoint));
@@ -40,6 +45,18 @@ pub(super) fn armed(inner: &Inner, index: u32, endpoint: Endpoint<'static>, past
     true
 }
 
+/// Takes back what a registration armed, which the program has taken out of the set: the next who
+/// sleeps on the connection is to be the only one.
+pub(super) fn disarm(inner: &Inner, index: u32) {
+    let endpoint = inner.registrations.get(index as usize).and_then(Registration::endpoint);
+    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.slot().stage() == Stage::Active) {
+        let want = want(inner, index, endpoint);
+        if want != Want::Token {
+            endpoint.disarm_data(want);
+        }
+    }
+}
+
 /// Arms every hot registration. False: there is something to report.
 pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     late::tell(set, inner);
@@ -50,6 +67,11 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
         let sleeps = endpoint.is_none_or(|endpoint| armed(inner, index, endpoint, false));
         if sleeps {
             cooled(inner, index);
+            if inner.registrations.get(index as usize).is_some_and(|entry| entry.wants(libc::EPOLLOUT)) {
+                // Its room is the kernel's to tell from here on: the next wait asks, whatever rings
+                // have.
+                inner.looked = 0;
+            }
         }
         !sleeps
     });
@@ -57,7 +79,8 @@ pub(super) fn arm_hot(set: &Set, inner: &mut Inner) -> bool {
     inner.hot.is_empty()
 }
 
-/// Gives the set a waiter, where it may have one. To be called before anything is armed: what is armed without is woken by tokens for as long as it lasts.
+/// Gives the set a waiter, where it may have one. To be called before anything is armed: what is
+/// armed without is woken by tokens for as long as it lasts.
 pub(super) fn make_waiter(attachment: &'static Attachment, epfd: c_int, inner: &mut Inner) {
     if inner.waiter.is_none() && !inner.waiter_tried {
         inner.waiter_tried = true;
@@ -79,8 +102,8 @@ pub(super) fn rang(inner: &mut Inner, attachment: &Attachment) {
     }
 }
 
-/// Registrations that wait for room become hot, a thousand times a second at most: a token that says that there is room may have been thrown away by another
-/// reader of the same socket.
+/// Registrations that wait for room become hot, a thousand times a second at most: a token that
+/// says that there is room may have been thrown away by another reader of the same socket.
 pub(super) fn heat_masked(set: &Set) {
     const EVERY: u64 = 2_000_000;
     if set.masked.load(Ordering::Relaxed) != 0 {
@@ -181,7 +204,8 @@ pub(super) fn spin_hot(set: &Set, attachment: &Attachment) -> bool {
     };
     let (waiter, few) = set.with(|inner| (inner.waiter, Few::of(inner)));
     let rang = || waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
-    // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else changes meanwhile is seen after the spin.
+    // Few are looked at without the lock, in memory only: a slot is never unmapped, and what else
+    // changes meanwhile is seen after the spin.
     let found = || rang() || few.as_ref().map_or_else(|| set.with(|inner| hot_has_news(inner)), Few::has_news);
     spin::spin_on(attachment, &set.habit, found, together)
 }

@@ -1,8 +1,9 @@
 //! Sets that are in sets.
 //!
-//! An inner set is a registration like any other: it has data, which may be another's too, and is told of
-//! once or by its edges. What makes an edge of it is that something comes to what it holds. The kernel
-//! knows that of its own; of rings it is counted here, whenever somebody asks (*arrivals*).
+//! An inner set is a registration like any other: it has data, which may be another's too, and is
+//! told of once or by its edges. What makes an edge of it is that something comes to what it holds.
+//! The kernel knows that of its own; of rings it is counted here, whenever somebody asks
+//! (*arrivals*).
 
 use super::asked::{self, news};
 use super::collect::IN;
@@ -91,7 +92,8 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         if if any { edges && entry.seen == arrivals } else { !came } {
             continue;
         }
-        // Something came, which was told of by the inner set itself meanwhile: what else is ready there is told.
+        // Something came, which was told of by the inner set itself meanwhile: what else is ready
+        // there is told.
         let fd = set_at(number).map_or(-1, |child| child.fd.load(Ordering::Relaxed));
         let ready = any || sys::poll(fd, libc::POLLIN, 0) != 0 && asked::truly_ready(number, fd);
         if !ready {
@@ -100,6 +102,9 @@ pub(super) fn collect(set: &Set, inner: &mut Inner, epfd: c_int, room: &mut [epo
         }
         *place = epoll_event { events: entry.events & IN, u64: entry.data };
         entry.seen = arrivals;
+        if edges {
+            asked::note_room(number);
+        }
         entry.reported = (pass, u32::try_from(n).unwrap_or(u32::MAX));
         n += 1;
         if entry.wants(libc::EPOLLONESHOT) {
@@ -117,7 +122,8 @@ impl Registration {
     }
 }
 
-/// The kernel calls the inner set ready that registration `index` is. What of that is for the program?
+/// The kernel calls the inner set ready that registration `index` is. What of that is for the
+/// program?
 pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> Option<epoll_event> {
     let number = set.inner.with(|inner| {
         let entry = inner.registrations.get(index as usize).filter(|entry| entry.used)?;
@@ -125,12 +131,18 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
     })?;
     let child = set_at(number)?;
     let arrivals = news(number);
-    let of_rings = set.inner.with(|inner| {
-        let entry = inner.registrations.get(index as usize);
-        entry.zip(arrivals).is_some_and(|(entry, arrivals)| entry.is_news(arrivals))
-    });
-    let ready = of_rings || asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
-    let arrivals = if ready { news(number) } else { arrivals };
+    let (of_rings, edges, seen) = set.inner.with(|inner| {
+        let entry = inner.registrations.get(index as usize)?;
+        let of_rings = arrivals.is_some_and(|arrivals| entry.is_news(arrivals));
+        Some((of_rings, entry.wants(libc::EPOLLET), entry.seen))
+    })?;
+    let given_back = asked::given_back();
+    // Asked also where this one was told of nothing yet: what it is told of now is known from then
+    // on.
+    let is_news = || !edges || asked::has_news(number, seen) || seen == u64::MAX;
+    let ready = of_rings || is_news() && asked::truly_ready(number, child.fd.load(Ordering::Relaxed));
+    let arrivals = if ready { asked::look_inside(number).map(|(_, arrivals)| arrivals) } else { arrivals };
+    let echoes = asked::given_back() != given_back;
     set.with(|inner| {
         let entry = inner.registrations.get_mut(index as usize).filter(|entry| entry.used)?;
         if entry.is_spent(set) {
@@ -148,8 +160,30 @@ pub(super) fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Pu
                 entry.spend(false);
             }
         }
-        ready.then_some(epoll_event { events, u64: entry.data })
+        let (again, data) = (ready && echoes && again && !once, entry.data);
+        if again && purpose == Purpose::Telling {
+            inner.echoes.push(index);
+            set.echoes.store(true, Ordering::Relaxed);
+        }
+        ready.then_some(epoll_event { events, u64: data })
     })
+}
+
+/// Whose edge is told of now and will come once more, since what had been taken from the inner set
+/// to be looked at was given back? (What comes of its own before the program hears of this is told
+/// with it: the program looks into the inner set afterwards.)
+pub(super) fn echoes(inner: &Inner, index: Option<u32>) -> bool {
+    index.is_some_and(|index| inner.echoes.contains(&index))
+}
+
+/// What was told of is about to be handed to the program: whatever comes from here on is news.
+pub(super) fn forget_echoes(set: &Set) {
+    if set.echoes.load(Ordering::Relaxed) {
+        set.with(|inner| {
+            set.echoes.store(false, Ordering::Relaxed);
+            inner.echoes.clear();
+        });
+    }
 }
 
 /// Set `index` was told to the sets that it is in; those who sleep on them hear of what comes after

@@ -1,18 +1,23 @@
 //! Changes of registrations that the kernel is told of when it is next asked, and not before.
 //!
-//! Event loops that register a socket anew for every step (redis's and hiredis's `ae`, libevent, asyncio) make up to four system calls for one exchange through rings, in which
-//! the kernel has no part; most of them undo each other. So where nobody can notice (one process, nobody asleep on the set, level-triggered, the connection in rings) a
-//! change is only noted, and the kernel is told what it came to: before a look at the kernel's set, before anybody sleeps on it, and before the descriptor or the set
-//! may be known to anybody else (close, fork, exec, passing, nesting).
+//! Event loops that register a socket anew for every step (redis's and hiredis's `ae`, libevent,
+//! asyncio) make up to four system calls for one exchange through rings, in which the kernel has no
+//! part; most of them undo each other. So where nobody can notice (one process, nobody asleep on
+//! the set, level-triggered, the connection in rings) a change is only noted, and the kernel is
+//! told what it came to: before a look at the kernel's set, before anybody sleeps on it, and before
+//! the descriptor or the set may be known to anybody else (close, fork, exec, passing, nesting).
 //!
-//! What the kernel does not have is always told at once: so an addition fails here as it does there, and there is nothing that a late word could lack.
+//! What the kernel does not have is always told at once: so an addition fails here as it does
+//! there, and there is nothing that a late word could lack.
 //!
-//! What rang a sleeper lies in its FIFO until then too: who was just woken has better things to do than to read it.
+//! What rang a sleeper lies in its FIFO until then too: who was just woken has better things to do
+//! than to read it.
 
 use super::change::ask_soon;
-use super::order::{self, Turn};
+use super::collect::{IN, OUT};
+use super::order;
 use super::{
-    Inner, Registration, Set, all_sets, drop_registration, kernel_control, local, local_bits, make_hot, outlived, places_of,
+    Inner, Registration, Set, all_sets, drop_registration, hot, kernel_control, local, local_bits, make_hot, outlived, places_of,
     set_at, unlink,
 };
 use crate::fds::{self, Entry};
@@ -20,6 +25,7 @@ use crate::ops::Outcome;
 use crate::runtime;
 use core::sync::atomic::{AtomicU32, Ordering};
 use ginnel_region::sys;
+use ginnel_tcp::Endpoint;
 use ginnel_tcp::ledger::{Stage, flag};
 use libc::c_int;
 
@@ -34,7 +40,8 @@ static EXECUTING: AtomicU32 = AtomicU32::new(0);
 /// What the kernel has: (events, data).
 pub type Told = (u32, u64);
 
-/// `epoll_ctl` without the kernel. `None`: not so, and the kernel has everything that was noted of `fd`.
+/// `epoll_ctl` without the kernel. `None`: not so, and the kernel has everything that was noted of
+/// `fd`.
 pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> Option<Outcome<c_int>> {
     let change = match (operation, wanted) {
         (libc::EPOLL_CTL_DEL, _) => None,
@@ -60,7 +67,7 @@ pub fn control(set: &Set, operation: c_int, fd: c_int, wanted: Option<Told>) -> 
         match change {
             None => {
                 entry.used = false;
-                entry.turn = Turn::default();
+                entry.turn.end();
                 // Its only registration: see `may_wait`.
                 local_bits(slot, 0, local::REGISTERED | local::WRITES | local::HOT);
             }
@@ -131,20 +138,50 @@ impl Registration {
                     })
             })
     }
+
+    /// Does what the kernel was told of it serve a look as well as what it is yet to be told? Room
+    /// in a ring is told of by the ring. What the kernel says of bytes that nobody asks for is
+    /// passed over, and ends this ([`super::told`]).
+    fn may_wait_on(&self) -> bool {
+        let Some((told, _)) = self.late.filter(|_| self.used && !self.masked && !self.disabled) else { return false };
+        let wanted = self.interest();
+        let carried = |endpoint: Endpoint<'_>| endpoint.receives_by_ring() && endpoint.tx_in_ring();
+        wanted & !told & !OUT == 0 && told & !wanted & !IN == 0 && self.endpoint().is_some_and(carried)
+    }
 }
 
 /// Tells the kernel everything that it has not been told of this set.
 pub fn tell(set: &Set, inner: &mut Inner) {
-    inner.read_fifo();
-    while let Some(place) = inner.late.pop() {
-        if let Some(entry) = inner.registrations.get_mut(place as usize) {
-            entry.listed = false;
-        }
-        tell_of(set, inner, place);
-    }
+    tell_but(set, inner, |_| false);
 }
 
-/// Tells the kernel of one registration, where it has not been told. One that is removed is gone then.
+/// The same before a look, after which nobody sleeps: a change may wait on that makes no difference
+/// to what a look finds. An event loop that asks for room and for bytes by turns would else have
+/// the kernel told of each turn in which a look happens to come.
+pub fn tell_before_look(set: &Set, inner: &mut Inner) {
+    tell_but(set, inner, Registration::may_wait_on);
+}
+
+/// [`tell`], but for those that may wait on.
+fn tell_but(set: &Set, inner: &mut Inner, may_wait_on: impl Fn(&Registration) -> bool) {
+    inner.read_fifo();
+    let mut late = core::mem::take(&mut inner.late);
+    late.retain(|&place| {
+        let waits = inner.registrations.get(place as usize).is_some_and(&may_wait_on);
+        if !waits {
+            if let Some(entry) = inner.registrations.get_mut(place as usize) {
+                entry.listed = false;
+            }
+            tell_of(set, inner, place);
+        }
+        waits
+    });
+    // The list keeps its memory: nothing is to be taken from an allocator in each wait.
+    inner.late = late;
+}
+
+/// Tells the kernel of one registration, where it has not been told. One that is removed is gone
+/// then.
 pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
     let epfd = set.fd.load(Ordering::Relaxed);
     let Some(entry) = inner.registrations.get_mut(place as usize) else { return };
@@ -153,13 +190,15 @@ pub fn tell_of(set: &Set, inner: &mut Inner, place: u32) {
     if entry.used {
         let (events, data) = (entry.interest(), entry.known);
         if told != (events, data) {
-            // Where that fails, it was removed or closed past the hooks; the number may be another's.
+            // Where that fails, it was removed or closed past the hooks; the number may be
+            // another's.
             let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, fd, events, data);
         }
         return;
     }
     let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0);
     if inner.by_fd.get(&fd) == Some(&place) {
+        hot::disarm(inner, place);
         inner.by_fd.remove(&fd);
         unlink(fd, set.number);
     }
@@ -220,7 +259,8 @@ pub fn forked() {
     EXECUTING.store(0, Ordering::SeqCst);
 }
 
-/// Before work on a set that holds no lock: a fork, which must have all of them at once, comes first. Not for ever: a signal handler may have interrupted that very thread.
+/// Before work on a set that holds no lock: a fork, which must have all of them at once, comes
+/// first. Not for ever: a signal handler may have interrupted that very thread.
 #[inline]
 pub fn give_way() {
     for _ in 0..1000 {
@@ -231,7 +271,8 @@ pub fn give_way() {
     }
 }
 
-/// An exec begins: tells the kernel everything, and that at once from here on. The new program knows nothing of what is noted here.
+/// An exec begins: tells the kernel everything, and that at once from here on. The new program
+/// knows nothing of what is noted here.
 pub fn executing() {
     EXECUTING.fetch_add(1, Ordering::SeqCst);
     tell_all();

@@ -1,11 +1,13 @@
-//! The lock of a set: its holders do little, and a signal handler may come back to what it interrupted.
+//! The lock of a set: its holders do little, and a signal handler may come back to what it
+//! interrupted.
 
 use crate::thread::me;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use ginnel_region::sys;
 
-/// A spin lock over private data: its holders do little. It knows its holder, since a signal handler may come back to what the thread that it interrupted holds.
+/// A spin lock over private data: its holders do little. It knows its holder, since a signal
+/// handler may come back to what the thread that it interrupted holds.
 pub(super) struct Spin<T> {
     /// 0, or [`me`] of who holds it.
     held: AtomicUsize,
@@ -46,8 +48,9 @@ impl<T> Spin<T> {
         self.held.load(Ordering::Relaxed) == me()
     }
 
-    /// [`with`](Self::with), but `None` where the lock cannot be had soon: this very thread may hold it, whose signal handler would wait for ever, or another one that
-    /// waits for what this one holds.
+    /// [`with`](Self::with), but `None` where the lock cannot be had soon: this very thread may
+    /// hold it, whose signal handler would wait for ever, or another one that waits for what this
+    /// one holds.
     pub fn soon<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         const ROUNDS: u32 = 256;
         let had = !self.is_mine()

@@ -1,12 +1,13 @@
 //! Looks at the kernel's set: questions that do not wait, and whose events have room.
 
 use super::hot::rang;
-use super::told::{Before, NONE_BEFORE, rest};
-use super::{Inner, Set, late, order, resolve, shared};
+use super::told::{Before, rest};
+use super::{Inner, Set, arrange, inside, late, resolve, shared};
 use crate::runtime;
 use crate::spin::ticks;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
+use ginnel_tcp::Attachment;
 use libc::{c_int, epoll_event};
 
 /// How often a look asks the kernel where its answers leave places free.
@@ -17,10 +18,12 @@ const TURNS: usize = 8;
 pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before) -> Result<usize, i32> {
     let start = before.0;
     let (mut n, mut pass) = (start, before.1);
+    let begun = set.inner.with(|inner| inner.begun_by_tcp);
     let at_once = look_at_all(set, epfd, room, before)?;
     n = at_once.unwrap_or(n);
     // What is for nobody, or was told of by a ring, may have taken the places of what is to be
     // told.
+    let mut echoed = false;
     for _ in 0..if at_once.is_some() { 0 } else { TURNS } {
         let places = room.len().saturating_sub(n);
         let got = ask(set, epfd, room.get_mut(n..).unwrap_or_default())?;
@@ -32,14 +35,18 @@ pub(super) fn look(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Bef
         if pass == 0 && told > 0 {
             n = without_repeats(room, told, n);
         }
-        if got < places || n == room.len() {
+        let once_more = set.echoes.load(Ordering::Relaxed) && !core::mem::replace(&mut echoed, true);
+        if got < places && !once_more || n == room.len() {
             break;
         }
     }
+    inside::forget_echoes(set);
     set.lively.store(n > start, Ordering::Relaxed);
     set.with(|inner| {
-        if n > start + 1 && before == NONE_BEFORE {
-            order::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
+        // However often it was asked.
+        inner.begun_before = begun;
+        if n > start + 1 && start == 0 {
+            arrange::arrange_told(inner, room.get_mut(..n).unwrap_or_default());
         }
         // Where all that it had room for is of connections in rings, its own is yet to come.
         let told = room.get(start..n).unwrap_or_default();
@@ -85,6 +92,19 @@ fn look_at_all(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before)
 }
 
 impl Inner {
+    /// The kernel is about to be asked.
+    fn looks_now(&mut self) {
+        if let Some(attachment) = runtime::attachment() {
+            self.by_tcp = attachment.node.joined().segment.by_tcp();
+            self.was_told(attachment);
+        }
+    }
+
+    /// The kernel tells what it has.
+    pub(super) fn was_told(&mut self, attachment: &Attachment) {
+        self.begun_before = core::mem::replace(&mut self.begun_by_tcp, attachment.node.joined().segment.begun_by_tcp());
+    }
+
     /// The number of a pass in which events are told apart by their registrations; 0 where data
     /// does.
     fn tells_apart(&mut self) -> u64 {
@@ -114,12 +134,19 @@ fn without_repeats(room: &mut [epoll_event], told: usize, end: usize) -> usize {
     n
 }
 
+/// How often somebody of the segment said something over TCP.
+#[inline]
+pub(super) fn by_tcp() -> u64 {
+    runtime::attachment().map_or(0, |attachment| attachment.node.joined().segment.by_tcp())
+}
+
 /// Asks the kernel what it has to report now. Returns how many events there are, which are yet to
 /// be judged.
 pub(super) fn ask(set: &Set, epfd: c_int, room: &mut [epoll_event]) -> Result<usize, i32> {
     set.with(|inner| {
         inner.looked = ticks();
-        late::tell(set, inner);
+        inner.looks_now();
+        late::tell_before_look(set, inner);
     });
     if room.is_empty() {
         return Ok(0);

@@ -3,7 +3,7 @@
 use super::edges::own_ends;
 use super::{
     BY_FD, Inner, Places, Registration, SETS, Set, hot, kernel_control, link_all, listed_of, local, local_of, make_hot, set_at,
-    shared,
+    shared, wait,
 };
 use crate::fds::{self, Entry};
 use crate::{runtime, service};
@@ -26,16 +26,19 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
     if let Some(waiter) = inner.waiter.filter(|_| sleeps) {
         waiter.poke();
     }
-    // Whoever sleeps on a set from outside, or in another process, or on one that came from there, is reached through the kernel alone.
+    // Whoever sleeps on a set from outside, or in another process, or on one that came from there,
+    // is reached through the kernel alone.
     if (inner.nested || shared::elsewhere(set, inner) || sleeps && inner.waiter.is_none()) && !hot::arm_hot(set, inner) {
         for index in inner.hot.clone() {
             let entry = inner.registrations.get_mut(index as usize);
             if let Some(entry) = entry.filter(|entry| entry.used && !entry.disabled && entry.in_kernel && entry.is_named()) {
                 if shared::is_shot(set, epfd, entry) {
-                    // Another process was told of it, or a thread here is about to be: who was arms it.
+                    // Another process was told of it, or a thread here is about to be: who was arms
+                    // it.
                     continue;
                 }
-                // The kernel calls the socket writable, and so the set ready. Nobody is told of that: it was not asked for.
+                // The kernel calls the socket writable, and so the set ready. Nobody is told of
+                // that: it was not asked for.
                 let mark = if entry.wants(libc::EPOLLOUT) { 0 } else { shared::LOUD };
                 let (events, data) = (entry.interest() | libc::EPOLLOUT as u32 | mark, entry.known);
                 let told = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, events, data).is_ok();
@@ -47,16 +50,34 @@ pub(super) fn stir(set: &Set, inner: &mut Inner) {
     }
 }
 
+/// What is hot is to be looked at, also by those who sleep on this set: arms it for them, as they
+/// would themselves. Only where there is something to tell already, or they sleep with a limit that
+/// this may change, are they woken.
+pub(super) fn heed(set: &Set, inner: &mut Inner) {
+    let sleeps = set.sleepers.load(Ordering::Acquire) != 0;
+    if sleeps
+        && !inner.nested
+        && set.masked.load(Ordering::Acquire) == 0
+        && !shared::elsewhere(set, inner)
+        && let (Some(waiter), Some(attachment)) = (inner.waiter, runtime::attachment())
+        && hot::arm_hot(set, inner)
+    {
+        return wait::left_asleep(waiter, attachment);
+    }
+    stir(set, inner);
+}
+
 /// How a registration's channel is to wake this set.
 pub(super) fn want(inner: &Inner, index: u32, endpoint: Endpoint<'_>) -> Want {
-    let shared = inner.nested || endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
+    let shared = inner.nested || endpoint.wakes_by_token();
     match (inner.waiter, u16::try_from(index)) {
         (Some(waiter), Ok(bit)) if !shared && index < BITS => waiter.want(bit),
         _ => Want::Token,
     }
 }
 
-/// A receive found the ring empty (EAGAIN, or a short read): whoever waits for more must be woken. True: there is more already, look again.
+/// A receive found the ring empty (EAGAIN, or a short read): whoever waits for more must be woken.
+/// True: there is more already, look again.
 #[inline]
 pub fn emptied(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.slot();
@@ -75,7 +96,7 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
     if !endpoint.rx_in_ring() {
         return false;
     }
-    let shared = endpoint.slot().has(flag::SHARED) || endpoint.slot().has_several_holders();
+    let shared = endpoint.wakes_by_token();
     if !shared && endpoint.will_be_woken() {
         // Another thread sleeps on the set, or the set was left armed.
         return false;
@@ -88,14 +109,16 @@ fn emptied_slowly(endpoint: Endpoint<'static>, index: u32) -> bool {
     false
 }
 
-/// The service thread is not interrupted by signals: it does what a handler cannot, which interrupted the work on a set.
+/// The service thread is not interrupted by signals: it does what a handler cannot, which
+/// interrupted the work on a set.
 fn heat_now_or_later(endpoint: Endpoint<'static>, slot: u32) {
     if heat(endpoint, slot).is_none() {
         service::catch_up(slot);
     }
 }
 
-/// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: that cannot be known now (this thread may have been interrupted while it changed it).
+/// Every (set, registration) of a slot, whatever descriptor of it was registered. `None`: that
+/// cannot be known now (this thread may have been interrupted while it changed it).
 fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     if fds::count(slot) == 1 {
         return BY_FD.soon(|map| listed_of(map.as_ref(), endpoint.fd()));
@@ -123,25 +146,28 @@ fn places_of_slot(endpoint: Endpoint<'static>, slot: u32) -> Option<Places> {
     Some(found)
 }
 
-/// Has every registration of the slot looked at in the next wait. `None`: not of all, for now (this thread may have been interrupted while it worked on one of them).
+/// Has every registration of the slot looked at in the next wait. `None`: not of all, for now (this
+/// thread may have been interrupted while it worked on one of them).
 fn heat(endpoint: Endpoint<'static>, slot: u32) -> Option<()> {
     for (index, registration) in places_of_slot(endpoint, slot)? {
         if let Some(set) = set_at(index) {
-            // What is told to the kernel here is what the program wants by now, wherever it said so.
+            // What is told to the kernel here is what the program wants by now, wherever it said
+            // so.
             shared::look(set, set.fd.load(Ordering::Relaxed));
             set.soon(|inner| {
                 make_hot(inner, registration);
-                stir(set, inner);
+                heed(set, inner);
             })?;
         }
     }
     Some(())
 }
 
-/// An edge of the connection, of all that it has to report, comes of what this program did: it shut a
-/// direction down, set SO_RCVLOWAT, or could not read what it was told of.
+/// An edge of the connection, of all that it has to report, comes of what this program did: it shut
+/// a direction down, set SO_RCVLOWAT, or could not read what it was told of.
 pub fn edge(endpoint: Endpoint<'static>) {
-    // Another process that has it registered is told of the edge by the kernel, and learns from this that it is one.
+    // Another process that has it registered is told of the edge by the kernel, and learns from
+    // this that it is one.
     let edges = endpoint.slot().edges.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     let slot = endpoint.index();
     if local_of(slot) & local::REGISTERED == 0 {
@@ -163,7 +189,8 @@ pub fn edge(endpoint: Endpoint<'static>) {
     }
 }
 
-/// By the service thread, for a signal handler: what its sends and receives mean for the sets. False: it is to be done once more.
+/// By the service thread, for a signal handler: what its sends and receives mean for the sets.
+/// False: it is to be done once more.
 pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
     let slot = endpoint.index();
     let mut numbers = fds::all().filter(|(_, entry)| *entry == Entry::Endpoint(slot));
@@ -172,7 +199,8 @@ pub fn catch_up(endpoint: Endpoint<'static>) -> bool {
         && heat(endpoint, slot).is_some()
 }
 
-/// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's interest until there is room. True: there is room already, look again.
+/// A send found the ring full (EAGAIN, or a short write): takes EPOLLOUT out of the kernel's
+/// interest until there is room. True: there is room already, look again.
 pub fn filled(endpoint: Endpoint<'static>) -> bool {
     let index = endpoint.index();
     endpoint.slot().set(flag::RING_FULL, true);

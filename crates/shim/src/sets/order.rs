@@ -1,5 +1,5 @@
-//! In which order a set's connections in rings are told of: as the kernel tells of its own, in which
-//! they became ready.
+//! In which order a set's connections in rings are told of: as the kernel tells of its own, in
+//! which they became ready.
 //!
 //! The kernel keeps a list. Who becomes ready comes to its end; who is told of leaves it, or, where
 //! that is level-triggered, comes to its end once more, until a wait finds it no longer ready. Here
@@ -8,15 +8,17 @@
 //! wait is first in the next.
 
 use super::collect::{IN, OUT};
-use super::edges::key;
+use super::edges::{BYTES, key};
+use super::hot::rang;
 use super::{Inner, Registration, resolve};
 use crate::spin::{prefetch, ticks};
-use ginnel_tcp::Endpoint;
-use ginnel_tcp::ledger::Stage;
+use ginnel_tcp::{Attachment, Endpoint, by_tcp};
 use libc::epoll_event;
 
 /// How many registrations a pass looks at together.
 const TOGETHER: usize = 8;
+/// A pass that found only what came meanwhile is repeated so often.
+const AGAIN: u32 = 4;
 
 /// What a set knows of its order.
 #[derive(Default)]
@@ -36,11 +38,13 @@ pub struct Turn {
     /// When it was registered or changed last, ticks: nothing was ready before that.
     since: u64,
     /// Level-triggered: when it was told of, and not found empty since. 0: it is not in the list.
-    listed: u64,
+    pub(super) listed: u64,
     /// Since when it was ready when it was told of last, as far as that is known here; else 0.
-    ready: u64,
+    pub(super) ready: u64,
+    /// Its writer has said so.
+    pub(super) said: bool,
     /// It was not in the list when it was told of last.
-    first: bool,
+    pub(super) first: bool,
     /// It is among those that are due.
     due: bool,
     /// Its writer was asked to say since when it is ready.
@@ -91,7 +95,13 @@ impl Turn {
 
     /// It is looked at no more: what it has is the kernel's to tell, and comes when that tells it.
     pub fn give_up(&mut self) {
-        (self.listed, self.due) = (0, false);
+        // It may have another channel when it is looked at again, whose writer nobody has asked.
+        (self.listed, self.due, self.asked) = (0, false, false);
+    }
+
+    /// It was removed. Its writer, who was asked, goes on with what it was asked for.
+    pub fn end(&mut self) {
+        *self = Self { asked: self.asked, ..Self::default() };
     }
 }
 
@@ -107,6 +117,11 @@ impl Order {
         if self.first == 0 {
             self.first = index + 1;
         }
+    }
+
+    /// Since when the next that is due is ready; the greatest time where none is.
+    pub(super) fn next_since(&self) -> u64 {
+        self.due.get(self.next).map_or(u64::MAX, |&(since, _)| since)
     }
 
     /// How many are due.
@@ -133,7 +148,8 @@ impl Order {
     }
 }
 
-/// Registration `index` was added. From the second on there is an order, and their writers are asked for it.
+/// Registration `index` was added. From the second on there is an order, and their writers are
+/// asked for it.
 pub(super) fn one_more(inner: &mut Inner, index: u32) {
     let Inner { registrations, order, .. } = inner;
     if registrations.get(index as usize).is_none_or(|entry| entry.slot.is_none()) {
@@ -150,26 +166,79 @@ pub(super) fn one_more(inner: &mut Inner, index: u32) {
 
 /// Finds out which hot registrations have something to tell, in their order, where there is more
 /// than one: at least as many as have room in this wait, if there are. `pass`: its number.
-pub(super) fn find(inner: &mut Inner, room: usize, now: u64, pass: u64) {
-    let Inner { hot, registrations, order, .. } = inner;
-    if order.len() >= room {
-        // Whoever is due became ready before those that are not found yet.
-        return;
-    }
+pub(super) fn find(inner: &mut Inner, attachment: &Attachment, room: usize, now: u64, pass: u64) {
+    let mut now = now;
+    let Inner { hot, registrations, order, .. } = &mut *inner;
     if let (&[index], 0) = (hot.as_slice(), order.len()) {
         order.looks_at(index);
-        if let Some(entry) = registrations.get_mut(index as usize).filter(|_| order.several) {
+        let Some(entry) = registrations.get_mut(index as usize) else { return };
+        if order.several {
             entry.ask_for_order();
         }
-        return;
+        match ready(entry, entry.endpoint(), now, order.several) {
+            // Nor will it be looked at in this pass: who writes to it now may have rung before.
+            Ready::Nothing => return entry.turn.nothing = pass,
+            Ready::Unknown => return,
+            Ready::Since(_) => {}
+        }
+        // Whoever rang by now may have written before this one did.
+        rang(inner, attachment);
+        if inner.hot.len() == 1 {
+            return;
+        }
+        now = ticks();
+    }
+    let mut late = find_before(inner, room, now, pass);
+    for again in 1..=AGAIN {
+        // There is nothing that was there before: what came meanwhile was there before the next.
+        // (Should somebody's counter be ahead, what he wrote is told of all the same.)
+        if !late || inner.order.len() != 0 {
+            break;
+        }
+        let now = if again == AGAIN { u64::MAX } else { ticks() };
+        rang(inner, attachment);
+        late = find_before(inner, room, now, pass);
+    }
+}
+
+/// Likewise, but only what was there before `now`, be it one ring's. True: something came since.
+pub(super) fn find_before(inner: &mut Inner, room: usize, now: u64, pass: u64) -> bool {
+    let order = &mut inner.order;
+    if order.len() >= room {
+        // Whoever is due became ready before those that are not found yet.
+        return false;
     }
     if order.next != 0 {
         order.due.drain(..order.next);
         order.next = 0;
     }
     let begun = order.due.len();
+    let late = pass_over(inner, now, pass);
+    sort(inner, begun);
+    late
+}
+
+/// May something that was said over TCP since the kernel was asked come before all that is due?
+pub(super) fn is_behind_tcp(inner: &Inner, attachment: &Attachment, now: u64) -> bool {
+    by_tcp::begun(attachment, inner.begun_by_tcp, now) <= inner.order.next_since()
+}
+
+fn sort(inner: &mut Inner, begun: usize) {
+    if let Some(found) = inner.order.due.get_mut(begun..) {
+        found.sort_unstable();
+    }
+}
+
+/// Adds to what is due what the hot rings have that was there before `before`, ticks. What came
+/// since has its turn in the next pass: while these are looked at one by one, a writer may fill one
+/// that was found empty, and then another that is yet to be looked at. True: there is such.
+fn pass_over(inner: &mut Inner, before: u64, pass: u64) -> bool {
+    let Inner { hot, registrations, order, .. } = inner;
+    let now = if before == u64::MAX { ticks() } else { before };
+    let mut late = false;
     for group in hot.chunks(TOGETHER) {
-        // What their writers say is asked for at once, so that one comes while another is looked at.
+        // What their writers say is asked for at once, so that one comes while another is looked
+        // at.
         let mut endpoints = [None; TOGETHER];
         for (endpoint, &index) in endpoints.iter_mut().zip(group) {
             *endpoint = registrations.get(index as usize).and_then(Registration::endpoint);
@@ -178,28 +247,31 @@ pub(super) fn find(inner: &mut Inner, room: usize, now: u64, pass: u64) {
         for (&index, endpoint) in group.iter().zip(endpoints) {
             let Some(entry) = registrations.get_mut(index as usize) else { continue };
             order.looks_at(index);
-            if entry.turn.due || order.due.len() == order.due.capacity() {
+            if entry.turn.due || entry.reported.0 == pass || order.due.len() == order.due.capacity() {
                 continue;
             }
             match ready(entry, endpoint, now, order.several) {
+                Ready::Since(since) if since == LATE && before != u64::MAX => {
+                    entry.turn.nothing = pass;
+                    late = true;
+                }
                 Ready::Since(since) => {
+                    let since = since.min(now);
                     entry.turn.due = true;
+                    // (Its bytes are not asked for ahead: with many, that costs more than it
+                    // saves.)
                     order.due.push((since, index));
-                    // The program will ask for its bytes next.
-                    endpoint.iter().for_each(|endpoint| prefetch(endpoint.next_place()));
                 }
                 Ready::Nothing => entry.turn.nothing = pass,
                 Ready::Unknown => {}
             }
         }
     }
-    if let Some(found) = order.due.get_mut(begun..) {
-        found.sort_unstable();
-    }
+    late
 }
 
-/// Since when a registration that is changed now may be ready: what was in the kernel's list stays in
-/// its place there.
+/// Since when a registration that is changed now may be ready: what was in the kernel's list stays
+/// in its place there.
 pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
     let now = ticks();
     if entry.turn.due || entry.turn.listed != 0 || !entry.used {
@@ -214,54 +286,26 @@ pub(super) fn begins_anew(entry: &mut Registration) -> u64 {
         return now;
     }
     match ready(entry, entry.endpoint(), now, false) {
-        Ready::Since(since) => since,
+        Ready::Since(since) => since.min(now),
         Ready::Nothing | Ready::Unknown => now,
     }
 }
 
-/// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token that lies
-/// unread would bring them forward. Only of what is hot, as no pass comes to the turn of anything else.
+/// Does the kernel speak of a token of bytes that are due? They are told in their turn: a token
+/// that lies unread would bring them forward. Only of what is hot, as no pass comes to the turn of
+/// anything else.
 pub(super) fn has_its_turn(inner: &Inner, event: epoll_event) -> bool {
     if inner.order.len() == 0 || event.events & !(IN | OUT) != 0 {
         return false;
     }
     let once = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
     let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-    // What was told of, and not found empty since, has its turn behind what is due.
-    entry.is_some_and(|entry| entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0)
-}
-
-/// Brings what the kernel told of connections in rings into their order: its own list has those first
-/// for which a wake-up was swept away before, and it is only of these that it knows no better.
-pub(super) fn arrange_told(inner: &mut Inner, told: &mut [epoll_event]) {
-    let now = ticks();
-    let since = |event: &epoll_event| {
-        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize))?;
-        let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-        let first = entry.hot && entry.turn.first && event.events & IN != 0;
-        let endpoint = entry.endpoint().filter(|endpoint| first && in_ring(endpoint))?;
-        entry.says_since(endpoint, now).map(|since| since.max(entry.turn.since))
-    };
-    for end in 1..told.len() {
-        let Some(own) = told.get(end).and_then(since) else { continue };
-        let mut at = end;
-        for before in (0..end).rev() {
-            let Some(other) = told.get(before).and_then(since) else { continue };
-            if other <= own {
-                break;
-            }
-            told.swap(before, at);
-            at = before;
-        }
-    }
-    // Their places in the list are these from now on.
-    let now = ticks();
-    for (place, event) in (0..).zip(told) {
-        let index = resolve(inner, event.u64);
-        if let Some(entry) = index.and_then(|at| inner.registrations.get_mut(at as usize)).filter(|entry| entry.turn.listed != 0) {
-            entry.turn.listed = now.wrapping_add(place);
-        }
-    }
+    // What was told of, and not found empty since, has its turn behind what is due. (Not what has
+    // ended: no ring tells of that.)
+    entry.is_some_and(|entry| {
+        let waits = entry.hot && (entry.turn.due || entry.turn.listed != 0) && entry.events & once == 0;
+        waits && !entry.endpoint().is_some_and(Endpoint::may_have_ended)
+    })
 }
 
 impl Registration {
@@ -269,11 +313,15 @@ impl Registration {
         if self.turn.asked {
             return;
         }
-        let in_ring = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-        if let Some(endpoint) = self.endpoint().filter(in_ring) {
+        if let Some(endpoint) = self.endpoint().filter(|endpoint| endpoint.receives_by_ring()) {
             self.turn.asked = true;
             endpoint.ask_for_order();
         }
+    }
+
+    /// Is it looked at here, and its bytes come by a ring?
+    pub(super) fn reads_ring(&self) -> bool {
+        self.hot && self.endpoint().is_some_and(Endpoint::receives_by_ring)
     }
 
     /// Since when there is something in its ring, or it is registered as it is.
@@ -281,11 +329,36 @@ impl Registration {
         self.says_since(endpoint, now).unwrap_or(now).min(now).max(self.turn.since)
     }
 
-    /// The same, as its writer says. Edge-triggered, what was told of and left there does not count.
+    /// [`Self::since`], or [`LATE`].
+    #[inline]
+    fn since_or_late(&self, endpoint: Endpoint<'_>, now: u64) -> u64 {
+        match self.says_since(endpoint, now) {
+            Some(since) if since.wrapping_add(BLUR) > now => LATE,
+            since => since.unwrap_or(now).max(self.turn.since),
+        }
+    }
+
+    /// The kernel tells of it, before it is told.
+    pub(super) fn is_ready_since(&mut self, endpoint: Endpoint<'_>, now: u64) {
+        self.turn.said = self.says_since(endpoint, now).is_some();
+        self.turn.was_ready(self.since(endpoint, now));
+    }
+
+    /// The same, as its writer says. Edge-triggered, what was told of and left there does not
+    /// count.
     fn says_since(&self, endpoint: Endpoint<'_>, now: u64) -> Option<u64> {
-        if self.wants(libc::EPOLLET) { endpoint.ready_since(now) } else { endpoint.filled_since(now) }
+        if self.wants(libc::EPOLLET) && self.told() != u64::MAX {
+            endpoint.filled_behind(self.told() & BYTES, now)
+        } else {
+            endpoint.filled_since(now)
+        }
     }
 }
+
+/// Its writer says that this came after the pass had begun.
+const LATE: u64 = u64::MAX;
+/// A stamp says that much less than it could, ticks.
+const BLUR: u64 = 32;
 
 /// What memory tells of a registration.
 enum Ready {
@@ -302,8 +375,7 @@ fn ready(entry: &mut Registration, endpoint: Option<Endpoint<'_>>, now: u64, sev
     if !entry.used || entry.disabled {
         return Ready::Unknown;
     }
-    let active = |endpoint: &Endpoint<'_>| endpoint.slot().stage() == Stage::Active && endpoint.rx_in_ring();
-    let Some(endpoint) = endpoint.filter(active) else { return Ready::Unknown };
+    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.receives_by_ring()) else { return Ready::Unknown };
     if several && !entry.turn.asked {
         entry.ask_for_order();
     }
@@ -321,31 +393,5 @@ fn ready(entry: &mut Registration, endpoint: Option<Endpoint<'_>>, now: u64, sev
         return Ready::Since(entry.turn.listed);
     }
     // There is room as long as it is registered.
-    Ready::Since(if room { entry.turn.since } else { entry.since(endpoint, now) })
-}
-
-/// Brings what one wait found into order: `ready` events of rings, which are in order, and behind them
-/// what the kernel told. Its own come first: which of those and of the others became ready first
-/// nobody knows, and a new connection, or what wakes a program, is to be told before what was said
-/// on a connection meanwhile. What it told of connections in rings has its place among these.
-pub(super) fn arrange(inner: &Inner, room: &mut [epoll_event], ready: usize) {
-    let own = room.len().saturating_sub(ready);
-    if own == 0 || ready == 0 {
-        return;
-    }
-    room.rotate_left(ready);
-    let since = |event: &epoll_event| {
-        let entry = resolve(inner, event.u64).and_then(|at| inner.registrations.get(at as usize));
-        entry.filter(|entry| entry.hot).map_or(0, |entry| entry.turn.ready)
-    };
-    let mut behind = own;
-    for at in (0..own).rev() {
-        let Some(told) = room.get(at).map(since).filter(|&told| told != 0) else { continue };
-        let later = room.get(behind..).unwrap_or_default().iter().take_while(|e| since(e) < told);
-        let to = behind + later.count();
-        if let Some(moved) = room.get_mut(at..to) {
-            moved.rotate_left(1);
-        }
-        behind -= 1;
-    }
+    Ready::Since(if room { entry.turn.since } else { entry.since_or_late(endpoint, now) })
 }

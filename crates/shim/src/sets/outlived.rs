@@ -9,7 +9,7 @@
 
 use super::edges::key;
 use super::registration::is_told;
-use super::{Inner, Set, retell, shrinks};
+use super::{Inner, Set, kernel_control, shared, shrinks};
 use crate::runtime;
 use core::sync::atomic::Ordering;
 use ginnel_region::sys;
@@ -35,7 +35,15 @@ pub(super) fn begins(set: &Set, inner: &mut Inner, index: u32, endpoint: Option<
     let Some(entry) = inner.registrations.get_mut(index as usize) else { return };
     if entry.masked || entry.loud {
         entry.mask(set, false);
-        retell(set, set.fd.load(Ordering::Relaxed), entry);
+        entry.loud = false;
+        // The number is noted as nobody's by now, and the kernel closes it after this. (Where it
+        // was closed past the hooks, this fails, and so it does for one that is exclusive.) Of
+        // edges nothing is masked, and to tell it of them would make one.
+        if !entry.wants(libc::EPOLLET) {
+            let epfd = set.fd.load(Ordering::Relaxed);
+            let _ = kernel_control(epfd, libc::EPOLL_CTL_MOD, entry.fd, entry.interest(), entry.known);
+            shared::told(set, entry);
+        }
     }
     let told = entry.wants(libc::EPOLLET).then(|| entry.told());
     entry.turn.give_up();
@@ -58,11 +66,11 @@ pub(super) fn recall(set: &Set) {
         core::mem::take(&mut inner.outlived)
     });
     let recalled: Vec<Endpoint<'static>> = lost.iter().filter_map(Lost::recall).collect();
-    let waits = |endpoint: &Endpoint<'_>| endpoint.incoming().epoch().load(Ordering::Acquire) & 1 == 1;
     for _ in 0..if recalled.is_empty() { 0 } else { PATIENCE } {
         sys::sleep_ms(1);
-        // Once the writer has gone over, they are on their way.
-        if !recalled.iter().any(waits) {
+        // Each piece is an edge of the kernel's, as the wake-up before it is: the program is told
+        // of one.
+        if recalled.iter().all(|endpoint| endpoint.was_sent_again()) {
             return;
         }
     }
@@ -77,6 +85,10 @@ impl Lost {
         // Where it has ended and another has its slot just now, that one goes on over TCP: a pity,
         // no harm.
         if slot.cookie.load(Ordering::Relaxed) != self.cookie || slot.stage() != Stage::Active {
+            return None;
+        }
+        if endpoint.is_best_read_in_ring() {
+            // That it has ended is what the kernel tells.
             return None;
         }
         // Whoever reads it until it is empty arms it so again, from now on.

@@ -10,7 +10,8 @@ use libc::c_int;
 /// How many sets [`lock_all`] has locked.
 static LOCKED: AtomicU32 = AtomicU32::new(0);
 
-/// Before fork: no set is being changed. Others take these locks in orders of their own (a set's, then an inner set's or the places'): so all or none, and again.
+/// Before fork: no set is being changed. Others take these locks in orders of their own (a set's,
+/// then an inner set's or the places'): so all or none, and again.
 pub fn lock_all() {
     if all_sets().next().is_some() {
         tag::prepare();
@@ -50,7 +51,8 @@ fn release_first(sets: usize) {
     BY_FD.release();
 }
 
-/// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel: from here on both sides are woken through it.
+/// In a fork child: the waiters are the parent's. The sets themselves are shared in the kernel:
+/// from here on both sides are woken through it.
 pub fn forget_parent() {
     late::forked();
     let Some(attachment) = runtime::attachment() else { return };
@@ -60,7 +62,8 @@ pub fn forget_parent() {
             if let Some(waiter) = inner.waiter.take() {
                 attachment.node.disown(waiter.fifo());
             }
-            // A set that is used on both sides is woken through the kernel; one that is not in use begins anew.
+            // A set that is used on both sides is woken through the kernel; one that is not in use
+            // begins anew.
             inner.waiter_tried = set.descriptors.load(Ordering::Relaxed) != 0;
             for index in 0..inner.registrations.len() {
                 make_hot(inner, u32::try_from(index).unwrap_or(0));
@@ -69,7 +72,8 @@ pub fn forget_parent() {
     }
 }
 
-/// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel alone from now on, as its connections are on TCP.
+/// Before the segment is left: no set has a waiter there. Whoever sleeps is woken by the kernel
+/// alone from now on, as its connections are on TCP.
 pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     for set in all_sets() {
         set.with(|inner| {
@@ -83,8 +87,8 @@ pub fn retire_waiters(attachment: &'static ginnel_tcp::Attachment) {
     }
 }
 
-/// No socket has a slot any more, though it goes on in its sets: the kernel knows everything of each
-/// registration, and whoever gets a slot again links it anew.
+/// No socket has a slot any more, though it goes on in its sets: the kernel knows everything of
+/// each registration, and whoever gets a slot again links it anew.
 pub fn forget_slots() {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);
@@ -117,7 +121,8 @@ pub fn rejoined() {
     }
 }
 
-/// Before an exec: the new program knows nothing of tags, nor what is masked or asked for beside the program's wish.
+/// Before an exec: the new program knows nothing of tags, nor what is masked or asked for beside
+/// the program's wish.
 pub fn untag() {
     late::executing();
     for set in all_sets() {
@@ -135,8 +140,9 @@ pub fn tag_again() {
     each_disguised(retell);
 }
 
-/// Calls `work` with (set, its descriptor, registration) for all of which the kernel has other words than the program's. Not for one that is disabled: it is armed with the program's
-/// own, perhaps by another process already.
+/// Calls `work` with (set, its descriptor, registration) for all of which the kernel has other
+/// words than the program's. Not for one that is disabled: it is armed with the program's own,
+/// perhaps by another process already.
 fn each_disguised(work: impl Fn(&Set, c_int, &mut Registration)) {
     for set in all_sets() {
         let epfd = set.fd.load(Ordering::Relaxed);

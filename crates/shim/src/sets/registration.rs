@@ -24,7 +24,8 @@ impl Registration {
         self.events | (libc::EPOLLERR | libc::EPOLLHUP) as u32
     }
 
-    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would make it report again. True if it was told.
+    /// Masks EPOLLOUT, and tells the kernel where that changes its interest: telling it again would
+    /// make it report again. True if it was told.
     pub(super) fn hide(&mut self, set: &Set, epfd: c_int) -> bool {
         let before = self.interest();
         self.mask(set, true);
@@ -45,7 +46,8 @@ impl Registration {
         local_bits(slot, local::REGISTERED | writes, 0);
     }
 
-    /// It was told of, and is armed once. `shot`: for bytes in a ring, or of what the kernel is yet to be told.
+    /// It was told of, and is armed once. `shot`: for bytes in a ring, or of what the kernel is yet
+    /// to be told.
     pub(super) fn spend(&mut self, shot: bool) {
         self.disabled = true;
         self.shot |= shot;
@@ -63,11 +65,12 @@ impl Registration {
     /// The same, of what this process was told of alone.
     pub(super) fn forget_told_here(&mut self) {
         (self.seen, self.noted, self.ended, self.room) = (u64::MAX, u64::MAX, 0, true);
+        (self.noted_ends, self.noted_room) = (0, false);
         self.edges = self.edges_made();
     }
 
-    /// Of which [key](super::edges::key) the program was told last; `u64::MAX`: of none. Where other
-    /// processes have the set, one of them may have been told.
+    /// Of which [key](super::edges::key) the program was told last; `u64::MAX`: of none. Where
+    /// other processes have the set, one of them may have been told.
     pub(super) fn told(&self) -> u64 {
         let Some(slot) = self.common() else { return self.seen };
         let told = slot.told.load(Ordering::Acquire);
@@ -82,22 +85,27 @@ impl Registration {
     /// The program is told of this key.
     pub(super) fn tell(&mut self, key: u64) {
         self.seen = key;
+        if self.wants(libc::EPOLLET) {
+            self.dry = self.entry().map_or(0, |slot| slot.dry.load(Ordering::Relaxed));
+        }
         if let Some(slot) = self.common() {
             slot.told.store(key | TOLD, Ordering::Release);
         }
     }
 
-    /// Another process has what is registered, or is to have it: it is to know what the program was told of.
+    /// Another process has what is registered, or is to have it: it is to know what the program was
+    /// told of.
     pub(super) fn lend(&mut self, set: &Set) {
         let first = !core::mem::replace(&mut self.lent, true);
-        if first && let Some(slot) = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot))) {
+        if first && let Some(slot) = self.entry() {
             let name = u64::from(set.maker.load(Ordering::Relaxed)) << 32
                 | u64::from(set.number & 0xfff) << 20
                 | u64::from(self.fd.cast_unsigned() & 0xf_ffff);
             let other = slot.told_of.compare_exchange(0, name, Ordering::AcqRel, Ordering::Acquire);
             self.in_common = other.is_ok();
             match other {
-                // One word is for one registration: where there are several, each process knows its own.
+                // One word is for one registration: where there are several, each process knows its
+                // own.
                 Err(_) => slot.told_of.store(u64::MAX, Ordering::Release),
                 Ok(_) if self.seen != u64::MAX => self.tell(self.seen),
                 Ok(_) => {}
@@ -107,8 +115,8 @@ impl Registration {
 
     /// The slot in which processes that have the set say what they were told of.
     fn common(&self) -> Option<&'static Slot> {
-        let slot = self.slot.filter(|_| self.in_common)?;
-        Some(runtime::attachment()?.ledger.slot(slot)).filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
+        // Most often there is none, and nothing is looked up.
+        self.in_common.then(|| self.entry()).flatten().filter(|slot| slot.told_of.load(Ordering::Acquire) != u64::MAX)
     }
 
     /// It is armed again.
@@ -116,32 +124,38 @@ impl Registration {
         (self.disabled, self.shot) = (false, false);
     }
 
-    /// Is the kernel's report of it one too many? Another thread reported it meanwhile, and nobody has armed it since. (Another process's arming is known here only later.)
+    /// Is the kernel's report of it one too many? Another thread reported it meanwhile, and nobody
+    /// has armed it since. (Another process's arming is known here only later.)
     pub(super) fn is_spent(&self, set: &Set) -> bool {
         let rearmed = set.shared.load(Ordering::Relaxed) && self.arming != self.armings();
         self.disabled && self.wants(libc::EPOLLONESHOT) && if self.slot.is_some() { !rearmed } else { self.shot }
     }
 
+    /// The ledger's slot of what is registered.
+    fn entry(&self) -> Option<&'static Slot> {
+        Some(runtime::attachment()?.ledger.slot(self.slot?))
+    }
+
     fn edges_made(&self) -> u32 {
-        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
-        slot.map_or(0, |slot| slot.edges.load(Ordering::Acquire))
+        self.entry().map_or(0, |slot| slot.edges.load(Ordering::Acquire))
     }
 
     pub(super) fn armings(&self) -> u32 {
-        let slot = self.slot.and_then(|slot| Some(runtime::attachment()?.ledger.slot(slot)));
-        slot.map_or(0, |slot| slot.armings.load(Ordering::Acquire))
+        self.entry().map_or(0, |slot| slot.armings.load(Ordering::Acquire))
     }
 
     /// What the kernel is told.
     pub(super) fn interest(&self) -> u32 {
         if self.disabled {
-            // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds by itself: those come once more, and are not passed on.)
+            // As the kernel's own shot leaves it: registered, and told of nothing. (Errors it adds
+            // by itself: those come once more, and are not passed on.)
             return (libc::EPOLLONESHOT | libc::EPOLLET) as u32;
         }
         let mut events = self.events;
         if self.masked {
             if !self.wants(libc::EPOLLET) {
-                // Edges need no mask: the kernel tells of its own room only when that changes. Another process that has the set too would miss what is masked here.
+                // Edges need no mask: the kernel tells of its own room only when that changes.
+                // Another process that has the set too would miss what is masked here.
                 let mark = if self.wants(libc::EPOLLEXCLUSIVE) { 0 } else { shared::MASKED };
                 events = events & !(libc::EPOLLOUT as u32) | mark;
             }
@@ -156,17 +170,21 @@ impl Registration {
     /// Takes EPOLLOUT out of the kernel's interest, or puts it back, as soon as the kernel is told.
     pub(super) fn mask(&mut self, set: &Set, on: bool) {
         match (self.masked, on) {
-            (false, true) => set.masked.fetch_add(1, Ordering::AcqRel),
+            (false, true) => {
+                self.noted_room = false;
+                set.masked.fetch_add(1, Ordering::AcqRel)
+            }
             (true, false) => set.masked.fetch_sub(1, Ordering::AcqRel),
             _ => return,
         };
         self.masked = on;
     }
 
-    /// Is its number still its socket's? Where that has other numbers the registration outlives its own, and the kernel can be told nothing more of it: another socket may have the
-    /// number.
+    /// Is its number still its socket's? Where that has other numbers the registration outlives its
+    /// own, and the kernel can be told nothing more of it: another socket may have the number.
     pub(super) fn is_named(&self) -> bool {
         match (self.inner_set, self.slot) {
+            _ if self.outlived => false,
             (Some(number), _) => fds::get(self.fd) == Entry::Epoll(number),
             (None, Some(slot)) => matches!(fds::get(self.fd), Entry::Endpoint(of) | Entry::Inherited(of) if of == slot),
             (None, None) => true,

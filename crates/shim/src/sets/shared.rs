@@ -1,6 +1,9 @@
-//! Epoll sets that several processes have: after fork, exec or passing. The kernel's registrations are the same for all of them, and each process keeps its own account of them here. So each
-//! change of an upgraded socket's registration in such a set is counted in the socket's slot, which the processes have in common; who finds that it does not know of one looks at what
-//! the kernel has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said carries marks: bits of poll(2) that TCP never reports.
+//! Epoll sets that several processes have: after fork, exec or passing. The kernel's registrations
+//! are the same for all of them, and each process keeps its own account of them here. So each
+//! change of an upgraded socket's registration in such a set is counted in the socket's slot, which
+//! the processes have in common; who finds that it does not know of one looks at what the kernel
+//! has (`/proc/self/fdinfo`, proc(5)). What the kernel was told otherwise than the program said
+//! carries marks: bits of poll(2) that TCP never reports.
 
 use super::{Inner, Registration, Set, created, drop_registration, kernel_control, outlived, set_at, tag, unlink};
 use crate::fds::{self, Entry};
@@ -99,7 +102,8 @@ pub fn look(set: &Set, epfd: c_int) {
         let Some(kernel) = Registered::of(epfd) else { return };
         for (place, now) in changes {
             let Some(entry) = inner.registrations.get_mut(place as usize) else { continue };
-            // One that is exclusive cannot be changed, nor carry marks; it is away for a moment while what the kernel is told changes. One whose number is closed here, or is
+            // One that is exclusive cannot be changed, nor carry marks; it is away for a moment
+            // while what the kernel is told changes. One whose number is closed here, or is
             // another's, is not found by it.
             let inode = sys::fstat(entry.fd).map(|stat| stat.st_ino);
             let (false, true, Ok(inode)) = (entry.wants(libc::EPOLLEXCLUSIVE), entry.is_named(), inode) else {
@@ -119,7 +123,8 @@ pub fn look(set: &Set, epfd: c_int) {
             };
             entry.changes = now;
             if found.is_shot() {
-                // To whom, and of what it was asked to be told, is not known here: but that it was, once.
+                // To whom, and of what it was asked to be told, is not known here: but that it was,
+                // once.
                 entry.events |= libc::EPOLLONESHOT as u32;
             } else {
                 let events = wish(found.events);
@@ -192,7 +197,8 @@ impl Registered {
     }
 }
 
-/// An epoll set that this process did not make (inherited over exec, received): takes over what is registered there.
+/// An epoll set that this process did not make (inherited over exec, received): takes over what is
+/// registered there.
 pub fn recover(fd: c_int) {
     let registered = Registered::of(fd).unwrap_or_default();
     if registered.is_empty() && !is_epoll(fd) {

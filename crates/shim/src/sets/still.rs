@@ -1,11 +1,15 @@
 //! Waits on sets of which the kernel knows everything.
 //!
-//! A server whose clients have no shim waits once for each request, and all that is to be done is to hand the kernel's answer on. After a sleep the processor finds little of
-//! this library's code in its caches, and what a wait costs is above all how much of it has to be fetched anew: so such a wait does without whatever a ring, a waiter, another
-//! process or a late word would ask for, and takes the set's lock once, to look the events up.
+//! A server whose clients have no shim waits once for each request, and all that is to be done is
+//! to hand the kernel's answer on. After a sleep the processor finds little of this library's code
+//! in its caches, and what a wait costs is above all how much of it has to be fetched anew: so such
+//! a wait does without whatever a ring, a waiter, another process or a late word would ask for, and
+//! takes the set's lock once, to look the events up.
 //!
-//! *Still* is said of a set by a wait that found none of these, and no more by whoever works on the set next. A wait counts itself among the sleepers before it asks, and who works on the set says that
-//! it is not still before it looks for sleepers: so either the wait finds that there is more to do, or it is woken.
+//! *Still* is said of a set by a wait that found none of these, and no more by whoever works on the
+//! set next. A wait counts itself among the sleepers before it asks, and who works on the set says
+//! that it is not still before it looks for sleepers: so either the wait finds that there is more
+//! to do, or it is woken.
 
 use super::told::usual;
 use super::wait::{awake, hand_on, leave, until_ready};
@@ -42,7 +46,8 @@ impl Set {
         }
     }
 
-    /// A sleeper has woken. How many there were with it; 0 where it slept in the parent, whose signal handler forked.
+    /// A sleeper has woken. How many there were with it; 0 where it slept in the parent, whose
+    /// signal handler forked.
     pub(super) fn wakes(&self) -> u32 {
         let less = |sleepers: u32| sleepers.checked_sub(1);
         self.sleepers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).unwrap_or(0)
@@ -54,7 +59,8 @@ impl Set {
     }
 }
 
-/// `epoll_wait` on a still set: `ask` is the program's own call. `None`: it is no such set, and nothing was done.
+/// `epoll_wait` on a still set: `ask` is the program's own call. `None`: it is no such set, and
+/// nothing was done.
 ///
 /// # Safety
 /// `events` has room for `max` events where both are valid.

@@ -57,14 +57,16 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
             inner.waiter
         });
         if let Some(waiter) = waiter.filter(|_| event.events & libc::EPOLLHUP as u32 != 0) {
-            // The device is gone (`membership::unplugged`): nobody rings any more, and this would be ready for ever.
+            // The device is gone (`membership::unplugged`): nobody rings any more, and this would
+            // be ready for ever.
             let _ = kernel_control(epfd, libc::EPOLL_CTL_DEL, waiter.fifo(), 0, 0);
         }
         return None;
     }
     let shared = set.shared.load(Ordering::Relaxed);
-    // A tag whose registration is gone is nobody's, but for one that another process has made; other
-    // data is of a descriptor that is none of ours, or of one that was removed since the kernel was asked.
+    // A tag whose registration is gone is nobody's, but for one that another process has made;
+    // other data is of a descriptor that is none of ours, or of one that was removed since the
+    // kernel was asked.
     if is_tag(data) {
         let data = tag::data_behind(data).filter(|_| shared)?;
         set.with(|inner| inner.alike = true);
@@ -75,7 +77,8 @@ fn unregistered(set: &Set, epfd: c_int, event: epoll_event) -> Option<epoll_even
     (events != 0).then_some(epoll_event { events, u64: data })
 }
 
-/// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None` where more is to be thought of.
+/// The usual case of a descriptor that no ring carries: the kernel's report is the truth. `None`
+/// where more is to be thought of.
 fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> Option<epoll_event> {
     let entry = inner.registrations.get(index as usize)?;
     // Unasked is what `stir` asked for, of a ring that has been left meanwhile.
@@ -93,8 +96,8 @@ fn as_it_is(inner: &Inner, index: u32, event: epoll_event, purpose: Purpose) -> 
     (!carried).then_some(epoll_event { events: event.events, u64: entry.data })
 }
 
-/// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait is merged with it: nothing is reported twice.
-/// Returns how many there are in all.
+/// Turns the kernel's events, in place, into the program's. What a ring reported in the same wait
+/// is merged with it: nothing is reported twice. Returns how many there are in all.
 pub(super) fn translate(set: &Set, epfd: c_int, room: &mut [epoll_event], before: Before, got: usize) -> usize {
     rest(set, epfd, room, before, (before.0, before.0), before.0 + got)
 }
@@ -117,7 +120,11 @@ pub(super) fn rest(
         }
         let Some(event) = room.get(next..end).and_then(<[_]>::first).copied() else { break };
         next += 1;
-        if set.inner.with(|inner| order::has_its_turn(inner, event)) {
+        let done = |inner: &mut Inner| {
+            let told = !inner.echoes.is_empty() && inside::echoes(inner, resolve(inner, event.u64));
+            told || order::has_its_turn(inner, event)
+        };
+        if set.inner.with(done) {
             continue;
         }
         let (index, Some(event)) = truth(set, epfd, event, Purpose::Telling) else { continue };
@@ -135,8 +142,9 @@ pub(super) fn rest(
     n
 }
 
-/// The event in `room` that this wait has of the same registration already: a ring reported it, or the
-/// kernel before, where what is level-triggered went round. `None`: there is none, and it is to have `place`.
+/// The event in `room` that this wait has of the same registration already: a ring reported it, or
+/// the kernel before, where what is level-triggered went round. `None`: there is none, and it is to
+/// have `place`.
 fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32>, place: usize) -> Option<&'a mut epoll_event> {
     let twin = set.inner.with(|inner| {
         let entry = inner.registrations.get_mut(index? as usize)?;
@@ -149,7 +157,8 @@ fn twin<'a>(set: &Set, room: &'a mut [epoll_event], pass: u64, index: Option<u32
     room.get_mut(..place)?.get_mut(twin)
 }
 
-/// Is this the report of a connection whose calls go to the kernel uncounted, which the program is to be told of just so? All that is most often to be asked, in few instructions.
+/// Is this the report of a connection whose calls go to the kernel uncounted, which the program is
+/// to be told of just so? All that is most often to be asked, in few instructions.
 #[inline]
 fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     let data = event.u64;
@@ -159,7 +168,8 @@ fn goes_on(inner: &Inner, event: epoll_event) -> bool {
     entry.used && entry.known == data && !special && asked && entry.slot.is_some_and(|slot| uncounted::goes(entry.fd, slot))
 }
 
-/// [`translate`]s events from `next` on, up to the first that is more than the kernel's report. Returns how many there are in all, and how far it came. Under the lock.
+/// [`translate`]s events from `next` on, up to the first that is more than the kernel's report.
+/// Returns how many there are in all, and how far it came. Under the lock.
 pub(super) fn usual(inner: &Inner, room: &mut [epoll_event], (mut n, mut next): (usize, usize), end: usize) -> (usize, usize) {
     if n == next {
         // Most often all of them can stay as they are.
@@ -219,20 +229,24 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
             return None;
         }
         if entry.disabled && events & !(libc::EPOLLERR | libc::EPOLLHUP) as u32 == 0 && entry.events & (IN | OUT) != 0 {
-            // The kernel adds these unasked. Had another process armed it, there were more with them.
+            // The kernel adds these unasked. Had another process armed it, there were more with
+            // them.
             return None;
         }
         if entry.disabled {
             // Another process has armed it.
             entry.rearm();
         }
-        // What `stir` or a mask asked for, here or in another process that has the set. (What such a one asks for of a plain socket is not known here.)
+        // What `stir` or a mask asked for, here or in another process that has the set. (What such
+        // a one asks for of a plain socket is not known here.)
         let disguised = carried.is_some() || entry.outlived || entry.loud || entry.masked || !set.shared.load(Ordering::Relaxed);
-        // An edge that was made by telling the kernel anew; what it is told from here on makes the next.
+        // An edge that was made by telling the kernel anew; what it is told from here on makes the
+        // next.
         let made = core::mem::take(&mut entry.retold);
         let unasked = if disguised { events & !entry.asked() } else { 0 };
         let mut events = events & !unasked;
-        let mut retold = entry.loud || unasked & OUT != 0;
+        // (What it was not told of yet may be what it speaks of.)
+        let mut retold = entry.loud || unasked & OUT != 0 || unasked != 0 && entry.late.is_some();
         if retold {
             retell(set, epfd, entry);
         }
@@ -259,11 +273,16 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                 }
                 entry.room &= events & OUT == 0;
                 if events & (IN | ENDS) != 0 && endpoint.rx_in_ring() {
+                    entry.is_ready_since(endpoint, ticks());
                     entry.tell(key(endpoint));
-                    let since = entry.since(endpoint, ticks());
-                    entry.turn.was_ready(since);
-                } else if events != 0 && entry.events & IN != 0 && endpoint.rx_in_ring() && endpoint.readable() {
-                    // All that is ready comes in one event: after a shot, the rest would come to nobody.
+                } else if events != 0
+                    && entry.events & IN != 0
+                    && endpoint.rx_in_ring()
+                    && endpoint.readable()
+                    && endpoint.rx_in_ring()
+                {
+                    // All that is ready comes in one event: after a shot, the rest would come to
+                    // nobody.
                     let key = key(endpoint);
                     if !entry.wants(libc::EPOLLET) || !entry.was_told(key) {
                         events |= entry.events & IN;
@@ -298,7 +317,8 @@ fn judge(set: &Set, epfd: c_int, events: u32, index: u32, purpose: Purpose) -> O
                 entry.spend(retold);
             }
             if empty || retold {
-                // The kernel disabled it for an event that was none, or enabled it when it was told anew.
+                // The kernel disabled it for an event that was none, or enabled it when it was told
+                // anew.
                 retell(set, epfd, entry);
             }
         }

@@ -1,11 +1,11 @@
 //! Waiting on an epoll set.
 
 use super::asked::arm_for_kernel;
-use super::collect::{Pass, collect, collect_due, only};
+use super::collect::{Pass, beside_kernel, collect, collect_due, only, pass_beside};
 use super::hot::{arm_hot, heat_masked, make_waiter, rang, spin_hot, waiting_for_room};
 use super::look::look;
 use super::told::{NONE_BEFORE, rest, translate, usual};
-use super::{Inner, Set, fifo_tag, inside, late, order, set_at, shared, stir};
+use super::{Inner, Set, fifo_tag, inside, late, set_at, shared, stir};
 use crate::ops::Outcome;
 use crate::spin::{self, ticks};
 use crate::wait::{self, Deadline};
@@ -85,7 +85,7 @@ pub(super) unsafe fn until_ready(
                 return Ok(ready);
             }
             let n = look(set, epfd, room, (ready, number)).unwrap_or(ready);
-            set.with(|inner| order::arrange(inner, room.get_mut(..n).unwrap_or_default(), ready));
+            let n = beside_kernel(set, epfd, room, ready, n, number);
             return Ok(if n < room.len() { collect_due(set, epfd, room, n, number) } else { n });
         }
         if room.len() == 1 && reserved {
@@ -98,20 +98,26 @@ pub(super) unsafe fn until_ready(
         }
         let spins = hot && !at_once && spin::pays(attachment, &set.habit);
         if spins && recent && spin_hot(set, attachment) {
-            match only(set, epfd, room) {
+            match only(set, attachment, epfd, room) {
+                // What a spin takes for news and a pass does not, as spoilt memory may be, is
+                // looked at until the time is up.
+                0 if wait::is_over(end) => {}
                 0 => continue,
                 n => return Ok(n),
             }
         }
-        // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it, and is rung, or sent tokens, for nothing where it does not come to that.
+        // A sleep begins with a look of the kernel's own. But who sleeps arms every ring for it,
+        // and is rung, or sent tokens, for nothing where it does not come to that.
         if at_once || spins && !recent || hot && set.lively.load(Ordering::Relaxed) {
-            let n = look(set, epfd, room, NONE_BEFORE)?;
+            let before = if hot { (0, number) } else { NONE_BEFORE };
+            let n = look(set, epfd, room, before)?;
+            let n = if hot { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             if n > 0 || at_once {
                 // SAFETY: the caller's promise.
                 return if n == 0 { unsafe { wait::let_signals_in(mask) }.map(|()| 0) } else { Ok(n) };
             }
         }
-        if spins && !recent && spin_hot(set, attachment) {
+        if spins && !recent && spin_hot(set, attachment) && !wait::is_over(end) {
             continue;
         }
         // SAFETY: the caller's promise.
@@ -127,7 +133,8 @@ pub(super) unsafe fn until_ready(
     }
 }
 
-/// A wait of the usual kind where no ring has news and none is looked at: what is armed stays armed, and all else is the kernel's to tell. `Err`: there is more to think of, until then.
+/// A wait of the usual kind where no ring has news and none is looked at: what is armed stays
+/// armed, and all else is the kernel's to tell. `Err`: there is more to think of, until then.
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
@@ -159,7 +166,8 @@ unsafe fn wait_in_kernel(
         })
     });
     let Some((waiter, was_hot)) = begun else { return Err(wait::deadline(timeout)) };
-    // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the time is not worth asking the hardware for.
+    // Where nothing was hot before a sleep, nearly every wait ends here, and what is left of the
+    // time is not worth asking the hardware for.
     let end = if was_hot { wait::deadline(timeout) } else { wait::rough_deadline(timeout) };
     let asked = !waiter.is_some_and(|waiter| waiter.any(&attachment.node.joined().segment));
     // SAFETY: the caller's promise; `room` is writable.
@@ -182,15 +190,19 @@ unsafe fn wait_in_kernel(
     }
 }
 
-/// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that [`usual`] saw to are done. Returns how many there are for the program.
+/// Turns the kernel's answer to a sleep into the program's: `got` events, of which those that
+/// [`usual`] saw to are done. Returns how many there are for the program.
 pub(super) fn hand_on(set: &Set, epfd: c_int, room: &mut [epoll_event], told: (usize, usize), got: usize) -> usize {
     shared::look(set, epfd);
-    let n = rest(set, epfd, room, NONE_BEFORE, told, got);
+    let number = set.inner.with(pass_beside);
+    let n = rest(set, epfd, room, (0, number), told, got);
+    let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
     set.lively.store(n > 0, Ordering::Relaxed);
     n
 }
 
-/// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to. Under the lock.
+/// The thread sleeps no more; `got` came of the kernel's wait, if it was `asked` to. Under the
+/// lock.
 pub(super) fn awake(
     set: &Set,
     inner: &mut Inner,
@@ -201,10 +213,14 @@ pub(super) fn awake(
 ) {
     let others = set.wakes() > 1;
     let told = inner.waiter.is_some() && got.is_ok_and(|n| room.iter().take(n).any(|event| event.u64 == fifo_tag()));
-    // With the FIFO's event the kernel has told the others that were due before it, be there room for more or not.
+    // With the FIFO's event the kernel has told the others that were due before it, be there room
+    // for more or not.
     if inner.waiter_tried && asked && (told || got.is_ok_and(|n| n < room.len())) {
         inner.looked = ticks();
         inner.unasked = 0;
+    }
+    if asked && inner.waiter.is_some() {
+        inner.was_told(attachment);
     }
     let Some(waiter) = inner.waiter else { return };
     waiter.awake(&attachment.node.joined().segment, told);
@@ -215,15 +231,16 @@ pub(super) fn awake(
 }
 
 /// Others still sleep on the waiter of a thread that was woken.
-fn left_asleep(waiter: Waiter, attachment: &Attachment) {
+pub(super) fn left_asleep(waiter: Waiter, attachment: &Attachment) {
     waiter.sleeping(&attachment.node.joined().segment);
     if waiter.any(&attachment.node.joined().segment) {
         waiter.poke();
     }
 }
 
-/// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what comes next: whatever was told of, or looked at, is armed for them; where
-/// it cannot be, since there is more to tell, one of them is woken, as the kernel wakes the next.
+/// A thread goes to work on what it was told of. Others that sleep on the set are to hear of what
+/// comes next: whatever was told of, or looked at, is armed for them; where it cannot be, since
+/// there is more to tell, one of them is woken, as the kernel wakes the next.
 pub(super) fn leave(set: &Set) {
     if set.sleepers.load(Ordering::Acquire) != 0 {
         set.with(|inner| {
@@ -293,8 +310,13 @@ unsafe fn sleep(
         0 => Ok(None),
         n => {
             shared::look(set, epfd);
-            let n = translate(set, epfd, room, NONE_BEFORE, n);
+            let number = set.inner.with(pass_beside);
+            let n = translate(set, epfd, room, (0, number), n);
+            let n = if number != 0 { beside_kernel(set, epfd, room, 0, n, number) } else { n };
             set.lively.store(n > 0, Ordering::Relaxed);
+            // An edge that comes once more is to be taken before the program hears of it.
+            let n = if set.echoes.load(Ordering::Relaxed) { look(set, epfd, room, (n, 0)).unwrap_or(n) } else { n };
+            inside::forget_echoes(set);
             Ok((n > 0).then_some(n))
         }
     }
@@ -317,7 +339,8 @@ unsafe fn kernel_wait(epfd: c_int, room: &mut [epoll_event], limit: Option<times
         // SAFETY: as above.
         let got = unsafe { next::epoll_pwait2(epfd, room.as_mut_ptr(), max, limit, mask) };
         if got < 0 && next::errno() == libc::ENOSYS {
-            // SAFETY: `limit` is not null here; rounded up, for the program must not be told too early.
+            // SAFETY: `limit` is not null here; rounded up, for the program must not be told too
+            // early.
             let ms = unsafe { limit.as_ref() }.map_or(-1, |&limit| milliseconds(limit) + 1);
             // SAFETY: as above.
             unsafe { next::epoll_pwait(epfd, room.as_mut_ptr(), max, ms, mask) }

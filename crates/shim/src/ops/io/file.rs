@@ -12,10 +12,12 @@ use libc::{c_int, c_uint, iovec, off64_t};
 /// How long it waits for the kernel in a call that is not to block, nanoseconds.
 const SHORT_PATIENCE: u64 = 10_000_000;
 
-/// So much of a file the kernel is given to send at once while the connection may yet come to be carried, bytes.
+/// So much of a file the kernel is given to send at once while the connection may yet come to be
+/// carried, bytes.
 pub const PIECE: usize = 256 << 10;
 
-/// From so many bytes on it pays to read them into a ring without a copy on the way: `preadv2` costs a tenth of a microsecond more than `pread`.
+/// From so many bytes on it pays to read them into a ring without a copy on the way: `preadv2`
+/// costs a tenth of a microsecond more than `pread`.
 const WORTH_IT: usize = 8 << 10;
 
 /// Does `fd` stand for a connection whose bytes may be in a ring?
@@ -24,7 +26,8 @@ fn is_carried(fd: c_int) -> bool {
     runtime::known(fd).is_some_and(runtime::carried)
 }
 
-/// `sendfile(2)` and `sendfile64`: what of the file is in the page cache is read into the ring, the rest into a buffer and sent on.
+/// `sendfile(2)` and `sendfile64`: what of the file is in the page cache is read into the ring, the
+/// rest into a buffer and sent on.
 ///
 /// # Safety
 /// `offset` is null or points to the program's offset.
@@ -59,7 +62,8 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off64_t, count: usi
     }
 }
 
-/// Has it a channel that both ends agreed on? Before that every send is a step towards one, and a stream's may have to stop for it.
+/// Has it a channel that both ends agreed on? Before that every send is a step towards one, and a
+/// stream's may have to stop for it.
 fn is_active(endpoint: Endpoint<'_>) -> bool {
     endpoint.slot().stage() == Stage::Active
 }
@@ -77,7 +81,8 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     if position < 0 {
         return by_the_kernel(endpoint, next::errno());
     }
-    // Not on the stack: a thread's may be small, and what lies about there is not to be mistaken for frames (`ginnel_tcp::ledger::left`).
+    // Not on the stack: a thread's may be small, and what lies about there is not to be mistaken
+    // for frames (`ginnel_tcp::ledger::left`).
     let mut buffer = None;
     let mut done = 0usize;
     while done < count {
@@ -130,7 +135,9 @@ unsafe fn sendfile_carried(endpoint: Endpoint<'static>, from: c_int, offset: *mu
     Outcome::Done(done as isize)
 }
 
-/// What cannot be read at a position, or not into any memory (O_DIRECT), the kernel may send all the same: once that direction is back on TCP, for what it sends beside a ring is taken for wake-ups.
+/// What cannot be read at a position, or not into any memory (O_DIRECT), the kernel may send all
+/// the same: once that direction is back on TCP, for what it sends beside a ring is taken for
+/// wake-ups.
 #[cold]
 fn by_the_kernel(endpoint: Endpoint<'static>, errno: c_int) -> Outcome {
     match errno {
@@ -141,7 +148,8 @@ fn by_the_kernel(endpoint: Endpoint<'static>, errno: c_int) -> Outcome {
     }
 }
 
-/// Brings the outgoing direction back to TCP for a call that the kernel is to make. `Libc`: it is there.
+/// Brings the outgoing direction back to TCP for a call that the kernel is to make. `Libc`: it is
+/// there.
 fn leave_ring(endpoint: Endpoint<'static>) -> Outcome {
     // Before what a switch still owes, these bytes would be taken for wake-ups.
     let patience = if nonblocking(endpoint, 0) { SHORT_PATIENCE } else { PATIENCE };
@@ -153,8 +161,8 @@ fn leave_ring(endpoint: Endpoint<'static>) -> Outcome {
     Outcome::Libc
 }
 
-/// `splice(2)` without offsets. Out of a socket the bytes are copied, for the kernel does not see those in a ring. Into a socket the kernel moves them, once that
-/// direction is back on TCP.
+/// `splice(2)` without offsets. Out of a socket the bytes are copied, for the kernel does not see
+/// those in a ring. Into a socket the kernel moves them, once that direction is back on TCP.
 pub fn splice(from: c_int, to: c_int, count: usize, flags: c_uint) -> Outcome {
     if let Some(endpoint) = runtime::find(to)
         && let failed @ Outcome::Failed(_) = leave_ring(endpoint)

@@ -12,8 +12,9 @@ use ginnel_tcp::ledger::{Slot, Stage, flag};
 use ginnel_tcp::rx::{Sink, Take};
 use libc::{c_int, iovec};
 
-/// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as for `recv(2)` (0 for read).
-/// `Done(n)`: the hook zeroes the source address length and the control length itself (TCP has neither).
+/// Every receive (`read`, `readv`, `recv`, `recvfrom`, `recvmsg`): fill `iov` from `fd`; `flags` as
+/// for `recv(2)` (0 for read). `Done(n)`: the hook zeroes the source address length and the control
+/// length itself (TCP has neither).
 ///
 /// # Safety
 /// The iovecs describe writable memory of the calling program.
@@ -26,7 +27,8 @@ pub unsafe fn recv(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
             return outcome;
         }
     } else if endpoint.slot().has(flag::SHARED) {
-        // Another process may have made the channel: this one has a part in it now, and is to answer for it.
+        // Another process may have made the channel: this one has a part in it now, and is to
+        // answer for it.
         crate::service::watch(endpoint);
     }
     // SAFETY: the caller's promise.
@@ -88,7 +90,8 @@ unsafe fn take_quick(endpoint: Endpoint<'static>, to: *mut u8, n: usize) -> usiz
     got
 }
 
-/// Does a receive that does not wait find nothing, in the usual case? What [`recv_carried`] would come to, found sooner.
+/// Does a receive that does not wait find nothing, in the usual case? What [`recv_carried`] would
+/// come to, found sooner.
 #[inline]
 fn is_quickly_empty(endpoint: Endpoint<'static>, flags: c_int) -> bool {
     nonblocking(endpoint, flags)
@@ -146,8 +149,8 @@ unsafe fn recv_counted(endpoint: Endpoint<'static>, iov: &[iovec], flags: c_int)
     Some(with_kept(endpoint, iov, answer(n)))
 }
 
-/// What a receive by the kernel comes to, where a look of this library's own may have taken the error that
-/// the kernel tells once.
+/// What a receive by the kernel comes to, where a look of this library's own may have taken the
+/// error that the kernel tells once.
 #[inline]
 fn with_kept(endpoint: Endpoint<'_>, iov: &[iovec], answer: Outcome) -> Outcome {
     let nothing = matches!(answer, Outcome::Done(0) | Outcome::Failed(libc::EAGAIN));

@@ -47,14 +47,14 @@ fn send_counted(endpoint: Endpoint<'static>, call: impl FnOnce() -> isize) -> Op
         slot.busy_tx.fetch_sub(1, SeqCst);
         return None;
     }
-    let n = call();
+    let n = endpoint.says_by_tcp(call);
     slot.busy_tx.fetch_sub(1, SeqCst);
     count_out(slot, n);
     Some(answer(n))
 }
 
-/// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for `send(2)` (0 for write).
-/// Raises SIGPIPE where the kernel would: such calls go to the kernel.
+/// Every send (`write`, `writev`, `send`, `sendto`, `sendmsg` without control data); `flags` as for
+/// `send(2)` (0 for write). Raises SIGPIPE where the kernel would: such calls go to the kernel.
 ///
 /// # Safety
 /// The iovecs describe readable memory of the calling program.
@@ -74,7 +74,8 @@ unsafe fn send(fd: c_int, iov: &[iovec], flags: c_int) -> Outcome {
     unsafe { send_carried(endpoint, iov, flags) }
 }
 
-/// Sends on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has one now.
+/// Sends on a connection that has no channel (yet): `call` has the kernel do it. `None`: it has one
+/// now.
 #[cold]
 pub(super) fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl FnOnce() -> isize) -> Option<Outcome> {
     let slot = endpoint.slot();
@@ -97,7 +98,7 @@ pub(super) fn send_before(endpoint: Endpoint<'static>, flags: c_int, call: impl 
             None
         }
         Stage::Plain => {
-            let n = call();
+            let n = endpoint.says_by_tcp(call);
             count_out(slot, n);
             Some(answer(n))
         }
@@ -194,7 +195,8 @@ unsafe fn send_rest(endpoint: Endpoint<'static>, mut source: Source<'_>, mut don
             }
             Put::RingFull => true,
             Put::KernelFull => {
-                // A wake-up that lies unread would make the kernel reset the connection, and forget what it is to send, should this program be killed.
+                // A wake-up that lies unread would make the kernel reset the connection, and forget
+                // what it is to send, should this program be killed.
                 let _ = endpoint.tidy();
                 false
             }
