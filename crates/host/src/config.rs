@@ -1,8 +1,13 @@
-//! The configuration: one TOML file, or defaults. What is wrong with it is said with file, line and key, and what to do.
+//! The configuration: one TOML file, or defaults. What is wrong with it is said with file, line and
+//! key, and what to do.
 //!
 //! ```toml
 //! run_dir = "/run/ginnel"        # sockets: RUN_DIR/SEGMENT/SLOT.sock
 //! status = "127.0.0.1:9190"      # status page and metrics; "off": none
+//!
+//! [broker]                       # ginnel-broker: memory for each pair of processes
+//! memory = "64M"                 # of each pair at most; taken as it is used
+//! pairs = 256                    # that two users may have together
 //!
 //! [segment.default]
 //! size = "1G"                    # a power of two, 16M to 1T
@@ -30,7 +35,8 @@ use std::path::{Path, PathBuf};
 
 /// Read where no file is named, if it is there.
 pub const DEFAULT_FILE: &str = "/etc/ginnel/ginneld.toml";
-/// Descriptors that are kept for the next instance, all segments together: their names must fit into one environment variable of 128 KiB.
+/// Descriptors that are kept for the next instance, all segments together: their names must fit
+/// into one environment variable of 128 KiB.
 const MAX_KEPT: usize = 3000;
 
 /// What the daemon is to do.
@@ -42,6 +48,23 @@ pub struct Config {
     pub status: Option<SocketAddr>,
     /// The segments, by name.
     pub segments: BTreeMap<String, SegmentConfig>,
+    /// What `ginnel-broker` gives.
+    pub broker: BrokerConfig,
+}
+
+/// What `ginnel-broker` gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrokerConfig {
+    /// Bytes of a pair's memory: a power of two.
+    pub memory: u64,
+    /// Pairs that may count to one user: to the one whose program connected.
+    pub pairs: usize,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self { memory: 64 << 20, pairs: 256 }
+    }
 }
 
 /// One segment.
@@ -63,8 +86,8 @@ pub struct SegmentConfig {
     pub host: Joiners,
     /// How many processes of the host at once; 0: none.
     pub processes: u16,
-    /// Addresses and networks whose connections programs that `ginnel run` starts in this segment take
-    /// for what they say they are, without a proof: as [`ginnel_tcp::policy`] has them.
+    /// Addresses and networks whose connections programs that `ginnel run` starts in this segment
+    /// take for what they say they are, without a proof: as [`ginnel_tcp::policy`] has them.
     pub trust: Vec<String>,
 }
 
@@ -162,7 +185,8 @@ impl Config {
         }
     }
 
-    /// From the text of `file`, whose name is only for messages. No segment at all means one, `default`.
+    /// From the text of `file`, whose name is only for messages. No segment at all means one,
+    /// `default`.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -170,14 +194,20 @@ impl Config {
         read::Reader { text, file, run_dir: default_run_dir() }.config()
     }
 
-    /// As those see it who look for the daemon on this host: from [`DEFAULT_FILE`], or, where they may not read it or it is wrong, the defaults. A `RUNTIME_DIRECTORY` is
-    /// that of the service they are part of, and not heeded.
+    /// As those see it who look for the daemon on this host: from [`DEFAULT_FILE`], or, where they
+    /// may not read it or it is wrong, the defaults. A `RUNTIME_DIRECTORY` is that of the service
+    /// they are part of, and not heeded.
     #[must_use]
     pub fn of_this_host() -> Self {
         let file = Path::new(DEFAULT_FILE);
         let of = |text: &str| read::Reader { text, file, run_dir: usual_run_dir() }.config();
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        of(&text).or_else(|_| of("")).unwrap_or_else(|_| Self { run_dir: usual_run_dir(), status: None, segments: BTreeMap::new() })
+        of(&text).or_else(|_| of("")).unwrap_or_else(|_| Self {
+            run_dir: usual_run_dir(),
+            status: None,
+            segments: BTreeMap::new(),
+            broker: BrokerConfig::default(),
+        })
     }
 
     /// The socket of a peer of a segment: a slot, or 0 for the host.
@@ -188,7 +218,8 @@ impl Config {
     }
 }
 
-/// `RUNTIME_DIRECTORY` as systemd gives it; `/run/ginnel` for root, and for everybody where it exists; else [`own_run_dir`].
+/// `RUNTIME_DIRECTORY` as systemd gives it; `/run/ginnel` for root, and for everybody where it
+/// exists; else [`own_run_dir`].
 fn default_run_dir() -> PathBuf {
     if let Some(given) = std::env::var_os("RUNTIME_DIRECTORY").filter(|given| !given.is_empty()) {
         return PathBuf::from(given);
@@ -205,14 +236,16 @@ fn usual_run_dir() -> PathBuf {
     own_run_dir(uid)
 }
 
-/// A user's own: below `XDG_RUNTIME_DIR`, the directory that a session would have there, or the user's home. Only one who has none of these
-/// gets a place in `/tmp`, where somebody else may have been first: [`crate::rundir`] finds that out.
+/// A user's own: below `XDG_RUNTIME_DIR`, the directory that a session would have there, or the
+/// user's home. Only one who has none of these gets a place in `/tmp`, where somebody else may have
+/// been first: [`crate::rundir`] finds that out.
 fn own_run_dir(uid: rustix::process::Uid) -> PathBuf {
     if let Some(directory) = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
         return Path::new(&directory).join("ginnel");
     }
     let is_ours = |directory: &PathBuf| directory.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid.as_raw());
-    // As the system has it, so that daemon and programs agree whatever HOME is in their environments.
+    // As the system has it, so that daemon and programs agree whatever HOME is in their
+    // environments.
     let home = || nix::unistd::User::from_uid(uid.as_raw().into()).ok().flatten().map(|user| user.dir);
     if let Some(session) = Some(PathBuf::from(format!("/run/user/{}", uid.as_raw()))).filter(is_ours) {
         session.join("ginnel")

@@ -1,4 +1,5 @@
-//! Those who join: letting them in or refusing them, and what follows when they come and go; wake-ups between host and machines.
+//! Those who join: letting them in or refusing them, and what follows when they come and go;
+//! wake-ups between host and machines.
 
 use crate::keep::Name;
 use crate::metrics::{By, Of};
@@ -31,7 +32,8 @@ pub(crate) struct Joiner {
     pub socket: Arc<OwnedFd>,
     /// What it has not been sent yet.
     pub outbox: Outbox,
-    /// Sending has met too many descriptors under way: it is tried again after a while, not when the socket is writable.
+    /// Sending has met too many descriptors under way: it is tried again after a while, not when
+    /// the socket is writable.
     pub crowded: bool,
     pub who: Credentials,
     /// It was let go, for this reason, and has yet to read what it was sent: see [`crate::unread`].
@@ -49,7 +51,8 @@ impl Joiner {
 pub(crate) enum Role {
     /// A virtual machine in its slot.
     Machine,
-    /// A process of the host, with its own doorbells and the relays by which it rings machines: it never gets a machine's doorbell.
+    /// A process of the host, with its own doorbells and the relays by which it rings machines: it
+    /// never gets a machine's doorbell.
     Process { bells: Vec<Arc<OwnedFd>>, relays: Vec<u64> },
     /// One who may not join and has been given a memory in which there is nothing.
     Refused,
@@ -98,7 +101,8 @@ impl Server {
 
     /// Lets a machine in that is new.
     fn admit(&mut self, segment: usize, peer: u16, socket: Arc<OwnedFd>, who: Credentials) -> Result<()> {
-        // Kept before all else, and before anything is sent: until then a kill loses it, and from the first byte on it must not be lost.
+        // Kept before all else, and before anything is sent: until then a kill loses it, and from
+        // the first byte on it must not be lost.
         self.store.keep(&Name::Connection(self.segments[segment].name.clone(), peer), &socket);
         self.store.settle(PATIENCE_WITH_STORE);
         let there = &mut self.segments[segment];
@@ -163,7 +167,8 @@ impl Server {
             (0..).zip(relayed).map(move |(vector, bell)| Source::Relay { segment, peer, vector, bell })
         });
         let relays = self.add_all(relays)?;
-        // It may have missed something: an earlier instance of this daemon may have died with its wake-up.
+        // It may have missed something: an earlier instance of this daemon may have died with its
+        // wake-up.
         for bell in &bells {
             let _ = self.ringer.ring(bell);
         }
@@ -205,10 +210,12 @@ impl Server {
             _ => {}
         }
         if !self.make_room_for_refused(who.uid) {
-            // Closed before it is sent anything: what its own user left unread is in its way, or all of a crowd's.
+            // Closed before it is sent anything: what its own user left unread is in its way, or
+            // all of a crowd's.
             return Ok(());
         }
-        // One that was made at the start, where descriptors have run out: whoever gets none at all hangs.
+        // One that was made at the start, where descriptors have run out: whoever gets none at all
+        // hangs.
         let dummy = memory::dummy().map_or_else(|_| self.dummy.clone(), Arc::new);
         let outbox = Outbox::refusal(peer, &dummy);
         self.begin(Joiner::new(segment, peer, Role::Refused, socket, outbox, who))
@@ -313,8 +320,9 @@ impl Server {
             }
         }
         self.metrics.leaves.get_or_create(&Of { segment: name }).inc();
-        // Told by a doorbell and the table in the segment, never by the protocol's own notice: QEMU frees the doorbells of a peer that was
-        // reported gone a second time when the device is unplugged.
+        // Told by a doorbell and the table in the segment, never by the protocol's own notice: QEMU
+        // frees the doorbells of a peer that was reported gone a second time when the device is
+        // unplugged.
         self.announce(joiner.segment, joiner.peer);
     }
 
@@ -339,7 +347,8 @@ impl Server {
         }
     }
 
-    /// A machine rings the host: each of its processes is woken, and looks for itself whether it was meant.
+    /// A machine rings the host: each of its processes is woken, and looks for itself whether it
+    /// was meant.
     pub(crate) fn relay_to_host(&self, segment: usize, vector: u16, bell: &OwnedFd) {
         if !doorbell::drain(bell).unwrap_or(false) {
             return;

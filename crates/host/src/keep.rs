@@ -1,7 +1,8 @@
-//! Descriptors that outlive this process: given to systemd's store, or to `ginneld --keep`, which speaks the same protocol, and given
-//! back to the next instance.
+//! Descriptors that outlive this process: given to systemd's store, or to `ginneld --keep`, which
+//! speaks the same protocol, and given back to the next instance.
 //!
-//! Sources: sd_notify(3) (`FDSTORE=1`, `FDNAME=`, `FDSTOREREMOVE=1`), sd_listen_fds(3) (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`).
+//! Sources: sd_notify(3) (`FDSTORE=1`, `FDNAME=`, `FDSTOREREMOVE=1`), sd_listen_fds(3)
+//! (`LISTEN_FDS`, `LISTEN_FDNAMES`, `LISTEN_PID`).
 //!
 //! | name | descriptor |
 //! |---|---|
@@ -23,13 +24,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Set by `ginneld --keep` to its process id, in place of `LISTEN_PID`, which it cannot know before it starts us.
+/// Set by `ginneld --keep` to its process id, in place of `LISTEN_PID`, which it cannot know before
+/// it starts us.
 pub const KEEPER: &str = "GINNELD_KEEPER";
 
 /// What a kept descriptor is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// A segment's memory, and the version of its layout: noted here, as the header in the memory can be written by every peer.
+    /// A segment's memory, and the version of its layout: noted here, as the header in the memory
+    /// can be written by every peer.
     Memory(String, Option<u32>),
     /// A doorbell: of this peer, with this vector.
     Bell(String, u16, u16),
@@ -117,7 +120,8 @@ impl Store {
 
     /// Has a descriptor kept.
     pub fn keep(&mut self, name: &Name, descriptor: &Arc<OwnedFd>) {
-        // systemd would drop a descriptor by itself when it hangs up; a keeper that watches each is not needed, as we say when one goes.
+        // systemd would drop a descriptor by itself when it hangs up; a keeper that watches each is
+        // not needed, as we say when one goes.
         self.tell(format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}"), Some(descriptor.clone()));
     }
 
@@ -138,7 +142,8 @@ impl Store {
         }
     }
 
-    /// The same, for so long at most. For what must not be lost: it is told before anything follows from it.
+    /// The same, for so long at most. For what must not be lost: it is told before anything follows
+    /// from it.
     pub fn settle(&mut self, most: Duration) {
         let until = Instant::now() + most;
         while !self.flush() && Instant::now() < until {
@@ -176,7 +181,8 @@ fn send(socket: BorrowedFd<'_>, text: &str, descriptor: Option<BorrowedFd<'_>>) 
     rustix::net::sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut control, flags).map(drop)
 }
 
-/// The descriptors that an earlier instance had kept. To be called once, before anything else is opened.
+/// The descriptors that an earlier instance had kept. To be called once, before anything else is
+/// opened.
 #[must_use]
 pub fn received() -> BTreeMap<Name, OwnedFd> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
@@ -190,14 +196,16 @@ pub fn received() -> BTreeMap<Name, OwnedFd> {
     let mut names = names.split(':');
     let mut found = BTreeMap::new();
     for fd in 3..3 + i32::try_from(count).unwrap_or(0) {
-        // SAFETY: whoever started us says, by the protocol of sd_listen_fds(3), that these numbers are open and ours; asked first in case not.
+        // SAFETY: whoever started us says, by the protocol of sd_listen_fds(3), that these numbers
+        // are open and ours; asked first in case not.
         let open = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
         let name = names.next().unwrap_or_default();
         if !open {
             log!(Warning, "kept_descriptor_missing", fd = fd, name = name);
             continue;
         }
-        // SAFETY: open, as was just seen, and owned by nobody else in this process: this runs once and before all else.
+        // SAFETY: open, as was just seen, and owned by nobody else in this process: this runs once
+        // and before all else.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
         match name.parse::<Name>() {
             Ok(name) => drop(found.insert(name, descriptor)),

@@ -1,9 +1,11 @@
-//! `ginneld --keep`: starts the daemon, keeps its descriptors, and starts it again when it dies, for hosts without systemd.
+//! `ginneld --keep`: starts the daemon, keeps its descriptors, and starts it again when it dies,
+//! for hosts without systemd.
 //!
-//! It is the part of systemd that the daemon needs and nothing more: it keeps what the daemon gives it by sd_notify(3), and hands it to
-//! the next instance by sd_listen_fds(3). It reads no message of any peer. SIGHUP restarts the daemon (a new binary or configuration),
-//! SIGTERM and SIGINT end both. Where the daemon ends by itself, with status 0 or, while nothing is kept yet, 2 (wrong configuration), so does
-//! the keeper.
+//! It is the part of systemd that the daemon needs and nothing more: it keeps what the daemon gives
+//! it by sd_notify(3), and hands it to the next instance by sd_listen_fds(3). It reads no message
+//! of any peer. SIGHUP restarts the daemon (a new binary or configuration), SIGTERM and SIGINT end
+//! both. Where the daemon ends by itself, with status 0 or, while nothing is kept yet, 2 (wrong
+//! configuration), so does the keeper.
 
 use crate::keep::KEEPER;
 use crate::log;
@@ -23,7 +25,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// How long to wait before a daemon is started again: at least, and at most where it does not even start.
+/// How long to wait before a daemon is started again: at least, and at most where it does not even
+/// start.
 const PAUSE: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
 
 struct Keeper {
@@ -43,7 +46,8 @@ pub fn keep(run_dir: &Path, arguments: &[std::ffi::OsString]) -> Result<i32> {
     let _lock = run_dir.lock("keeper.lock")?;
     let path = run_dir.path().join("keeper.sock");
     let _ = std::fs::remove_file(&path);
-    // From the first moment on nobody else may write to it: what it receives the next daemon takes for its own.
+    // From the first moment on nobody else may write to it: what it receives the next daemon takes
+    // for its own.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let socket = UnixDatagram::bind(&path).with_context(|| format!("{}: bind the keeper's socket", path.display()));
     rustix::process::umask(before);
@@ -95,7 +99,8 @@ impl Keeper {
             .env("LISTEN_FDNAMES", names.join(":"))
             .env_remove("LISTEN_PID")
             .arg0("ginneld");
-        // SAFETY: between fork and exec only dup2 is called, on numbers computed before; it touches no memory and takes no lock.
+        // SAFETY: between fork and exec only dup2 is called, on numbers computed before; it touches
+        // no memory and takes no lock.
         unsafe {
             command.pre_exec(move || {
                 for (target, &number) in (3..).zip(&numbers) {
@@ -109,7 +114,8 @@ impl Keeper {
         command.spawn().context("start ginneld")
     }
 
-    /// Keeps what the daemon gives, until it ends: its status, and whether that was the end for good.
+    /// Keeps what the daemon gives, until it ends: its status, and whether that was the end for
+    /// good.
     fn attend(&mut self, child: &mut Child, interrupted: &UnixStream) -> Result<(ExitStatus, bool)> {
         let (mut stopping, mut restarting) = (false, false);
         loop {

@@ -1,5 +1,5 @@
-//! `ginneld`, the host daemon: makes segments and hands them to virtual machines, by QEMU's ivshmem-server protocol, and to processes of
-//! the host.
+//! `ginneld`, the host daemon: makes segments and hands them to virtual machines, by QEMU's
+//! ivshmem-server protocol, and to processes of the host.
 //!
 //! | module | part |
 //! |---|---|
@@ -15,12 +15,14 @@
 //! | [`look`] | what the peers have written about their connections |
 //! | `web`, [`page`], [`metrics`] | the status page and Prometheus metrics |
 //! | [`prover`] | `ginnel-prover`, the proof of connections for programs without privileges |
+//! | [`broker`] | `ginnel-broker`, memory for each pair of processes |
 //! | [`qemu`] | the options by which QEMU joins |
 //! | [`mod@log`] | log lines |
 //!
-//! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test that is named for it:
-//! ids are slots and never change hands; every peer gets every doorbell when it joins, and is never told that one came or left; no
-//! connection is closed before its setup is read, and the refused get a whole setup with an empty memory; the memory's size is sealed; a
+//! The rules that keep QEMU alive, each for a reason given where it is kept, and each with a test
+//! that is named for it: ids are slots and never change hands; every peer gets every doorbell when
+//! it joins, and is never told that one came or left; no connection is closed before its setup is
+//! read, and the refused get a whole setup with an empty memory; the memory's size is sealed; a
 //! process of the host never gets a machine's doorbell.
 //!
 //! ```no_run
@@ -31,6 +33,7 @@
 //! ```
 
 pub mod args;
+pub mod broker;
 pub mod config;
 mod joiners;
 pub mod keep;
@@ -41,6 +44,7 @@ pub mod memory;
 pub mod metrics;
 pub mod page;
 mod patience;
+pub mod program;
 pub mod prover;
 pub mod qemu;
 pub mod rundir;

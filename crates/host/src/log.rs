@@ -1,7 +1,8 @@
-//! Log lines: `level=info event=joined segment=default slot=3 pid=77`, one for each event, on standard error.
+//! Log lines: `level=info event=joined segment=default slot=3 pid=77`, one for each event, on
+//! standard error.
 //!
-//! Under systemd the journal adds the time, and the level goes before the line as it wants it (sd-daemon(3)); else a line begins with
-//! `time=`, seconds since 1970.
+//! Under systemd the journal adds the time, and the level goes before the line as it wants it
+//! (sd-daemon(3)); else a line begins with `time=`, seconds since 1970.
 
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
@@ -21,7 +22,8 @@ pub enum Level {
 
 static TO_JOURNAL: LazyLock<bool> = LazyLock::new(|| std::env::var_os("JOURNAL_STREAM").is_some());
 
-/// Writes one line. A value with blanks, quotes or control characters is put in quotes, so that a line stays a line.
+/// Writes one line. A value with blanks, quotes or control characters is put in quotes, so that a
+/// line stays a line.
 pub fn write(level: Level, event: &str, fields: &[(&str, &dyn Display)]) {
     let mut line = if *TO_JOURNAL {
         format!("<{}>", [3, 4, 6][level as usize])

@@ -1,4 +1,5 @@
-//! What the daemon sees of the connections in a segment: it carries none of them, and knows only what the peers have written there.
+//! What the daemon sees of the connections in a segment: it carries none of them, and knows only
+//! what the peers have written there.
 
 use crate::log;
 use crate::segment::Segment;
@@ -6,7 +7,8 @@ use ginnel_tcp::census::{Census, census};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The least time between two looks, however many ask: one into a large segment that is full of channels takes tens of milliseconds (`ginnel_tcp::census`).
+/// The least time between two looks, however many ask: one into a large segment that is full of
+/// channels takes tens of milliseconds (`ginnel_tcp::census`).
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The last look into a segment's memory.

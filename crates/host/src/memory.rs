@@ -1,7 +1,8 @@
 //! A segment's memory: a memfd whose size nobody can change any more.
 //!
-//! A peer that could cut the file short would end every other with SIGBUS; the seals SHRINK and GROW forbid it to everybody, the daemon
-//! included, and SEAL keeps them as they are (memfd_create(2), fcntl(2)).
+//! A peer that could cut the file short would end every other with SIGBUS; the seals SHRINK and
+//! GROW forbid it to everybody, the daemon included, and SEAL keeps them as they are
+//! (memfd_create(2), fcntl(2)).
 
 use crate::config::{Backing, SegmentConfig};
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 /// What every segment is sealed with.
 pub const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Bytes of the memory that is given to those who may not join: the smallest that a PCI device can have.
+/// Bytes of the memory that is given to those who may not join: the smallest that a PCI device can
+/// have.
 const DUMMY: u64 = 4096;
 
 /// Makes the memory of a segment, formatted and sealed.
@@ -44,8 +46,9 @@ pub fn create(name: &str, config: &SegmentConfig) -> Result<OwnedFd> {
     Ok(memory)
 }
 
-/// Checks memory that an earlier instance made; gives its size in bytes. Nothing is read from it: every peer can write there, and one that
-/// spoils the header must not make the daemon give the others' segment up.
+/// Checks memory that an earlier instance made; gives its size in bytes. Nothing is read from it:
+/// every peer can write there, and one that spoils the header must not make the daemon give the
+/// others' segment up.
 ///
 /// # Errors
 /// If it is not sealed as it should be, or can be no segment.
@@ -63,7 +66,8 @@ pub fn resident(memory: impl AsFd) -> u64 {
     fstat(memory).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
 }
 
-/// Memory for those who may not join: a sentence that says so, and nothing else. A new one for each, so that they cannot use it together.
+/// Memory for those who may not join: a sentence that says so, and nothing else. A new one for
+/// each, so that they cannot use it together.
 ///
 /// # Errors
 /// What failed.

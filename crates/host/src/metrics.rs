@@ -42,6 +42,8 @@ pub struct Metrics {
     pub carried: Family<Of, Counter>,
     connections: Family<Of, Gauge>,
     open_bytes: Family<Of, Gauge>,
+    objects: Family<Of, Gauge>,
+    object_bytes: Family<Of, Gauge>,
     machines: Family<Of, Gauge>,
     processes: Family<Of, Gauge>,
     size: Family<Of, Gauge>,
@@ -61,6 +63,8 @@ impl Metrics {
             carried: Family::default(),
             connections: Family::default(),
             open_bytes: Family::default(),
+            objects: Family::default(),
+            object_bytes: Family::default(),
             machines: Family::default(),
             processes: Family::default(),
             size: Family::default(),
@@ -88,6 +92,17 @@ impl Metrics {
             Unit::Bytes,
             new.open_bytes.clone(),
         );
+        registry.register(
+            "objects",
+            "Named objects that are in the segment now, as its peers have written there",
+            new.objects.clone(),
+        );
+        registry.register_with_unit(
+            "objects_size",
+            "Bytes that those objects have for their users, as the peers have written there",
+            Unit::Bytes,
+            new.object_bytes.clone(),
+        );
         registry.register("machines", "Virtual machines attached", new.machines.clone());
         registry.register("host_processes", "Host processes attached", new.processes.clone());
         registry.register_with_unit("segment_size", "Size of the segment", Unit::Bytes, new.size.clone());
@@ -103,7 +118,8 @@ impl Metrics {
     /// Notes what a look into a segment found.
     pub(crate) fn note(&self, segment: &Segment) {
         let carried = self.carried.get_or_create(&Of { segment: segment.name.clone() });
-        // A counter: a peer may write a smaller number, and a connection that was just ending is missing for a moment.
+        // A counter: a peer may write a smaller number, and a connection that was just ending is
+        // missing for a moment.
         carried.inc_by(segment.seen.census.carried_ever.saturating_sub(carried.get()));
     }
 
@@ -123,6 +139,9 @@ impl Metrics {
             let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             self.connections.get_or_create(&of).set(signed(segment.seen.census.connections));
             self.open_bytes.get_or_create(&of).set(signed(segment.seen.census.carried));
+            let (objects, bytes) = segment.seen.census.objects;
+            self.objects.get_or_create(&of).set(signed(objects));
+            self.object_bytes.get_or_create(&of).set(signed(bytes));
             self.machines.get_or_create(&of).set(signed(segment.occupants.len() as u64));
             self.processes.get_or_create(&of).set(signed(processes as u64));
             self.size.get_or_create(&of).set(signed(segment.config.size));

@@ -69,6 +69,10 @@ pub struct Hints {
     pub bytes: u64,
     /// Bytes a second between the last two looks, which are a second apart or more.
     pub bytes_per_second: u64,
+    /// Named objects.
+    pub objects: u64,
+    /// Bytes that these have for their users.
+    pub object_bytes: u64,
     /// There was more than is looked at: connections and bytes are at least so many.
     pub partial: bool,
     /// What the processes of the host have of it, all together.
@@ -97,7 +101,8 @@ pub struct PeerStatus {
     pub uid: u32,
     /// How often a peer with this id has joined.
     pub generation: u64,
-    /// Since when, seconds since 1970; for the host's processes and what was taken over at a restart, not before this instance.
+    /// Since when, seconds since 1970; for the host's processes and what was taken over at a
+    /// restart, not before this instance.
     pub since: Option<u64>,
     /// Its part of the connections; of the host's processes only all together is known.
     pub hints: Option<PeerHints>,
@@ -121,7 +126,8 @@ pub fn status(server: &Server) -> Status {
 }
 
 fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentStatus {
-    // Of this life of the peer: what an earlier machine in the slot has left is nobody's any more. The host has one life.
+    // Of this life of the peer: what an earlier machine in the slot has left is nobody's any more.
+    // The host has one life.
     let share = |peer: u16| {
         let life = if peer == 0 { 0 } else { (segment.presence(peer).generation & 0xffff) as u16 };
         let Share { connections, sent, received } = segment.seen.census.by_peer.get(&(peer, life)).copied().unwrap_or_default();
@@ -158,6 +164,8 @@ fn segment_status(server: &Server, index: usize, segment: &Segment) -> SegmentSt
             open_bytes: census.carried,
             bytes: metrics.carried.get_or_create(&Of { segment: segment.name.clone() }).get(),
             bytes_per_second: segment.seen.rate,
+            objects: census.objects.0,
+            object_bytes: census.objects.1,
             partial: census.partial,
             host: share(0),
         },

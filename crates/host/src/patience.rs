@@ -2,9 +2,9 @@
 //!
 //! Somebody can send a descriptor beside his bytes, and take care that it is the last one of a TCP
 //! socket that lingers (SO_LINGER). When the daemon reads the bytes or closes the connection, the
-//! kernel closes that socket in the daemon's thread, and waits there. The wait ends with any signal:
-//! while the daemon works there is one every [`LIMIT`]. (Since Linux 6.16 SO_PASSRIGHTS keeps such
-//! descriptors out, see [`crate::sockets`].)
+//! kernel closes that socket in the daemon's thread, and waits there. The wait ends with any
+//! signal: while the daemon works there is one every [`LIMIT`]. (Since Linux 6.16 SO_PASSRIGHTS
+//! keeps such descriptors out, see [`crate::sockets`].)
 
 use anyhow::Result;
 use signal_hook::consts::SIGALRM;

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`numbers`] | a socket's numbers, from the kernel's counts of it |
 //! | [`program`] | the BPF program that shows these counts |
+//! | [`types`] | where the kernel's structures have what it looks at |
 //! | [`bpf`] | the calls of bpf(2) that it takes |
 //! | [`server`] | who asks, and that nobody keeps another waiting |
 //! | [`turn_away`] | hanging up without waiting for what lies unread |
@@ -22,3 +23,4 @@ pub mod program;
 pub mod rights;
 pub mod server;
 pub mod turn_away;
+pub mod types;

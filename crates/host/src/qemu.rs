@@ -28,8 +28,9 @@ impl fmt::Display for NoOptions {
 
 impl std::error::Error for NoOptions {}
 
-/// Options with which a QEMU joins `segment` in `slot`, in the order in which it wants them. On machine `q35` the device sits behind a root
-/// port of its own, so that it can be unplugged for a migration, with a window in which its memory fits above 4 GiB; or on `bus`, if one is named.
+/// Options with which a QEMU joins `segment` in `slot`, in the order in which it wants them. On
+/// machine `q35` the device sits behind a root port of its own, so that it can be unplugged for a
+/// migration, with a window in which its memory fits above 4 GiB; or on `bus`, if one is named.
 ///
 /// No `reconnect=`: QEMU's device cannot take a second setup.
 ///
@@ -52,9 +53,11 @@ pub fn options(config: &Config, segment: &str, slot: u16, bus: Option<&str>) -> 
     let bus = match bus {
         Some(bus) => bus,
         None => {
-            // Root ports must differ in chassis or slot; those without numbers of their own all have 0.
+            // Root ports must differ in chassis or slot; those without numbers of their own all
+            // have 0.
             let chassis = 200 + config.segments.keys().position(|name| name == segment).unwrap_or(0) % 56;
-            // A window that cannot lie below 4 GiB, where firmware marks all of the PCI space uncached (MTRR). Only addresses are taken.
+            // A window that cannot lie below 4 GiB, where firmware marks all of the PCI space
+            // uncached (MTRR). Only addresses are taken.
             let reserve = one.size.max(4 << 30) >> 20;
             options.push([
                 "-device".into(),

@@ -1,8 +1,10 @@
-//! The directory of the daemon's sockets and locks: nobody but the daemon's user and root may be able to change what lies there.
+//! The directory of the daemon's sockets and locks: nobody but the daemon's user and root may be
+//! able to change what lies there.
 //!
-//! Whoever can write into it could put a link in a lock's place, hold the lock, or listen at a socket's path in the daemon's stead. So the
-//! directory is looked at through a descriptor (fstat(2), never by its name again), and so is each directory above it: somebody who may
-//! rename one of those can put another in its place.
+//! Whoever can write into it could put a link in a lock's place, hold the lock, or listen at a
+//! socket's path in the daemon's stead. So the directory is looked at through a descriptor
+//! (fstat(2), never by its name again), and so is each directory above it: somebody who may rename
+//! one of those can put another in its place.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat, open, openat, statat};
@@ -27,7 +29,8 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the directory where it is missing, and checks that it belongs to this user or root and is writable by nobody else.
+    /// Makes the directory where it is missing, and checks that it belongs to this user or root and
+    /// is writable by nobody else.
     ///
     /// # Errors
     /// What is wrong with it, and what to do.
@@ -47,7 +50,7 @@ impl RunDir {
         &self.path
     }
 
-    /// Makes the directory of a segment's sockets; the same holds for it.
+    /// Makes the directory of a segment's sockets, or of the broker's; the same holds for it.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -55,8 +58,8 @@ impl RunDir {
         make_directory(self.directory.as_fd(), Path::new(name), &self.path.join(name)).map(drop)
     }
 
-    /// Takes a lock: two daemons would take each other's sockets away, and two keepers likewise. Whoever could open the file could hold
-    /// the lock, so nobody else may.
+    /// Takes a lock: two daemons would take each other's sockets away, and two keepers likewise.
+    /// Whoever could open the file could hold the lock, so nobody else may.
     ///
     /// # Errors
     /// If another has it, or the file is not this user's.
@@ -81,8 +84,9 @@ impl RunDir {
     }
 }
 
-/// May a program of this user look for a daemon there? The directory belongs to this user or root, or to one whom root gave a place where
-/// nobody else could have made one; and nobody else can write into it.
+/// May a program of this user look for a daemon there? The directory belongs to this user or root,
+/// or to one whom root gave a place where nobody else could have made one; and nobody else can
+/// write into it.
 #[must_use]
 pub fn is_trusted(path: &Path) -> bool {
     let look = || -> Result<(Stat, Stat)> {
@@ -99,7 +103,8 @@ fn is_ours(stat: &Stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Follows the links in a path, once: those above it, which lie where nobody else can change them, and a last one of this user's or root's.
+/// Follows the links in a path, once: those above it, which lie where nobody else can change them,
+/// and a last one of this user's or root's.
 fn without_links(path: &Path) -> Result<PathBuf> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { bail!("it is no directory for sockets") };
     let plain = parent.canonicalize()?.join(name);

@@ -15,7 +15,8 @@ use std::time::SystemTime;
 /// Version of the memory's layout where the release that kept it noted none.
 const UNRECORDED: u32 = 2;
 
-/// How many doorbells are renewed in one go: all have to be told to the store, and a machine that joins meanwhile waits behind them.
+/// How many doorbells are renewed in one go: all have to be told to the store, and a machine that
+/// joins meanwhile waits behind them.
 const RENEWED_AT_ONCE: usize = 32;
 
 /// Descriptors of earlier instances that nobody has taken up yet.
@@ -39,20 +40,23 @@ pub struct Segment {
     /// The memory.
     pub memory: Arc<OwnedFd>,
     table: PeerTable,
-    /// By peer (0 is the host), then by vector. They stay the same whoever is in the slot, and all peers get all of them when they join:
-    /// nobody need ever be told that another came or left.
+    /// By peer (0 is the host), then by vector. They stay the same whoever is in the slot, and all
+    /// peers get all of them when they join: nobody need ever be told that another came or left.
     bells: Vec<Vec<Arc<OwnedFd>>>,
-    /// Who is in which slot. A slot is a peer's id, for ever: QEMU does not survive that an id changes hands.
+    /// Who is in which slot. A slot is a peer's id, for ever: QEMU does not survive that an id
+    /// changes hands.
     pub occupants: BTreeMap<u16, Occupant>,
     /// The last look at its connections.
     pub seen: Seen,
     /// Slots whose doorbells a machine was given.
     used: BTreeSet<u16>,
-    /// What is said of each peer in the segment. This copy counts: the one in the segment can be written by anybody.
+    /// What is said of each peer in the segment. This copy counts: the one in the segment can be
+    /// written by anybody.
     presences: BTreeMap<u16, Presence>,
 }
 
-/// Says what a segment with machines attached keeps, though this release or the configuration would have it otherwise.
+/// Says what a segment with machines attached keeps, though this release or the configuration would
+/// have it otherwise.
 fn say_kept(name: &str, version: u32, geometry: Option<(u64, u16, u16)>) {
     if version != VERSION {
         log!(
@@ -105,7 +109,8 @@ impl Segment {
             bells.push(vectors);
         }
         table.set_geometry(Geometry { machines: config.machines, vectors: config.vectors })?;
-        // The generations alone come from what peers can write. They are hints wherever they are read, and only count on from here.
+        // The generations alone come from what peers can write. They are hints wherever they are
+        // read, and only count on from here.
         let presences = (0..=config.machines).map(|peer| (peer, Presence { attached: false, ..table.presence(peer) })).collect();
         Ok(Self {
             name: name.to_owned(),
@@ -187,15 +192,17 @@ impl Segment {
         self.bells.get(usize::from(peer)).map_or(&[], Vec::as_slice)
     }
 
-    /// Makes a slot's doorbells as good as new for the machine that comes into it: what was rung for an earlier one does not reach it.
+    /// Makes a slot's doorbells as good as new for the machine that comes into it: what was rung
+    /// for an earlier one does not reach it.
     pub fn silence(&self, peer: u16) {
         for bell in self.bells(peer) {
             let _ = doorbell::drain(bell);
         }
     }
 
-    /// No machine is attached: gives new doorbells to every slot that had one, as those who left may have kept the old ones, and could read
-    /// what the next machine is rung for. While anybody is attached that cannot be done: QEMU takes no second doorbell for a slot.
+    /// No machine is attached: gives new doorbells to every slot that had one, as those who left
+    /// may have kept the old ones, and could read what the next machine is rung for. While anybody
+    /// is attached that cannot be done: QEMU takes no second doorbell for a slot.
     pub fn renew_bells(&mut self, store: &mut Store) {
         let at_once = RENEWED_AT_ONCE / usize::from(self.config.vectors).max(1);
         for peer in self.used.iter().copied().take(at_once).collect::<Vec<_>>() {
@@ -212,14 +219,16 @@ impl Segment {
         }
     }
 
-    /// What the machine in slot `peer` is sent: every slot's doorbells, whether anybody is in it or not, so that nobody need be told later.
+    /// What the machine in slot `peer` is sent: every slot's doorbells, whether anybody is in it or
+    /// not, so that nobody need be told later.
     #[must_use]
     pub fn welcome(&self, peer: u16) -> Outbox {
         let others = (0..=self.config.machines).filter(|&other| other != peer).map(|other| (other, self.bells(other)));
         Outbox::welcome(peer, &self.memory, others, self.bells(peer))
     }
 
-    /// Notes that a peer came or left, here and in the segment, where it is a hint for the others. For the host, 0, one process is one life.
+    /// Notes that a peer came or left, here and in the segment, where it is a hint for the others.
+    /// For the host, 0, one process is one life.
     pub fn note(&mut self, peer: u16, attached: bool, new_life: bool) {
         if peer != 0 && attached {
             self.used.insert(peer);

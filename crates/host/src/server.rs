@@ -55,7 +55,8 @@ impl Source {
         }
     }
 
-    /// What to wait for. Doorbells only tell news (edge-triggered): somebody else may have emptied them, or may keep them full.
+    /// What to wait for. Doorbells only tell news (edge-triggered): somebody else may have emptied
+    /// them, or may keep them full.
     fn events(&self) -> epoll::EventFlags {
         use epoll::EventFlags as E;
         match self {
@@ -151,7 +152,8 @@ impl Server {
             log!(Warning, "not_taken_over", kept = name, why = "the configuration no longer has it");
             server.store.forget(&name);
         }
-        // Systemd counts us as started only once it has everything: killed from here on, we lose nothing.
+        // Systemd counts us as started only once it has everything: killed from here on, we lose
+        // nothing.
         while !server.store.flush() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -189,7 +191,8 @@ impl Server {
         for (vector, bell) in (0..).zip(self.segments[index].bells(0).to_vec()) {
             self.add(Source::HostBell { segment: index, vector, bell })?;
         }
-        // Machines that an earlier instance let in come before the doors: a slot is not free because we are new.
+        // Machines that an earlier instance let in come before the doors: a slot is not free
+        // because we are new.
         for peer in 1..=machines {
             let key = Name::Connection(name.clone(), peer);
             if let Some(socket) = kept.remove(&key) {
@@ -254,14 +257,16 @@ impl Server {
         }
     }
 
-    /// Takes a source out. Closing our descriptor would not do: the store, or QEMU, has the same open file.
+    /// Takes a source out. Closing our descriptor would not do: the store, or QEMU, has the same
+    /// open file.
     pub(crate) fn remove(&mut self, token: u64) -> Option<Source> {
         let source = self.sources.remove(&token)?;
         let _ = epoll::delete(&self.epoll, source.descriptor());
         Some(source)
     }
 
-    /// Closes the doors for a while: accepting would fail again at once, and closing those who wait would leave QEMU spinning.
+    /// Closes the doors for a while: accepting would fail again at once, and closing those who wait
+    /// would leave QEMU spinning.
     pub(crate) fn pause_doors(&mut self, why: Errno) {
         if self.paused.is_some() {
             return;
@@ -288,7 +293,8 @@ impl Server {
         }
     }
 
-    /// Serves until SIGTERM or SIGINT. Nothing is taken back then: machines, memory and sockets are for the next instance, if they are kept.
+    /// Serves until SIGTERM or SIGINT. Nothing is taken back then: machines, memory and sockets are
+    /// for the next instance, if they are kept.
     ///
     /// # Errors
     /// If epoll fails, which it does not.

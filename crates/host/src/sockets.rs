@@ -11,8 +11,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-/// Listens at `path`, in place of what an earlier instance left there. Its directory is there, and its own ([`crate::rundir`]). Anybody
-/// may connect; who may join is decided by who connected.
+/// Listens at `path`, in place of what an earlier instance left there. Its directory is there, and
+/// its own ([`crate::rundir`]). Anybody may connect; who may join is decided by who connected.
 ///
 /// # Errors
 /// What failed.
@@ -46,7 +46,8 @@ pub fn is_bound_to(socket: impl AsFd, path: &Path) -> bool {
     path.exists() && bound.is_some_and(|address| address.path_bytes() == Some(path.as_os_str().as_encoded_bytes()))
 }
 
-/// How far a machine's setup has come: noted in the socket itself, so that the next instance can ask for it.
+/// How far a machine's setup has come: noted in the socket itself, so that the next instance can
+/// ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setup {
     /// Nothing has been sent.
@@ -77,10 +78,12 @@ pub fn setup(socket: impl AsFd) -> Setup {
     }
 }
 
-/// What the kernel counts at least for a message that was not read (Linux, `SKB_TRUESIZE`; 768 on 6.1).
+/// What the kernel counts at least for a message that was not read (Linux, `SKB_TRUESIZE`; 768 on
+/// 6.1).
 const COUNTED: usize = 576;
 
-/// Lets the other end leave about so many messages unread and no more, and at least eight, which is the least that the kernel has.
+/// Lets the other end leave about so many messages unread and no more, and at least eight, which is
+/// the least that the kernel has.
 pub fn limit_unread(socket: impl AsFd, messages: usize) {
     let bytes = messages.saturating_mul(COUNTED);
     // It cannot fail on a socket. The kernel doubles what is set, and gives the double.
@@ -89,7 +92,8 @@ pub fn limit_unread(socket: impl AsFd, messages: usize) {
     }
 }
 
-/// Has the other end read everything that was sent to it? (SIOCOUTQ, unix(7)) Also if the kernel does not say.
+/// Has the other end read everything that was sent to it? (SIOCOUTQ, unix(7)) Also if the kernel
+/// does not say.
 pub fn has_read_all(socket: impl AsFd) -> bool {
     unread(socket).unwrap_or(0) == 0
 }

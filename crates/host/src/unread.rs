@@ -1,15 +1,18 @@
 //! Those who do not read what they are sent.
 //!
-//! A descriptor that was sent and not received is under way. The kernel counts those of a user and refuses more than RLIMIT_NOFILE
-//! (ETOOMANYREFS, unix(7)); closing the sender's end of the connection does not take them back. So one who leaves them unread must not be
-//! able to make them many, or nobody could join any segment:
+//! A descriptor that was sent and not received is under way. The kernel counts those of a user and
+//! refuses more than RLIMIT_NOFILE (ETOOMANYREFS, unix(7)); closing the sender's end of the
+//! connection does not take them back. So one who leaves them unread must not be able to make them
+//! many, or nobody could join any segment:
 //!
-//! - each joiner has at most its window of them, a share of the limit, which the kernel keeps to (SO_SNDBUF);
-//! - one who is let go, or says that it leaves, keeps its place, a slot or one of `host.processes`, until it has read them or is gone;
+//! - each joiner has at most its window of them, a share of the limit, which the kernel keeps to
+//!   (SO_SNDBUF);
+//! - one who is let go, or says that it leaves, keeps its place, a slot or one of `host.processes`,
+//!   until it has read them or is gone;
 //! - of the refused there is a fixed number, and a smaller one of one user.
 //!
-//! There is no time limit: where somebody reads nothing, an end of the connection would take nothing back, and leave a QEMU spinning that
-//! was stopped and goes on.
+//! There is no time limit: where somebody reads nothing, an end of the connection would take
+//! nothing back, and leave a QEMU spinning that was stopped and goes on.
 
 use crate::joiners::{Joiner, Role};
 use crate::server::{Server, Source};
@@ -18,15 +21,18 @@ use ginnel_ivshmem::outbox::Outbox;
 use rustix::net::Shutdown;
 use rustix::process::{Resource, getrlimit};
 
-/// How many refused joiners are kept connected. They are not closed at once: a QEMU whose server closes before its device has taken the
-/// setup (the chardev may be made long before the device) spins for ever with its lock held.
+/// How many refused joiners are kept connected. They are not closed at once: a QEMU whose server
+/// closes before its device has taken the setup (the chardev may be made long before the device)
+/// spins for ever with its lock held.
 const MAX_REFUSED: usize = 64;
 /// Of these, those of one user who have not read their setup.
 const MAX_UNREAD_OF_USER: usize = 16;
-/// Of the limit on descriptors under way, what is not for joiners' setups: the refused, the store, and other processes of this user.
+/// Of the limit on descriptors under way, what is not for joiners' setups: the refused, the store,
+/// and other processes of this user.
 const RESERVE: u64 = 128;
 
-/// How many messages with descriptors each of so many joiners may leave unread, so that all together stay below the limit.
+/// How many messages with descriptors each of so many joiners may leave unread, so that all
+/// together stay below the limit.
 pub(crate) fn window(places: usize) -> usize {
     // Unlimited: the kernel counts in 32 bits.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u32::MAX.into());
@@ -76,8 +82,9 @@ impl Server {
         }
     }
 
-    /// Makes room for one more refused joiner of this user: one who has read all that it was sent goes, whom closing cannot hurt. False
-    /// where there is none, or where this user has left too many unread.
+    /// Makes room for one more refused joiner of this user: one who has read all that it was sent
+    /// goes, whom closing cannot hurt. False where there is none, or where this user has left too
+    /// many unread.
     pub(crate) fn make_room_for_refused(&mut self, uid: u32) -> bool {
         let refused = self.sources.iter().filter_map(|(token, source)| match source {
             Source::Joiner(Joiner { role: Role::Refused, socket, who, .. }) => {

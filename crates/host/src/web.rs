@@ -1,5 +1,6 @@
-//! The status page and the metrics, on loopback: a few fixed pages, answered once each connection by the loop itself. A library would bring
-//! threads or an asynchronous runtime, and wait for slow visitors.
+//! The status page and the metrics, on loopback: a few fixed pages, answered once each connection
+//! by the loop itself. A library would bring threads or an asynchronous runtime, and wait for slow
+//! visitors.
 
 use crate::keep::Name;
 use crate::server::{Server, Source};
@@ -16,12 +17,14 @@ use std::time::{Duration, Instant};
 const MAX_VISITORS: usize = 32;
 /// How long one may take over its question and our answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long until a port that somebody else has is tried again: anybody may take one, and is not to keep the daemon from serving segments.
+/// How long until a port that somebody else has is tried again: anybody may take one, and is not to
+/// keep the daemon from serving segments.
 pub(crate) const PAUSE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// Bytes of a question.
 const MAX_QUESTION: usize = 8192;
 
-/// What the page may load (Content Security Policy Level 3): its own style and script, and what that script asks this daemon for.
+/// What the page may load (Content Security Policy Level 3): its own style and script, and what
+/// that script asks this daemon for.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
@@ -70,8 +73,9 @@ impl Visitor {
     }
 }
 
-/// Does the question name this host by an address, as `localhost`, or not at all? A page of another site can have its own name lead here
-/// (DNS rebinding), and what it then asks for is, to the browser, its own.
+/// Does the question name this host by an address, as `localhost`, or not at all? A page of another
+/// site can have its own name lead here (DNS rebinding), and what it then asks for is, to the
+/// browser, its own.
 fn asks_here(question: &[u8]) -> bool {
     let text = String::from_utf8_lossy(question);
     let mut hosts = text.split("\r\n").filter_map(|line| {
@@ -87,7 +91,8 @@ fn asks_here(question: &[u8]) -> bool {
     })
 }
 
-/// The socket that an earlier instance had, if it listens where the configuration wants it; port 0 is any.
+/// The socket that an earlier instance had, if it listens where the configuration wants it; port 0
+/// is any.
 fn is_at(listener: &TcpListener, wanted: SocketAddr) -> bool {
     let listens = rustix::net::sockopt::socket_acceptconn(listener).unwrap_or(false);
     let same = |at: SocketAddr| at.ip() == wanted.ip() && (at.port() == wanted.port() || wanted.port() == 0);
@@ -95,8 +100,8 @@ fn is_at(listener: &TcpListener, wanted: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// Opens the status page: with the socket that an earlier instance had, else with a new one. Where the port is taken, the daemon goes on
-    /// without it, and tries again after [`PAUSE`].
+    /// Opens the status page: with the socket that an earlier instance had, else with a new one.
+    /// Where the port is taken, the daemon goes on without it, and tries again after [`PAUSE`].
     pub(crate) fn open_page(&mut self, kept: Option<OwnedFd>) {
         let Some(address) = self.config.status else {
             return if kept.is_some() {
@@ -210,7 +215,8 @@ impl Server {
             (b"GET" | b"HEAD", _) => ("404 Not Found", "text/plain", "There are /, /status.json and /metrics.\n".into()),
             _ => ("405 Method Not Allowed", "text/plain", "Only GET.\n".into()),
         };
-        // It loads nothing from elsewhere and runs no script but its own; no other site may frame it, and no browser keep it.
+        // It loads nothing from elsewhere and runs no script but its own; no other site may frame
+        // it, and no browser keep it.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
              Content-Security-Policy: {POLICY}\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\r\n",

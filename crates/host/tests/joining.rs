@@ -123,7 +123,8 @@ fn joiners_that_do_not_read_hold_nobody_up() {
     assert!(late.peers().all(|peer| late.doorbells(peer).len() == 16));
 }
 
-/// With joiners that read nothing, refused ones, a rung doorbell that nobody takes and a process of the host: no wake-up without a cause.
+/// With joiners that read nothing, refused ones, a rung doorbell that nobody takes and a process of
+/// the host: no wake-up without a cause.
 #[test]
 fn an_idle_daemon_sleeps() {
     let daemon = Daemon::alone("[segment.t]\nsize = \"16M\"\nslots = 40\nvectors = 16\n");
@@ -219,14 +220,16 @@ fn the_refused_are_kept_within_limits() {
     daemon.join(2);
 }
 
-/// facts.md: "a host process holds a guest's eventfd: it can clear O_NONBLOCK, fill it, and freeze the next guest's QEMU".
+/// facts.md: "a host process holds a guest's eventfd: it can clear O_NONBLOCK, fill it, and freeze
+/// the next guest's QEMU".
 #[test]
 fn a_host_process_never_holds_a_machines_eventfd() {
     // It looks at the eventfds of the whole process.
     let _permit = ginnel_tests::permit::machine();
     let daemon = Daemon::alone(SMALL);
     let machine = daemon.join(1);
-    // Both ends are in this process here, so what the machine has is told apart by when it is closed.
+    // Both ends are in this process here, so what the machine has is told apart by when it is
+    // closed.
     let ids = || common::eventfds(std::process::id());
     let of_machine = ids();
     let process = daemon.join(0);
@@ -236,7 +239,8 @@ fn a_host_process_never_holds_a_machines_eventfd() {
     drop(machine);
     daemon.wait_log("event=left", 1);
     let machine = daemon.join(1);
-    // (That the slot's own two are new now is another test's: the kernel uses an eventfd's number again.)
+    // (That the slot's own two are new now is another test's: the kernel uses an eventfd's number
+    // again.)
     assert_eq!(ids().iter().filter(|id| of_process.contains(id)).count(), 8);
     // Now it does its worst with what it has.
     for peer in process.peers() {

@@ -1,6 +1,7 @@
-//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
-//! One file's tests, or one: `cargo test -p ginnel-host joining::`.
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap
+//! across files. One file's tests, or one: `cargo test -p ginnel-host joining::`.
 
+mod broker;
 mod common;
 mod joining;
 mod page;

@@ -1,10 +1,11 @@
-//! The status page and the metrics: what they say of connections, and how the page does in a real browser.
+//! The status page and the metrics: what they say of connections, and how the page does in a real
+//! browser.
 
 use crate::common::channels::{connect, end, open};
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::wait;
 use ginnel_ivshmem::client::Client;
-use ginnel_region::PAGE;
+use ginnel_region::{PAGE, Party};
 use ginnel_tests::browser::Browser;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,6 +36,15 @@ fn connections_and_bytes_are_counted_from_what_the_peers_wrote() {
     assert_eq!(status["machines"][0]["hints"], json!({"connections": 1, "sent": 1000, "received": 200}));
     assert_eq!(status["machines"][1]["hints"], json!({"connections": 2, "sent": 230, "received": 1004}));
     assert_eq!(status["hints"]["host"], json!({"connections": 1, "sent": 4, "received": 30}));
+
+    // A named object, as the SDK enters one.
+    let names = segment.names();
+    let claim = names.claim(b"frames", Party::new(1, 1), |_| true).expect("free");
+    names.publish(claim, 1, 1, 5000, None).expect("claimed");
+    wait_metric(&daemon, "objects", 1);
+    assert_eq!(metric(&daemon, "objects_size_bytes"), 5000);
+    let hints = &daemon.status()["hints"];
+    assert_eq!((&hints["objects"], &hints["object_bytes"]), (&json!(1), &json!(5000)));
 
     end(&segment, first);
     wait_metric(&daemon, "connections", 1);

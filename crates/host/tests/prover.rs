@@ -34,8 +34,8 @@ fn possible(test: &str) -> bool {
     true
 }
 
-/// What it reads of a socket is what the socket's own kernel says under TCP_REPAIR: at rest, and while
-/// bytes go both ways. The two ends mirror each other.
+/// What it reads of a socket is what the socket's own kernel says under TCP_REPAIR: at rest, and
+/// while bytes go both ways. The two ends mirror each other.
 #[test]
 fn the_numbers_are_those_of_the_kernel() {
     if !possible("the_numbers_are_those_of_the_kernel") {
@@ -149,8 +149,8 @@ fn what_is_no_question_gets_no_secret() {
     assert!(!prover.log().contains("level=error"), "{}", prover.log());
 }
 
-/// Sockets that make their last close wait (SO_LINGER), and askers who say nothing, keep nobody else
-/// waiting: not even others of the same user, as long as they are few.
+/// Sockets that make their last close wait (SO_LINGER), and askers who say nothing, keep nobody
+/// else waiting: not even others of the same user, as long as they are few.
 #[test]
 fn nobody_waits_for_a_socket_that_lingers() {
     if !possible("nobody_waits_for_a_socket_that_lingers") {
@@ -178,8 +178,8 @@ fn nobody_waits_for_a_socket_that_lingers() {
     assert!(begun.elapsed() < Duration::from_secs(20), "it waited for the sockets that linger");
 }
 
-/// A connection that is full in one direction, whose last close waits for half a minute; and its other
-/// end.
+/// A connection that is full in one direction, whose last close waits for half a minute; and its
+/// other end.
 fn lingering() -> (TcpStream, TcpStream) {
     let (client, server) = pair();
     rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(30))).expect("set");

@@ -20,7 +20,8 @@ fn the_device_is_there_with_the_segments_size_and_the_slots_id() {
     assert_eq!(qemu.said(), "", "QEMU has nothing to complain about");
 }
 
-/// The options as `ginnel vm args` prints them, and real firmware: it gives the memory an address above 4 GiB behind its root port.
+/// The options as `ginnel vm args` prints them, and real firmware: it gives the memory an address
+/// above 4 GiB behind its root port.
 #[test]
 fn q35_with_the_printed_options_has_room_for_the_memory() {
     let Some(host) = Host::start() else { return };
@@ -143,7 +144,8 @@ fn a_daemon_that_dies_without_a_keeper_leaves_machines_what_they_have() {
     one.assert_alive();
 }
 
-/// A flood by the device's register: everybody goes on, and the daemon is not in its way between machines.
+/// A flood by the device's register: everybody goes on, and the daemon is not in its way between
+/// machines.
 #[test]
 fn a_flood_of_doorbells_stops_nobody() {
     let Some(host) = Host::start() else { return };

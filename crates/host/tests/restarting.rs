@@ -37,7 +37,8 @@ fn twenty_kills_under_way_lose_nothing() {
     assert_eq!(daemon.slots(), [1, 2]);
 }
 
-/// Killed at any moment of a join, the daemon's next instance goes on where it stopped: with the door, with the setup, or with the machine.
+/// Killed at any moment of a join, the daemon's next instance goes on where it stopped: with the
+/// door, with the setup, or with the machine.
 #[test]
 fn a_kill_in_the_middle_of_a_join_is_made_good() {
     let daemon = Daemon::kept("[segment.t]\nsize = \"16M\"\nslots = 3\nvectors = 64\n");
@@ -50,7 +51,8 @@ fn a_kill_in_the_middle_of_a_join_is_made_good() {
         while Instant::now() < until {}
         common::signal(pid, libc::SIGKILL);
         daemon.wait_log("event=started", starts + 1);
-        // Once the next instance answers, it has taken over, or opened the door to, whoever was there.
+        // Once the next instance answers, it has taken over, or opened the door to, whoever was
+        // there.
         let lost = daemon.slots().is_empty();
         let settled = joiner.settle(64, Instant::now() + Duration::from_millis(200)).is_ok();
         assert!(!(lost && settled), "round {round}: attached, and its slot given up");
@@ -60,7 +62,8 @@ fn a_kill_in_the_middle_of_a_join_is_made_good() {
         drop(joiner);
         wait("its slot free", || daemon.slots().is_empty().then_some(()));
     }
-    // What remains are the few system calls between accepting a machine and having it kept, and before the one that sends its setup.
+    // What remains are the few system calls between accepting a machine and having it kept, and
+    // before the one that sends its setup.
     println!("{unfinished} of 60 joins not finished, {unkept} of them lost between accepting and keeping");
     // On a busy machine the daemon may be held up just there: that it is the exception must do.
     assert!(unfinished <= 20, "{unfinished} of 60 kills fell into the few microseconds that cannot be made good");
@@ -135,7 +138,8 @@ fn tell_keeper(daemon: &Daemon, text: &str, descriptor: Option<&std::os::fd::Own
     sendmsg(&socket, &[std::io::IoSlice::new(text.as_bytes())], &mut control, SendFlags::empty()).expect("told");
 }
 
-/// Every peer can write into the header; one that spoils it must not make the daemon give up the segment of the others.
+/// Every peer can write into the header; one that spoils it must not make the daemon give up the
+/// segment of the others.
 #[test]
 fn what_a_peer_wrote_into_the_header_does_not_decide_whether_the_memory_is_kept() {
     let daemon = Daemon::kept(SMALL);
@@ -174,7 +178,8 @@ fn memory_of_another_release_stays_while_a_machine_is_attached() {
     assert_ne!(id(&daemon.join(1)), before);
 }
 
-/// As many descriptors as a configuration may need, with the longest names: 2910 are handed on, and a joiner gets 2856 doorbells.
+/// As many descriptors as a configuration may need, with the longest names: 2910 are handed on, and
+/// a joiner gets 2856 doorbells.
 #[test]
 fn the_largest_configuration_is_handed_on() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

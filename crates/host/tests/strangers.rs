@@ -1,4 +1,5 @@
-//! What those who have no rights, or few, can do to the daemon: nothing. Needs root, to be several users.
+//! What those who have no rights, or few, can do to the daemon: nothing. Needs root, to be several
+//! users.
 
 use crate::common::daemon::{Daemon, SMALL};
 use crate::common::{PATIENCE, skip, wait};
@@ -28,7 +29,8 @@ fn is_root() -> bool {
     root
 }
 
-/// Descriptors that were sent and not received count against the daemon's user, and closing takes none of them back.
+/// Descriptors that were sent and not received count against the daemon's user, and closing takes
+/// none of them back.
 #[test]
 fn who_reads_nothing_costs_another_segment_nothing() {
     if !is_root() {
@@ -40,7 +42,8 @@ fn who_reads_nothing_costs_another_segment_nothing() {
     let mut come = |slot: u16, speaks: bool| {
         let mut socket = UnixStream::connect(daemon.socket(slot)).expect("connected");
         if speaks {
-            // For this it is let go; what it was sent stays unread. It may have been refused, and closed, by then.
+            // For this it is let go; what it was sent stays unread. It may have been refused, and
+            // closed, by then.
             let _ = socket.write_all(b"x");
         }
         unread.push(socket);
@@ -60,7 +63,8 @@ fn who_reads_nothing_costs_another_segment_nothing() {
     daemon.join(1);
 }
 
-/// Starts the daemon of a user who has neither a session nor a home: what it says, and its exit status.
+/// Starts the daemon of a user who has neither a session nor a home: what it says, and its exit
+/// status.
 fn start(program: &Path, uid: u32) -> (Option<i32>, String) {
     let mut command = Command::new("timeout");
     command.arg("5").arg(program).env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").uid(uid).gid(uid);
@@ -68,7 +72,8 @@ fn start(program: &Path, uid: u32) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A folder in /tmp whose name anybody can guess, made by somebody else, with a link in the lock's place.
+/// A folder in /tmp whose name anybody can guess, made by somebody else, with a link in the lock's
+/// place.
 #[test]
 fn a_directory_of_somebody_elses_is_not_used() {
     if !is_root() || Path::new("/run/ginnel").exists() {
@@ -114,7 +119,8 @@ fn lingers() -> (TcpStream, TcpStream) {
 }
 
 /// A stranger who is refused sends a lingering socket behind more bytes than the daemon looks at of
-/// one who must not speak: it is closed unread. The receiver of what lingers is the caller's to keep.
+/// one who must not speak: it is closed unread. The receiver of what lingers is the caller's to
+/// keep.
 fn hands_over(daemon: &Daemon) -> Result<TcpStream, Errno> {
     let stranger = UnixStream::connect(daemon.socket(1)).expect("connected");
     // Without its receiver, which goes first, nothing lingers.
@@ -128,8 +134,9 @@ fn hands_over(daemon: &Daemon) -> Result<TcpStream, Errno> {
     Ok(receiver)
 }
 
-/// One who may not join hands the daemon the last of a socket that lingers, beside his bytes: whoever
-/// closes it waits. Where the kernel has SO_PASSRIGHTS he cannot; elsewhere the daemon does not wait.
+/// One who may not join hands the daemon the last of a socket that lingers, beside his bytes:
+/// whoever closes it waits. Where the kernel has SO_PASSRIGHTS he cannot; elsewhere the daemon does
+/// not wait.
 #[test]
 fn a_socket_that_lingers_stops_nobody() {
     let daemon = Daemon::alone(SMALL);

@@ -1,5 +1,5 @@
-//! The shipped unit under a real systemd: its sandbox, and its store of descriptors. A user manager of its own, in a mount and pid namespace,
-//! so that nothing of the host's is touched. Needs root.
+//! The shipped unit under a real systemd: its sandbox, and its store of descriptors. A user manager
+//! of its own, in a mount and pid namespace, so that nothing of the host's is touched. Needs root.
 
 use crate::common::daemon::SMALL;
 use crate::common::qemu::{Qemu, is_installed};
@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// What runs in the namespaces: a manager, and then one line of shell after another, each answered by its output and `done`.
+/// What runs in the namespaces: a manager, and then one line of shell after another, each answered
+/// by its output and `done`.
 const SHELL: &str = r#"
     mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/x && chmod 700 /run/x || exit 1
     # What ProtectHome= and others put over directories; PID 1 makes it, a user manager as root looks for it too.
@@ -172,7 +173,8 @@ fn under_systemd_neither_restart_nor_kill_disturbs_a_machine() {
     assert!(!log.contains("level=error") && !log.contains("level=warning event=no_aio"), "{log}");
 }
 
-/// A restart into a wrong configuration costs no machine its slot: it goes on when the file is mended.
+/// A restart into a wrong configuration costs no machine its slot: it goes on when the file is
+/// mended.
 #[test]
 fn under_systemd_a_wrong_configuration_does_not_cost_the_machines() {
     let Some(mut manager) = Manager::start() else { return };

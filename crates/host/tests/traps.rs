@@ -1,11 +1,13 @@
-//! What real QEMUs do to servers that take the protocol at its word: one test for each trap (docs/ginneld.md says the rules that follow).
+//! What real QEMUs do to servers that take the protocol at its word: one test for each trap
+//! (docs/ginneld.md says the rules that follow).
 
 use crate::common;
 use crate::common::qemu::{Host, MEMORY, Qemu, drain, presence};
 use crate::common::wait;
 use serde_json::json;
 
-/// facts.md: "a departed peer's id is given to another: QEMU use-after-free, abort within 3–6 joins".
+/// facts.md: "a departed peer's id is given to another: QEMU use-after-free, abort within 3–6
+/// joins".
 #[test]
 fn fifty_joins_and_leaves_of_others_do_a_qemu_no_harm() {
     let Some(host) = Host::start() else { return };
@@ -43,7 +45,8 @@ fn unplugging_after_a_neighbour_died_does_not_abort_qemu() {
     wait("slot 1 free", || host.daemon.slots().is_empty().then_some(()));
 }
 
-/// facts.md: "server closes, or is silent, while QEMU connects: QEMU spins for ever holding its lock".
+/// facts.md: "server closes, or is silent, while QEMU connects: QEMU spins for ever holding its
+/// lock".
 #[test]
 fn a_refused_qemu_starts_with_a_dummy_memory() {
     let Some(host) = Host::start() else { return };
@@ -65,7 +68,8 @@ fn a_refused_qemu_starts_with_a_dummy_memory() {
     second.assert_alive();
 }
 
-/// The same trap by another way: the chardev is made long before the device, and QEMU reads the setup only then.
+/// The same trap by another way: the chardev is made long before the device, and QEMU reads the
+/// setup only then.
 #[test]
 fn a_setup_waits_for_its_device_however_long_also_if_refused_or_the_daemon_dies() {
     let Some(host) = Host::start() else { return };
@@ -130,7 +134,8 @@ fn restarting_or_killing_the_daemon_disturbs_no_machine() {
     }
 }
 
-/// facts.md: "a host process holds a guest's eventfd", with a real QEMU's descriptors: and both wake each other through the daemon.
+/// facts.md: "a host process holds a guest's eventfd", with a real QEMU's descriptors: and both
+/// wake each other through the daemon.
 #[test]
 fn a_host_process_and_a_qemu_have_no_eventfd_in_common_and_wake_each_other() {
     let Some(host) = Host::start() else { return };

@@ -4,6 +4,7 @@ use clap::Parser;
 use ginnel_host::args::Prover;
 use ginnel_host::config::Config;
 use ginnel_host::log;
+use ginnel_host::program;
 use ginnel_host::prover::numbers::Reader;
 use ginnel_host::prover::{rights, server};
 use ginnel_host::rundir::RunDir;
@@ -12,20 +13,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Prover::parse();
-    let config = match Config::load(cli.config.as_deref()) {
-        Ok(config) => config,
-        Err(error) => {
-            log!(Error, "bad_configuration", why = error);
-            return ExitCode::from(2);
-        }
-    };
-    match run(&config, cli.check) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log!(Error, "failed", why = format!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    program::run(cli.config.as_deref(), |config| run(&config, cli.check).map(|()| ExitCode::SUCCESS))
 }
 
 fn run(config: &Config, check: bool) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
-//! The file as TOML has it, and how it becomes a [`Config`]: every value with its place, for saying where something is wrong.
+//! The file as TOML has it, and how it becomes a [`Config`]: every value with its place, for saying
+//! where something is wrong.
 
-use super::{Backing, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig};
+use super::{Backing, BrokerConfig, Config, ConfigError, Joiners, MAX_KEPT, SegmentConfig};
 use crate::users;
 use ginnel_tcp::policy::Policy;
 use serde::Deserialize;
@@ -17,6 +18,15 @@ struct Raw {
     status: Option<Spanned<String>>,
     #[serde(default)]
     segment: BTreeMap<Spanned<String>, RawSegment>,
+    #[serde(default)]
+    broker: RawBroker,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct RawBroker {
+    memory: Option<Spanned<Size>>,
+    pairs: Option<Spanned<u16>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -102,7 +112,20 @@ impl Reader<'_> {
             );
             return Err(ConfigError { file: self.file.to_owned(), line: None, key: "segment".into(), problem });
         }
-        Ok(Config { run_dir, status: self.status(raw.status)?, segments })
+        Ok(Config { run_dir, status: self.status(raw.status)?, segments, broker: self.broker(raw.broker)? })
+    }
+
+    fn broker(&self, raw: RawBroker) -> Result<BrokerConfig, ConfigError> {
+        let mut config = BrokerConfig::default();
+        if let Some(memory) = raw.memory {
+            let span = memory.span();
+            config.memory =
+                self.size(memory.into_inner(), Backing::Memfd).map_err(|problem| self.wrong(span, "broker.memory", problem))?;
+        }
+        if let Some(pairs) = raw.pairs {
+            config.pairs = usize::from(pairs.into_inner());
+        }
+        Ok(config)
     }
 
     fn line(&self, at: usize) -> usize {

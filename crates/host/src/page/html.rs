@@ -1,4 +1,5 @@
-//! The page for people. It is whole without its script, which only asks for it again and puts what changed in place.
+//! The page for people. It is whole without its script, which only asks for it again and puts what
+//! changed in place.
 
 use super::{PeerHints, PeerStatus, SegmentStatus, Status};
 use std::fmt::{self, Display, Write};
@@ -118,6 +119,7 @@ fn segment(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result 
     tile(page, "Machines", segment.machines.len(), format_args!("of {} slots", segment.slots))?;
     tile(page, "Connections", format_args!("{least}{}", hints.connections), "in shared memory")?;
     tile(page, "Carried", format_args!("{least}{}", Bytes(hints.bytes)), format_args!("now {}/s", Bytes(hints.bytes_per_second)))?;
+    tile(page, "Objects", hints.objects, format_args!("by name, of {}", Bytes(hints.object_bytes)))?;
     let (size, taken) = (segment.size, segment.resident);
     tile(
         page,
@@ -152,7 +154,8 @@ fn tile(page: &mut String, name: &str, value: impl Display, more: impl Display) 
 
 const COLUMNS: [&str; 8] = ["Slot", "Process", "User", "Attached", "Joins", "Connections", "Sent", "Received"];
 
-/// On a narrow screen each row is a list of its own, where `data-name` stands for the column's head; the roles keep it a table for those who do not see it.
+/// On a narrow screen each row is a list of its own, where `data-name` stands for the column's
+/// head; the roles keep it a table for those who do not see it.
 fn table(page: &mut String, segment: &SegmentStatus, now: u64) -> fmt::Result {
     writeln!(
         page,

@@ -36,7 +36,8 @@ const _: () = assert!(size_of::<Instruction>() == 8);
 
 /// Makes the call `command`; the descriptor that it returns (with O_CLOEXEC, as all of bpf(2)'s).
 fn open<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attributes` is readable for its size; the callers below keep alive what it points to.
+    // SAFETY: `attributes` is readable for its size; the callers below keep alive what it points
+    // to.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

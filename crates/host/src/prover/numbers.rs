@@ -2,11 +2,12 @@
 
 use super::bpf;
 use super::program::{self, Counts};
+use crate::broker::matching::Place;
 use anyhow::{Context, Result, ensure};
 use ginnel_tcp::proof::Numbers;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -21,7 +22,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Loads what it takes into the kernel: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN. Reading takes none.
+    /// Loads what it takes into the kernel: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN. Reading
+    /// takes none.
     ///
     /// # Errors
     /// What failed, and what that means.
@@ -44,10 +46,22 @@ impl Reader {
     /// # Errors
     /// bpf(2)'s and read(2)'s.
     pub fn numbers(&self, socket: BorrowedFd<'_>, connected: bool) -> io::Result<Option<Numbers>> {
+        Ok(self.numbers_and_place(socket, connected)?.map(|(numbers, _)| numbers))
+    }
+
+    /// The same, and where the socket is.
+    ///
+    /// # Errors
+    /// As there; getsockopt(2)'s.
+    pub fn numbers_and_place(&self, socket: BorrowedFd<'_>, connected: bool) -> io::Result<Option<(Numbers, Place)>> {
         let mut before = None;
         for _ in 0..TRIES {
+            // Between two looks that agree: whoever connects the socket anew meanwhile gets other
+            // numbers.
+            let Some(stays) = stays_within(socket) else { return Ok(None) };
+            let within = stays.then(|| network(socket)).transpose()?;
             let Some(counts) = self.walk(socket)? else { return Ok(None) };
-            let now = numbers_of(counts, connected);
+            let now = (numbers_of(counts, connected), Place { owner: counts.owner, within });
             if before == Some(now) {
                 return Ok(before);
             }
@@ -85,6 +99,29 @@ impl Reader {
     }
 }
 
+/// Is a socket's other end in the same network, by its addresses? `None`: it has none, as one that
+/// is not connected any more.
+fn stays_within(socket: BorrowedFd<'_>) -> Option<bool> {
+    let ip =
+        |address: rustix::net::SocketAddrAny| -> Option<IpAddr> { Some(SocketAddr::try_from(address).ok()?.ip().to_canonical()) };
+    let local = ip(rustix::net::getsockname(socket).ok()?)?;
+    let remote = ip(rustix::net::getpeername(socket).ok()??)?;
+    Some(local == remote || local.is_loopback() && remote.is_loopback())
+}
+
+/// The number of a socket's network namespace, which no other one ever has (Linux 5.14,
+/// `SO_NETNS_COOKIE`).
+fn network(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // `asm-generic/socket.h`.
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let mut cookie = 0u64;
+    let mut len = size_of_val(&cookie) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, SO_NETNS_COOKIE);
+    // SAFETY: both are writable, and `len` says how long the number is.
+    let asked = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut cookie).cast(), &raw mut len) };
+    if asked == 0 && len as usize == size_of_val(&cookie) { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
 /// From counts to the numbers of the first byte each way; sequence numbers are taken modulo 2^32.
 /// A SYN counts as acknowledged at the end that sent the first.
 #[expect(clippy::cast_possible_truncation, reason = "only the low halves count")]
@@ -101,7 +138,7 @@ mod tests {
 
     #[test]
     fn numbers_go_round() {
-        let counts = Counts { fd: 3, snd_una: 4, rcv_nxt: 0, bytes_acked: (7 << 32) + 5, bytes_received: 1 };
+        let counts = Counts { fd: 3, snd_una: 4, rcv_nxt: 0, bytes_acked: (7 << 32) + 5, bytes_received: 1, owner: 7 };
         assert_eq!(numbers_of(counts, true), Numbers { sent: 0, received: u32::MAX });
         assert_eq!(numbers_of(counts, false).sent, u32::MAX);
     }

@@ -1,13 +1,13 @@
-//! The iterator's program: for each file of a process that is a TCP socket it writes [`Counts`] into
-//! what the reader of the iterator gets.
+//! The iterator's program: for each file of a process that is a TCP socket it writes [`Counts`]
+//! into what the reader of the iterator gets.
 //!
-//! It is 29 instructions, put together here because three of the kernel's structures differ from
+//! It is 33 instructions, put together here because three of the kernel's structures differ from
 //! release to release: where their members lie is looked up in the kernel's own type information.
 //! The kernel's verifier looks at each access again, by the same information.
 
 use super::bpf::Instruction;
+use super::types::Types;
 use anyhow::{Context, Result};
-use btfparse::{Error, ErrorKind, Offset, Readable, TypeInformation};
 use std::path::Path;
 
 /// Where the kernel shows its type information (`CONFIG_DEBUG_INFO_BTF`).
@@ -29,18 +29,20 @@ pub struct Counts {
     pub bytes_acked: u64,
     /// Bytes that were received (tcpEStatsAppHCThruOctetsReceived).
     pub bytes_received: u64,
+    /// Which user namespace owns the socket's network namespace: its inode's number.
+    pub owner: u32,
 }
 
 impl Counts {
     /// Bytes of it as the program writes it.
-    pub const SIZE: usize = 32;
+    pub const SIZE: usize = 40;
 
     /// From what the program wrote.
     #[must_use]
     pub fn of_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let long = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
-        Self { fd: word(0), snd_una: word(4), rcv_nxt: word(8), bytes_acked: long(16), bytes_received: long(24) }
+        Self { fd: word(0), snd_una: word(4), rcv_nxt: word(8), bytes_acked: long(16), bytes_received: long(24), owner: word(32) }
     }
 }
 
@@ -63,6 +65,12 @@ struct Places {
     rcv_nxt: i16,
     bytes_acked: i16,
     bytes_received: i16,
+    /// In `struct sock_common`, with which `struct tcp_sock` begins: its network namespace.
+    net: i16,
+    /// In `struct net`.
+    user_ns: i16,
+    /// In `struct user_namespace`: its inode's number.
+    inum: i16,
 }
 
 /// Makes the program for the kernel whose type information is at `btf`.
@@ -71,14 +79,11 @@ struct Places {
 /// The file cannot be read, or the kernel knows no such iterator or member.
 pub fn make(btf: &Path) -> Result<Program> {
     let bytes = std::fs::read(btf).with_context(|| format!("{}: read the kernel's type information", btf.display()))?;
-    let types = TypeInformation::new(&Bytes(bytes)).map_err(|error| anyhow::anyhow!("{}: {error:?}", btf.display()))?;
-    let target = types.id_of(ITERATOR).context("this kernel has no iterator over files (Linux 5.8)")?;
+    let types = Types::new(bytes).with_context(|| format!("{}: not of the form that is known", btf.display()))?;
+    let target = types.function(ITERATOR).context("this kernel has no iterator over files (Linux 5.8)")?;
     let place = |kind: &str, member: &str| -> Result<i16> {
-        let id = types.id_of(kind).with_context(|| format!("this kernel has no struct {kind}"))?;
-        match types.offset_of(id, member) {
-            Ok((_, Offset::ByteOffset(at))) => Ok(i16::try_from(at)?),
-            other => anyhow::bail!("struct {kind} has no plain member {member}: {other:?}"),
-        }
+        let at = types.place(kind, member);
+        Ok(i16::try_from(at.with_context(|| format!("this kernel's struct {kind} has no plain member {member}"))?)?)
     };
     let places = Places {
         sk: place("socket", "sk")?,
@@ -87,23 +92,11 @@ pub fn make(btf: &Path) -> Result<Program> {
         rcv_nxt: place("tcp_sock", "rcv_nxt")?,
         bytes_acked: place("tcp_sock", "bytes_acked")?,
         bytes_received: place("tcp_sock", "bytes_received")?,
+        net: place("sock_common", "skc_net")?,
+        user_ns: place("net", "user_ns")?,
+        inum: place("user_namespace", "ns")? + place("ns_common", "inum")?,
     };
     Ok(Program { instructions: instructions(&places), target })
-}
-
-/// Type information in memory.
-struct Bytes(Vec<u8>);
-
-impl Readable for Bytes {
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> btfparse::Result<()> {
-        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
-        match rest.get(..buffer.len()) {
-            Some(part) => buffer.copy_from_slice(part),
-            // The library reads until it is told that this is the end.
-            None => return Err(Error::new(ErrorKind::EOF, "it ends here")),
-        }
-        Ok(())
-    }
 }
 
 /// `BPF_FUNC_seq_write`, `BPF_FUNC_skc_to_tcp_sock` and `BPF_FUNC_sock_from_file` (`linux/bpf.h`).
@@ -171,6 +164,11 @@ fn instructions(places: &Places) -> Vec<Instruction> {
         program.push(one(store, 10, 1, to, 0));
     }
     program.extend([
+        // Each of the three is there as long as the socket is.
+        one(LOAD_LONG, 1, 0, places.net, 0),
+        one(LOAD_LONG, 1, 1, places.user_ns, 0),
+        one(LOAD_WORD, 1, 1, places.inum, 0),
+        one(STORE_LONG, 10, 1, counts + 32, 0),
         one(LOAD_LONG, 1, 6, CONTEXT_META, 0),
         // struct bpf_iter_meta begins with the file that is written into.
         one(LOAD_LONG, 1, 1, 0, 0),
@@ -196,7 +194,17 @@ mod tests {
     /// All jumps lead to the instruction that sets what is returned.
     #[test]
     fn jumps_lead_to_the_end() {
-        let program = instructions(&Places { sk: 24, sk_type: 80, snd_una: 8, rcv_nxt: 16, bytes_acked: 24, bytes_received: 32 });
+        let program = instructions(&Places {
+            sk: 24,
+            sk_type: 80,
+            snd_una: 8,
+            rcv_nxt: 16,
+            bytes_acked: 24,
+            bytes_received: 32,
+            net: 40,
+            user_ns: 48,
+            inum: 56,
+        });
         let jumps = program.iter().enumerate().filter(|(_, one)| matches!(one.opcode, JUMP_IF_EQUAL | JUMP_IF_NOT_EQUAL));
         let targets: Vec<usize> = jumps.map(|(at, one)| at + 1 + one.offset as usize).collect();
         assert_eq!(targets, [program.len() - 2; 5]);
@@ -209,8 +217,9 @@ mod tests {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
         bytes[16..24].copy_from_slice(&3u64.to_ne_bytes());
-        bytes[24..].copy_from_slice(&4u64.to_ne_bytes());
-        let expected = Counts { fd: 9, snd_una: 1, rcv_nxt: 2, bytes_acked: 3, bytes_received: 4 };
+        bytes[24..32].copy_from_slice(&4u64.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&5u32.to_ne_bytes());
+        let expected = Counts { fd: 9, snd_una: 1, rcv_nxt: 2, bytes_acked: 3, bytes_received: 4, owner: 5 };
         assert_eq!(Counts::of_bytes(&bytes), expected);
     }
 }

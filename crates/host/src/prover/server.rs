@@ -1,10 +1,10 @@
 //! Who asks the prover, and that nobody keeps another waiting.
 //!
 //! Each connection is one question and has a thread of its own, since a descriptor that somebody
-//! sends can make its last close wait: a TCP socket that lingers, a file of a file system that stands
-//! still. So a user has only so many threads at once; who asks for more is turned away, and stays on
-//! TCP. Nothing is queued here but the kernel's own queue of connections. The thread that accepts
-//! closes nothing that somebody else may have sent ([`super::turn_away`]).
+//! sends can make its last close wait: a TCP socket that lingers, a file of a file system that
+//! stands still. So a user has only so many threads at once; who asks for more is turned away, and
+//! stays on TCP. Nothing is queued here but the kernel's own queue of connections. The thread that
+//! accepts closes nothing that somebody else may have sent ([`super::turn_away`]).
 
 use super::numbers::Reader;
 use super::turn_away::TurnAway;
@@ -35,11 +35,12 @@ const OF_ALL: usize = 256;
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 128;
 /// How long to wait where descriptors, memory or threads are scarce.
-const PAUSE: Duration = Duration::from_millis(10);
-/// At most one line of a kind is logged in that time: whoever fills the log with them has no right to.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+/// At most one line of a kind is logged in that time: whoever fills the log with them has no right
+/// to.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 /// Stack of a thread, bytes.
-const STACK: usize = 64 << 10;
+pub(crate) const STACK: usize = 64 << 10;
 
 /// Listens at `path`, in place of what an earlier instance left there. Anybody may connect.
 ///
@@ -104,7 +105,8 @@ pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
         let client = match accept_with(listener, SocketFlags::CLOEXEC) {
             Ok(client) => client,
             Err(Errno::INTR | Errno::CONNABORTED) => continue,
-            // Descriptors or memory are scarce: whoever waits is answered when there are some again.
+            // Descriptors or memory are scarce: whoever waits is answered when there are some
+            // again.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 thread::sleep(PAUSE);
                 continue;
@@ -132,10 +134,10 @@ pub fn serve(listener: &OwnedFd, reader: Reader) -> Result<()> {
 
 /// When a line of a kind was logged last.
 #[derive(Default)]
-struct Lines(Option<Instant>);
+pub(crate) struct Lines(Option<Instant>);
 
 impl Lines {
-    fn one(&mut self, log: impl FnOnce()) {
+    pub(crate) fn one(&mut self, log: impl FnOnce()) {
         if self.0.is_none_or(|last| last.elapsed() >= BETWEEN_LINES) {
             self.0 = Some(Instant::now());
             log();

@@ -1,15 +1,16 @@
 //! Hanging up without waiting for what lies unread.
 //!
-//! Whoever connects can send descriptors at once. The kernel closes them where their message is thrown
-//! away: in the thread that closes the connection. A TCP socket that lingers makes its last close wait
-//! for as long as its owner likes (SO_LINGER, socket(7)), but not in a thread that is about to end
-//! (`inet_release`, `net/ipv4/af_inet.c`). So each connection that nobody answers ends with a thread.
+//! Whoever connects can send descriptors at once. The kernel closes them where their message is
+//! thrown away: in the thread that closes the connection. A TCP socket that lingers makes its last
+//! close wait for as long as its owner likes (SO_LINGER, socket(7)), but not in a thread that is
+//! about to end (`inet_release`, `net/ipv4/af_inet.c`). So each connection that nobody answers ends
+//! with a thread.
 //!
 //! Such a thread needs a table of descriptors of its own. A copy of the process's would hold other
 //! askers' sockets for a moment, under numbers that are others' by then, and
-//! [`super::numbers::Reader`] looks into the tables of all threads. So one thread has had its own table
-//! from before the first asker on, with nothing of an asker's in it but the connection that it is to
-//! end, and those that end with it copy that one.
+//! [`super::numbers::Reader`] looks into the tables of all threads. So one thread has had its own
+//! table from before the first asker on, with nothing of an asker's in it but the connection that
+//! it is to end, and those that end with it copy that one.
 
 #![allow(unsafe_code)]
 
@@ -96,7 +97,8 @@ fn keep_alone(fd: RawFd) -> Result<(), Errno> {
     if fd > 3 { close(3, fd - 1, 0) } else { Ok(()) }
 }
 
-/// Ends all connections that come, until nobody sends any more: those that wait together by one thread.
+/// Ends all connections that come, until nobody sends any more: those that wait together by one
+/// thread.
 fn end_each(from: &OwnedFd) {
     let mut clients = Vec::new();
     loop {
@@ -128,7 +130,8 @@ fn next(from: &OwnedFd, wait: RecvFlags) -> Result<Option<OwnedFd>, Errno> {
     Ok(came)
 }
 
-/// Has a thread end that has a copy of this one's table, and with it the last descriptors of `clients`.
+/// Has a thread end that has a copy of this one's table, and with it the last descriptors of
+/// `clients`.
 fn end_with_a_thread(clients: Vec<OwnedFd>) {
     let turns = Arc::new(Barrier::new(2));
     loop {

@@ -30,7 +30,8 @@ impl Daemon {
         Self::start(config, &["--keep"])
     }
 
-    /// Alone, as a user without any capability, who may have so many descriptors. Only root can do that.
+    /// Alone, as a user without any capability, who may have so many descriptors. Only root can do
+    /// that.
     pub fn as_user(config: &str, uid: u32, descriptors: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("ginneld");
@@ -84,7 +85,8 @@ impl Daemon {
         self.path("run/t").join(name)
     }
 
-    /// Joins segment `t` at once, as a machine or, with 0, as a process of the host, and has everything.
+    /// Joins segment `t` at once, as a machine or, with 0, as a process of the host, and has
+    /// everything.
     pub fn join(&self, peer: u16) -> Client {
         let mut client = Client::connect(&self.socket(peer)).expect("connected");
         client.settle(2, Instant::now() + super::PATIENCE).expect("a setup");

@@ -1,4 +1,5 @@
-//! A daemon of its own for each test, and real QEMUs. Every wait has an end; what was started is killed by process id when it is dropped.
+//! A daemon of its own for each test, and real QEMUs. Every wait has an end; what was started is
+//! killed by process id when it is dropped.
 #![allow(dead_code, reason = "not every test uses all of it")]
 
 pub mod channels;
@@ -50,7 +51,8 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or("a test"));
 }
 
-/// The numbers by which the kernel tells eventfds apart (`eventfd-id` in fdinfo, Linux 5.2): those that a process has open.
+/// The numbers by which the kernel tells eventfds apart (`eventfd-id` in fdinfo, Linux 5.2): those
+/// that a process has open.
 pub fn eventfds(pid: u32) -> Vec<u64> {
     let read = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path()).ok();
     let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("proc").flatten().filter_map(read);

@@ -1,5 +1,6 @@
-//! A real QEMU without a guest: stopped before its first instruction (`-S`), driven from outside over QMP, and over qtest, by which the test
-//! does what a guest's processor would do: reads and writes ports and memory, and so the device's registers.
+//! A real QEMU without a guest: stopped before its first instruction (`-S`), driven from outside
+//! over QMP, and over qtest, by which the test does what a guest's processor would do: reads and
+//! writes ports and memory, and so the device's registers.
 //!
 //! Source: QEMU, `docs/interop/qmp-spec`, `docs/devel/qtest`, `docs/specs/ivshmem-spec`.
 
@@ -160,7 +161,8 @@ impl Qemu {
         self.qmp(json!({"execute": "device_add", "arguments": device}));
     }
 
-    /// Takes the device and its chardev out. The guest's part, to let go of slot 5, is done by its ACPI register (piix4: port 0xae08).
+    /// Takes the device and its chardev out. The guest's part, to let go of slot 5, is done by its
+    /// ACPI register (piix4: port 0xae08).
     pub fn remove_device(&mut self) {
         self.qmp(json!({"execute": "device_del", "arguments": {"id": "shm"}}));
         self.ask(&format!("outl 0xae08 {:#x}", 1 << 5));
@@ -207,7 +209,8 @@ impl Qemu {
         self.ask(&format!("outl 0xcfc {value:#x}"));
     }
 
-    /// What firmware and driver do: gives the BARs addresses, and lets each interrupt leave a message in RAM.
+    /// What firmware and driver do: gives the BARs addresses, and lets each interrupt leave a
+    /// message in RAM.
     pub fn set_up_device(&mut self) {
         assert_eq!(self.config(0), 0x1110_1af4, "ivshmem on slot 5");
         for (bar, address) in [(0x10, REGISTERS), (0x14, MSIX), (0x18, MEMORY), (0x1c, 0)] {
@@ -280,7 +283,8 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Has it made its devices? Its greeting comes earlier, from a thread of its own; only then does it answer.
+    /// Has it made its devices? Its greeting comes earlier, from a thread of its own; only then
+    /// does it answer.
     pub fn is_ready(&mut self) -> bool {
         let Ok(mut stream) = UnixStream::connect(&self.qmp) else { return false };
         stream.set_read_timeout(Some(std::time::Duration::from_millis(200))).expect("set");
