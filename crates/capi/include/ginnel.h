@@ -2,9 +2,15 @@
  * virtual machines of one host share by name. docs/sdk.md explains them, with examples.
  *
  * Every function that can fail returns -1 then; ginnel_errcode() and ginnel_errmsg() say why, of the
- * calling thread's last failure. Handles of senders, receivers and barriers may be used by one
- * thread at a time, all others by any number at once. A child of fork cannot use its
- * parent's handles (GINNEL_EFORKED) but to close them; it opens the segment again.
+ * calling thread's last failure. A child of fork cannot use its parent's handles (GINNEL_EFORKED) but
+ * to close them; it opens the segment again.
+ *
+ * Threads: handles of senders, receivers and barriers serve one at a time. A call with one of them,
+ * or with a loan or message of it, fails with GINNEL_EINUSE while another thread is in such a call,
+ * also where that one sleeps. All other handles serve any number of threads at once. What a caller
+ * must not do with any: close a handle while another thread is in a call with it, or use it after
+ * that. The library cannot tell, and the program may crash. A call that waits is not ended by a
+ * signal: where a handler is to end it, give it a time limit, and look at what the handler left.
  *
  * Any process of a segment can write any byte of it, also where a pointer from here leads: who shares
  * a segment with strangers copies bytes out (ginnel_memory_read, ginnel_receiver_read) and checks the
@@ -37,7 +43,7 @@ enum ginnel_error {
     GINNEL_ESHAPE = 4,       /* it was made with other measures, or by another version */
     GINNEL_EINVALID = 5,     /* a measure, a name or an argument that cannot be */
     GINNEL_EBUSY = 6,        /* another process has been making it for seconds */
-    GINNEL_EINUSE = 7,       /* the role is another's; or loans or messages are out */
+    GINNEL_EINUSE = 7,       /* the role is another's; loans or messages are out; another thread's turn */
     GINNEL_EFULL = 8,        /* names; objects, messages or loans of this process; permits */
     GINNEL_ENOMEMORY = 9,    /* the segment, or the system, has no memory left */
     GINNEL_ETOOLARGE = 10,   /* the message does not fit */
@@ -160,6 +166,38 @@ int ginnel_receiver_read(ginnel_receiver *receiver, void *bytes, size_t room, si
 int ginnel_receiver_fd(ginnel_receiver *receiver);
 /* GINNEL_EINUSE where a message is held. */
 int ginnel_receiver_close(ginnel_receiver *receiver);
+
+/* ---- Streams ---- */
+
+typedef struct ginnel_listener ginnel_listener;
+typedef struct ginnel_stream ginnel_stream;
+
+/* Streams of this name come in here; the name goes with this process, and with the handle. */
+int ginnel_listener_open(ginnel_segment *segment, const char *name, ginnel_listener **out);
+int ginnel_listener_accept(ginnel_listener *listener, int64_t time, ginnel_stream **out);
+/* As ginnel_receiver_fd: for a call that said GINNEL_EWOULDBLOCK. */
+int ginnel_listener_fd(ginnel_listener *listener);
+void ginnel_listener_close(ginnel_listener *listener);
+
+/* Waits until who listens has accepted. GINNEL_ENOTFOUND where nobody listens; GINNEL_EENDED or
+ * GINNEL_EDIED where who listened has gone. */
+int ginnel_stream_connect(ginnel_segment *segment, const char *name, int64_t time,
+                          ginnel_stream **out);
+/* One thread may read and one may write at the same time. */
+/* Reads what there is, at least a byte, at most room. *len: how many; 0: nothing more comes.
+ * GINNEL_EDIED where the other end died, after what it wrote. */
+int ginnel_stream_read(ginnel_stream *stream, void *bytes, size_t room, size_t *len, int64_t time);
+/* Writes all of it, or as much as goes in that time; fails where that is nothing. *written: how
+ * many; may be NULL. GINNEL_EENDED or GINNEL_EDIED where nobody reads any more. */
+int ginnel_stream_write(ginnel_stream *stream, const void *bytes, size_t len, size_t *written,
+                        int64_t time);
+/* Tells the other end that nothing more comes. Reading goes on. */
+int ginnel_stream_shutdown(ginnel_stream *stream);
+/* Readable when a read that said GINNEL_EWOULDBLOCK is worth another try, and now and then without;
+ * and, readable too, when a write is. The stream's own: not to be read or closed. */
+int ginnel_stream_fd(ginnel_stream *stream);
+int ginnel_stream_write_fd(ginnel_stream *stream);
+void ginnel_stream_close(ginnel_stream *stream);
 
 /* ---- Mutex ---- */
 

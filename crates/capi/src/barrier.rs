@@ -1,10 +1,14 @@
 //! `ginnel_barrier_…`
 
-use crate::error::{Fail, fail};
+use crate::error::fail;
+use crate::single::Single;
 use crate::{Wait, answer, close, hand_out, handle, text};
-use ginnel::{Barrier, Segment};
+use ginnel::Segment;
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
+
+/// A handle.
+pub type Barrier = Single<ginnel::Barrier>;
 
 /// See `ginnel.h`.
 ///
@@ -21,7 +25,9 @@ pub unsafe extern "C" fn ginnel_barrier_create(
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
         // SAFETY: as above.
-        unsafe { hand_out(out, Barrier::create(segment, name, parties)) }
+        unsafe {
+            hand_out(out, || Ok(Single::new(ginnel::Barrier::create(segment, name, parties)?)))
+        }
     };
     answer(create())
 }
@@ -37,7 +43,9 @@ pub unsafe extern "C" fn ginnel_barrier_open(
     out: *mut *mut Barrier,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Barrier::open(handle(segment)?, text(name)?)) })())
+    answer(unsafe {
+        hand_out(out, || Ok(Single::new(ginnel::Barrier::open(handle(segment)?, text(name)?)?)))
+    })
 }
 
 /// See `ginnel.h`.
@@ -55,7 +63,11 @@ pub unsafe extern "C" fn ginnel_barrier_open_or_create(
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
         // SAFETY: as above.
-        unsafe { hand_out(out, Barrier::open_or_create(segment, name, parties)) }
+        unsafe {
+            hand_out(out, || {
+                Ok(Single::new(ginnel::Barrier::open_or_create(segment, name, parties)?))
+            })
+        }
     };
     answer(open())
 }
@@ -66,14 +78,17 @@ pub unsafe extern "C" fn ginnel_barrier_open_or_create(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_barrier_wait(barrier: *mut Barrier, time: i64) -> c_int {
-    // SAFETY: the header's promise: one thread at a time.
-    let Some(barrier) = (unsafe { barrier.as_mut() }) else { return fail(Fail::null("a handle")) };
-    let last = match Wait::of(time) {
-        Wait::Not => barrier.wait_timeout(Duration::ZERO),
-        Wait::ForEver => barrier.wait(),
-        Wait::For(time) => barrier.wait_timeout(time),
+    let wait = || {
+        // SAFETY: the header's promise.
+        let mut turn = unsafe { handle(barrier.cast_const()) }?.turn()?;
+        let barrier = turn.get();
+        Ok(match Wait::of(time) {
+            Wait::Not => barrier.wait_timeout(Duration::ZERO),
+            Wait::ForEver => barrier.wait(),
+            Wait::For(time) => barrier.wait_timeout(time),
+        }?)
     };
-    last.map_or_else(|error| fail(error.into()), c_int::from)
+    wait().map_or_else(fail, c_int::from)
 }
 
 /// See `ginnel.h`.

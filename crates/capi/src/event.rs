@@ -29,7 +29,7 @@ pub unsafe extern "C" fn ginnel_event_create(
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
         // SAFETY: as above.
-        unsafe { hand_out(out, Event::create(segment, name, reset)) }
+        unsafe { hand_out(out, || Ok(Event::create(segment, name, reset)?)) }
     };
     answer(create())
 }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ginnel_event_open(
     out: *mut *mut Event,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Event::open(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(Event::open(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn ginnel_event_open_or_create(
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
         // SAFETY: as above.
-        unsafe { hand_out(out, Event::open_or_create(segment, name, reset)) }
+        unsafe { hand_out(out, || Ok(Event::open_or_create(segment, name, reset)?)) }
     };
     answer(open())
 }

@@ -18,6 +18,8 @@ mod queue;
 mod rwlock;
 mod segment;
 mod semaphore;
+mod single;
+mod stream;
 
 use error::{Fail, fail};
 use std::ffi::{CStr, c_char, c_int};
@@ -35,6 +37,16 @@ fn answer(result: Result<(), Fail>) -> c_int {
 /// An object's descriptor, which stays its own; −1 where none can be made.
 fn descriptor(made: Result<BorrowedFd<'_>, Fail>) -> c_int {
     made.map_or_else(fail, |fd| fd.as_raw_fd())
+}
+
+/// The same where the handle is free again by then.
+fn as_number(fd: BorrowedFd<'_>) -> c_int {
+    fd.as_raw_fd()
+}
+
+/// A descriptor's number, which stays the object's own; −1 where none can be made.
+fn number(made: Result<c_int, Fail>) -> c_int {
+    made.unwrap_or_else(fail)
 }
 
 /// A name, as C gives it.
@@ -59,15 +71,19 @@ unsafe fn handle<'a, T>(handle: *const T) -> Result<&'a T, Fail> {
     unsafe { handle.as_ref() }.ok_or_else(|| Fail::null("a handle"))
 }
 
-/// Hands a new handle out.
+/// Hands a new handle out, which is made only where there is room for it: an object that was made
+/// would keep its name.
 ///
 /// # Safety
 /// `out` is NULL or writable.
-unsafe fn hand_out<T>(out: *mut *mut T, made: ginnel::Result<T>) -> Result<(), Fail> {
+unsafe fn hand_out<T>(
+    out: *mut *mut T,
+    make: impl FnOnce() -> Result<T, Fail>,
+) -> Result<(), Fail> {
     if out.is_null() {
         return Err(Fail::null("where the handle is to be put"));
     }
-    let made = Box::into_raw(Box::new(made?));
+    let made = Box::into_raw(Box::new(make()?));
     // SAFETY: the caller's promise.
     unsafe { out.write(made) };
     Ok(())

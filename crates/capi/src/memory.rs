@@ -17,7 +17,7 @@ pub unsafe extern "C" fn ginnel_memory_create(
     out: *mut *mut Memory,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Memory::create(handle(segment)?, text(name)?, size)) })())
+    answer(unsafe { hand_out(out, || Ok(Memory::create(handle(segment)?, text(name)?, size)?)) })
 }
 
 /// See `ginnel.h`.
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ginnel_memory_open(
     out: *mut *mut Memory,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Memory::open(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(Memory::open(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ginnel_memory_open_or_create(
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
         // SAFETY: as above.
-        unsafe { hand_out(out, Memory::open_or_create(segment, name, size)) }
+        unsafe { hand_out(out, || Ok(Memory::open_or_create(segment, name, size)?)) }
     };
     answer(open())
 }

@@ -16,7 +16,7 @@ pub unsafe extern "C" fn ginnel_mutex_create(
     out: *mut *mut Mutex,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Mutex::create(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(Mutex::create(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ginnel_mutex_open(
     out: *mut *mut Mutex,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Mutex::open(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(Mutex::open(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ginnel_mutex_open_or_create(
     out: *mut *mut Mutex,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Mutex::open_or_create(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(Mutex::open_or_create(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.

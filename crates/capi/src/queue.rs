@@ -2,9 +2,14 @@
 
 use crate::error::Fail;
 use crate::memory::{bytes_mut, bytes_of};
-use crate::{Wait, answer, descriptor, hand_out, handle, options, text};
-use ginnel::{Loan, Message, Queue, Receiver, Segment, Sender, WhenFull};
+use crate::single::Single;
+use crate::{Wait, answer, as_number, hand_out, handle, number, options, text};
+use ginnel::{Loan, Message, Queue, Segment, WhenFull};
 use std::ffi::{c_char, c_int, c_void};
+
+/// Handles.
+pub type Sender = Single<ginnel::Sender>;
+pub type Receiver = Single<ginnel::Receiver>;
 
 /// `ginnel_queue_options`: plain numbers.
 #[repr(C)]
@@ -106,14 +111,14 @@ pub unsafe extern "C" fn ginnel_sender_open(
             _ => return Err(Fail::invalid("no such way to do where a queue is full")),
         };
         // SAFETY: the header's promise.
-        let sender = unsafe { Sender::open(handle(segment)?, text(name)?) };
+        let sender = unsafe { ginnel::Sender::open(handle(segment)?, text(name)?) };
         // SAFETY: the header's promise.
-        unsafe { hand_out(out, sender.map(|sender| sender.when_full(full))) }
+        unsafe { hand_out(out, || Ok(Single::new(sender?.when_full(full)))) }
     };
     answer(open())
 }
 
-fn lend(sender: &Sender, len: usize, time: i64) -> ginnel::Result<Loan<'_>> {
+fn lend(sender: &ginnel::Sender, len: usize, time: i64) -> ginnel::Result<Loan<'_>> {
     match Wait::of(time) {
         Wait::Not => sender.try_loan(len),
         Wait::ForEver => sender.loan(len),
@@ -135,7 +140,8 @@ pub unsafe extern "C" fn ginnel_sender_send(
     let send = || {
         // SAFETY: the header's promise: `bytes` is readable for `len` bytes.
         let (sender, bytes) = unsafe { (handle(sender)?, bytes_of(bytes, len)?) };
-        let mut loan = lend(sender, len, time)?;
+        let mut turn = sender.turn()?;
+        let mut loan = lend(turn.get(), len, time)?;
         loan.write(0, bytes);
         Ok(loan.send()?)
     };
@@ -158,8 +164,8 @@ pub unsafe extern "C" fn ginnel_sender_loan(
             return Err(Fail::null("where the loan is to be put"));
         }
         // SAFETY: the header's promise.
-        let of = unsafe { handle(sender) }?;
-        let mut loan = lend(of, len, time)?;
+        let mut turn = unsafe { handle(sender) }?.turn()?;
+        let mut loan = lend(turn.get(), len, time)?;
         let data = loan.as_mut_ptr().cast();
         let loan = CLoan { data, len, sender, buffer: loan.into_parts().into() };
         // SAFETY: the header's promise: `out` is writable.
@@ -169,19 +175,25 @@ pub unsafe extern "C" fn ginnel_sender_loan(
     answer(borrow())
 }
 
-/// Takes a loan out of the caller's structure, which then has none.
+/// Does something with a loan, which the caller's structure then has no longer.
 ///
 /// # Safety
 /// NULL, or what `ginnel_sender_loan` filled, whose sender is open.
-unsafe fn loan_of<'a>(loan: *mut CLoan) -> Result<Loan<'a>, Fail> {
+unsafe fn with_loan(
+    loan: *mut CLoan,
+    end: impl FnOnce(Loan<'_>) -> Result<(), Fail>,
+) -> Result<(), Fail> {
     // SAFETY: the caller's promise.
     let given = unsafe { loan.as_mut() }.ok_or_else(|| Fail::null("a loan"))?;
     // SAFETY: the caller's promise; NULL where it was given back.
-    let sender = unsafe { handle(std::mem::replace(&mut given.sender, std::ptr::null())) }
+    let sender = unsafe { handle(given.sender) }
         .map_err(|_| Fail::invalid("the loan was sent or given back before"))?;
+    let mut turn = sender.turn()?;
+    given.sender = std::ptr::null();
     given.data = std::ptr::null_mut();
     let buffer = u32::try_from(given.buffer).unwrap_or(u32::MAX);
-    Loan::from_parts(sender, buffer, given.len).ok_or_else(|| Fail::invalid("this is no loan"))
+    let loan = Loan::from_parts(turn.get(), buffer, given.len);
+    end(loan.ok_or_else(|| Fail::invalid("this is no loan"))?)
 }
 
 /// See `ginnel.h`.
@@ -190,13 +202,12 @@ unsafe fn loan_of<'a>(loan: *mut CLoan) -> Result<Loan<'a>, Fail> {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_loan_send(loan: *mut CLoan, len: usize) -> c_int {
-    let send = || {
-        // SAFETY: the header's promise.
-        let mut loan = unsafe { loan_of(loan) }?;
+    let send = |mut loan: Loan<'_>| {
         loan.truncate(len);
         Ok(loan.send()?)
     };
-    answer(send())
+    // SAFETY: the header's promise.
+    answer(unsafe { with_loan(loan, send) })
 }
 
 /// See `ginnel.h`.
@@ -205,8 +216,12 @@ pub unsafe extern "C" fn ginnel_loan_send(loan: *mut CLoan, len: usize) -> c_int
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
+    let give_back = |loan: Loan<'_>| {
+        drop(loan);
+        Ok(())
+    };
     // SAFETY: the header's promise.
-    answer(unsafe { loan_of(loan) }.map(drop))
+    answer(unsafe { with_loan(loan, give_back) })
 }
 
 /// See `ginnel.h`.
@@ -216,8 +231,7 @@ pub unsafe extern "C" fn ginnel_loan_drop(loan: *mut CLoan) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_sender_fd(sender: *const Sender) -> c_int {
     // SAFETY: the header's promise.
-    let sender = unsafe { handle(sender) };
-    descriptor(sender.and_then(|sender| Ok(sender.descriptor()?)))
+    number(unsafe { handle(sender) }.and_then(|of| Ok(as_number(of.turn()?.get().descriptor()?))))
 }
 
 /// See `ginnel.h`.
@@ -226,9 +240,13 @@ pub unsafe extern "C" fn ginnel_sender_fd(sender: *const Sender) -> c_int {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_sender_close(sender: *mut Sender) -> c_int {
+    let is_free = |sender: &Sender| match sender.turn()?.get().lent() {
+        0 => Ok(()),
+        _ => Err(Fail::in_use("a loan of this sender is out: send it or give it back")),
+    };
     // SAFETY: the header's promise.
-    if unsafe { sender.as_ref() }.is_some_and(|sender| sender.lent() > 0) {
-        return answer(Err(Fail::in_use("a loan of this sender is out: send it or give it back")));
+    if let Some(Err(why)) = unsafe { sender.as_ref() }.map(is_free) {
+        return answer(Err(why));
     }
     // SAFETY: the header's promise.
     unsafe { crate::close(sender) };
@@ -246,10 +264,15 @@ pub unsafe extern "C" fn ginnel_receiver_open(
     out: *mut *mut Receiver,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, Receiver::open(handle(segment)?, text(name)?)) })())
+    let open = || unsafe {
+        let (segment, name) = (handle(segment)?, text(name)?);
+        Ok(Single::new(ginnel::Receiver::open(segment, name)?))
+    };
+    // SAFETY: as above.
+    answer(unsafe { hand_out(out, open) })
 }
 
-fn take(receiver: &Receiver, time: i64) -> ginnel::Result<Message<'_>> {
+fn take(receiver: &ginnel::Receiver, time: i64) -> ginnel::Result<Message<'_>> {
     match Wait::of(time) {
         Wait::Not => receiver.try_recv(),
         Wait::ForEver => receiver.recv(),
@@ -272,7 +295,8 @@ pub unsafe extern "C" fn ginnel_receiver_take(
             return Err(Fail::null("where the message is to be put"));
         }
         // SAFETY: the header's promise.
-        let message = take(unsafe { handle(receiver) }?, time)?;
+        let mut turn = unsafe { handle(receiver) }?.turn()?;
+        let message = take(turn.get(), time)?;
         let (data, len) = (message.as_ptr().cast(), message.len());
         let (lane, buffer, state) = message.into_parts();
         let place = (lane as u64) << 32 | u64::from(buffer);
@@ -293,11 +317,13 @@ pub unsafe extern "C" fn ginnel_message_drop(message: *mut CMessage) -> c_int {
         // SAFETY: the header's promise.
         let given = unsafe { message.as_mut() }.ok_or_else(|| Fail::null("a message"))?;
         // SAFETY: the header's promise; NULL where it was given back.
-        let receiver = unsafe { handle(std::mem::replace(&mut given.receiver, std::ptr::null())) }
+        let receiver = unsafe { handle(given.receiver) }
             .map_err(|_| Fail::invalid("the message was given back before"))?;
+        let mut turn = receiver.turn()?;
+        given.receiver = std::ptr::null();
         given.data = std::ptr::null();
         let parts = ((given.place >> 32) as usize, given.place as u32, given.state);
-        let message = Message::from_parts(receiver, parts);
+        let message = Message::from_parts(turn.get(), parts);
         drop(message.ok_or_else(|| Fail::invalid("this is no message"))?);
         Ok(())
     };
@@ -319,7 +345,8 @@ pub unsafe extern "C" fn ginnel_receiver_read(
     let read = || {
         // SAFETY: the header's promise: `bytes` is writable for `room` bytes.
         let (receiver, bytes) = unsafe { (handle(receiver)?, bytes_mut(bytes, room)?) };
-        let message = take(receiver, time)?;
+        let mut turn = receiver.turn()?;
+        let message = take(turn.get(), time)?;
         message.read(0, bytes);
         if !len.is_null() {
             // SAFETY: the header's promise: `len` is writable.
@@ -337,8 +364,7 @@ pub unsafe extern "C" fn ginnel_receiver_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_receiver_fd(receiver: *const Receiver) -> c_int {
     // SAFETY: the header's promise.
-    let receiver = unsafe { handle(receiver) };
-    descriptor(receiver.and_then(|receiver| Ok(receiver.descriptor()?)))
+    number(unsafe { handle(receiver) }.and_then(|of| Ok(as_number(of.turn()?.get().descriptor()?))))
 }
 
 /// See `ginnel.h`.
@@ -347,9 +373,13 @@ pub unsafe extern "C" fn ginnel_receiver_fd(receiver: *const Receiver) -> c_int 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ginnel_receiver_close(receiver: *mut Receiver) -> c_int {
+    let is_free = |receiver: &Receiver| match receiver.turn()?.get().held() {
+        0 => Ok(()),
+        _ => Err(Fail::in_use("a message of this receiver is held: give it back")),
+    };
     // SAFETY: the header's promise.
-    if unsafe { receiver.as_ref() }.is_some_and(|receiver| receiver.held() > 0) {
-        return answer(Err(Fail::in_use("a message of this receiver is held: give it back")));
+    if let Some(Err(why)) = unsafe { receiver.as_ref() }.map(is_free) {
+        return answer(Err(why));
     }
     // SAFETY: the header's promise.
     unsafe { crate::close(receiver) };

@@ -16,7 +16,7 @@ pub unsafe extern "C" fn ginnel_rwlock_create(
     out: *mut *mut RwLock,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, RwLock::create(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(RwLock::create(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ginnel_rwlock_open(
     out: *mut *mut RwLock,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, RwLock::open(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(RwLock::open(handle(segment)?, text(name)?)?)) })
 }
 
 /// See `ginnel.h`.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ginnel_rwlock_open_or_create(
     out: *mut *mut RwLock,
 ) -> c_int {
     // SAFETY: the header's promise.
-    answer((|| unsafe { hand_out(out, RwLock::open_or_create(handle(segment)?, text(name)?)) })())
+    answer(unsafe { hand_out(out, || Ok(RwLock::open_or_create(handle(segment)?, text(name)?)?)) })
 }
 
 /// C has no guards: `ginnel_rwlock_unlock` gives it back.

@@ -37,7 +37,7 @@ pub unsafe extern "C" fn ginnel_open(
             options.open(unsafe { text(name) }?)
         };
         // SAFETY: the header's promise.
-        unsafe { hand_out(out, segment) }
+        unsafe { hand_out(out, || Ok(segment?)) }
     };
     answer(open())
 }

@@ -52,9 +52,9 @@ pub unsafe extern "C" fn ginnel_semaphore_create(
     let create = || {
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
-        let made = ginnel::Semaphore::create(segment, name, permits, most);
+        let made = || ginnel::Semaphore::create(segment, name, permits, most);
         // SAFETY: as above.
-        unsafe { hand_out(out, made.map(Semaphore::new)) }
+        unsafe { hand_out(out, || Ok(Semaphore::new(made()?))) }
     };
     answer(create())
 }
@@ -72,9 +72,9 @@ pub unsafe extern "C" fn ginnel_semaphore_open(
     let open = || {
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
-        let opened = ginnel::Semaphore::open(segment, name);
+        let opened = || ginnel::Semaphore::open(segment, name);
         // SAFETY: as above.
-        unsafe { hand_out(out, opened.map(Semaphore::new)) }
+        unsafe { hand_out(out, || Ok(Semaphore::new(opened()?))) }
     };
     answer(open())
 }
@@ -94,9 +94,9 @@ pub unsafe extern "C" fn ginnel_semaphore_open_or_create(
     let open = || {
         // SAFETY: the header's promise.
         let (segment, name) = unsafe { (handle(segment)?, text(name)?) };
-        let opened = ginnel::Semaphore::open_or_create(segment, name, permits, most);
+        let opened = || ginnel::Semaphore::open_or_create(segment, name, permits, most);
         // SAFETY: as above.
-        unsafe { hand_out(out, opened.map(Semaphore::new)) }
+        unsafe { hand_out(out, || Ok(Semaphore::new(opened()?))) }
     };
     answer(open())
 }

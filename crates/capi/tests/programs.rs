@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
 }
 
 /// The library as it is installed, linked from what `make product` built.
-fn installed(to: &Path) {
+pub fn installed(to: &Path) {
     let built =
         ran(Command::new(root().join("scripts/build-capi.sh")).arg(to).env("GINNEL_BUILT", "1"));
     assert!(built.status.success(), "{built:?}");
 }
 
 /// Runs a command that is ended, and has failed, after two minutes.
-fn ran(command: &mut Command) -> Output {
+pub fn ran(command: &mut Command) -> Output {
     use std::process::Stdio;
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -63,7 +63,7 @@ fn run_in(place: &Path, program: &Path) {
     assert!(done.status.success(), "{}: {said}", done.status);
 }
 
-fn place() -> tempfile::TempDir {
+pub fn place() -> tempfile::TempDir {
     let base = ["/dev/shm", "/tmp"].into_iter().find(|base| Path::new(base).is_dir());
     tempfile::tempdir_in(base.expect("a place")).expect("a directory")
 }
@@ -73,6 +73,14 @@ fn a_program_in_c_shares_memory_queues_and_locks_with_its_children() {
     let place = place();
     installed(place.path());
     let program = compiled(place.path(), "cc", "-std=c11", "objects.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
+fn a_program_in_c_talks_to_its_child_by_streams() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "streams.c");
     run_in(place.path(), &program);
 }
 
@@ -89,6 +97,14 @@ fn processes_in_c_wait_for_each_other() {
     let place = place();
     installed(place.path());
     let program = compiled(place.path(), "cc", "-std=c11", "waiting.c");
+    run_in(place.path(), &program);
+}
+
+#[test]
+fn what_serves_one_thread_says_so_to_another() {
+    let place = place();
+    installed(place.path());
+    let program = compiled(place.path(), "cc", "-std=c11", "threads.c");
     run_in(place.path(), &program);
 }
 

@@ -49,8 +49,8 @@ impl Reset {
 
 /// Something that happens, by name, for processes, containers and machines.
 ///
-/// Who goes on by an event that resets itself and dies then has taken it along. Where each thing has
-/// to be done by somebody, count the things with a [`crate::Semaphore`].
+/// Who goes on by an event that resets itself and dies then has taken it along. Where each thing
+/// has to be done by somebody, count the things with a [`crate::Semaphore`].
 ///
 /// A process that does not keep to the rules can set and reset it.
 ///

@@ -23,10 +23,18 @@ pub enum Kind {
     RwLock = 6,
     /// [`crate::Barrier`].
     Barrier = 7,
+    /// A System V shared memory segment, of an unmodified program.
+    SystemVMemory = 8,
+    /// A set of System V semaphores, of an unmodified program.
+    SystemVSemaphores = 9,
+    /// Something of iceoryx2's, whose memory is this segment (`ginnel-iceoryx2`).
+    Iceoryx2 = 10,
 }
 
 impl Kind {
-    pub(crate) fn of(number: u16) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(number: u16) -> Self {
         match number {
             1 => Self::Memory,
             2 => Self::Queue,
@@ -35,6 +43,9 @@ impl Kind {
             5 => Self::Event,
             6 => Self::RwLock,
             7 => Self::Barrier,
+            8 => Self::SystemVMemory,
+            9 => Self::SystemVSemaphores,
+            10 => Self::Iceoryx2,
             _ => Self::Unknown,
         }
     }
@@ -51,6 +62,9 @@ impl Kind {
             Self::Event => "event",
             Self::RwLock => "rwlock",
             Self::Barrier => "barrier",
+            Self::SystemVMemory => "shm",
+            Self::SystemVSemaphores => "sem",
+            Self::Iceoryx2 => "iceoryx2",
         }
     }
 }

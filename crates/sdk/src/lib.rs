@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Memory`] | bytes that several look at |
 //! | [`Sender`], [`Receiver`]: a *queue* | messages from one or many to one, written and read in place |
+//! | [`Listener`], [`Stream`] | bytes both ways between two, as over a socket |
 //! | [`Mutex`] | one at a time; the next holder is told where the last one died |
 //! | [`RwLock`] | many read or one writes; all are told where a writer died |
 //! | [`Semaphore`] | so many at a time, or as many as there are; permits of the dead come back |
@@ -37,7 +38,11 @@
 
 #![deny(unsafe_code)]
 
+#[doc(hidden)]
+pub mod adapter;
 mod barrier;
+#[doc(hidden)]
+pub mod descriptors;
 mod error;
 mod event;
 mod held;
@@ -53,9 +58,13 @@ mod raw;
 mod rwlock;
 mod segment;
 mod semaphore;
+mod stream;
+#[doc(hidden)]
+pub mod sysv;
 #[doc(hidden)]
 pub mod testing;
 mod wait;
+mod waiting;
 mod waitlist;
 mod watch;
 
@@ -70,6 +79,7 @@ pub use queue::{Loan, Message, Queue, Receiver, Sender, WhenFull};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use segment::{ObjectInfo, Options, Segment, User};
 pub use semaphore::{Permit, Semaphore};
+pub use stream::{Listener, ReadHalf, Stream, WriteHalf};
 
 /// The examples of the guide run as tests, too.
 #[cfg(doctest)]

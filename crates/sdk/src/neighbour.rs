@@ -1,7 +1,7 @@
 //! This process among its neighbours, as `ginnel-node` has it: joining a segment, waiters, who of
 //! other members lives. All that this crate takes from there comes through this file.
 
-use crate::{Error, Result};
+use crate::{Error, Result, descriptors};
 use ginnel_node::{Library, Look, Node, Reach, Rung, Settings, Waiter};
 use ginnel_region::{Head, Segment, Use};
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Neighbour {
         settings.segment = path.to_owned();
         settings.config.size = size;
         settings.tokens = false;
-        let node = Node::new(settings, LIBRARY, |_| Ok(()), |_, _| {});
+        let node = Node::new(settings, LIBRARY, |_| Ok(()), descriptors::tell);
         let (node, ()) = node.map_err(|no| refused(no.message))?;
         if !node.joined().fifos || node.joined().wake_dir() < 0 {
             let message = format!(
@@ -68,6 +68,11 @@ impl Neighbour {
     /// Wakes whoever waits with this page, a peer's number. True if somebody slept and was woken.
     pub fn ring(&self, page: u32, bit: u16) -> bool {
         self.0.ring(page, bit) == Rung::Woken
+    }
+
+    /// Wakes whoever waits with this page. False where it sleeps, and there is no way to wake it.
+    pub fn reaches(&self, page: u32, bit: u16) -> bool {
+        self.0.ring(page, bit) != Rung::Unreachable
     }
 
     /// Frees waiters of the dead, and gives back the entries of processes and members that are

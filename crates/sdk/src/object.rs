@@ -36,7 +36,7 @@ const TRIES: u32 = 100;
 const KIND: usize = 0x08;
 const ENTRY: usize = 0x10;
 const SIZE: usize = 0x18;
-const PAGES: usize = 0x20;
+pub(crate) const PAGES: usize = 0x20;
 const NUMBERS: usize = 0x28;
 
 /// A name as it is shown: one that is no UTF-8, which another process may have written, with its
@@ -67,6 +67,7 @@ pub(crate) fn open_or_create<T>(
 }
 
 /// What an object is to be made with.
+#[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub kind: Kind,
     /// Bytes for its users, as `ginnel ls` shows them.
@@ -193,6 +194,57 @@ impl Object {
             return Self::attached(inner, entry, head, kind);
         }
         Err(Error::Busy { name: name.to_owned() })
+    }
+
+    /// Opens what stands in an entry, by that alone; one without a name, too, where `is_used` says
+    /// of it that a living process uses it for as long as that asks.
+    pub fn open_at(
+        inner: &'static Inner,
+        entry: Entry,
+        kind: Kind,
+        is_used: impl FnOnce(&Self) -> bool,
+    ) -> Result<Self> {
+        let presence = &inner.presence;
+        presence.enter()?;
+        presence.check_all()?;
+        let segment = presence.segment();
+        let missing = || Error::NotFound { name: shown(&entry.name) };
+        if entry.kind != kind as u16 {
+            return Err(missing());
+        }
+        presence.start_use(entry.index, entry.generation)?;
+        let lives = |party| presence.lives(party);
+        let (index, generation) = (entry.index, entry.generation);
+        let stands = segment.names().stands_for(index, generation, lives);
+        let is_it = |head: &Head| {
+            head.owner().kind == Use::Object
+                && !head.is_busy()
+                && stands_in(segment, *head) == (index, generation)
+        };
+        let head = segment.head(entry.page).filter(is_it).filter(|_| stands);
+        let Some(head) = head else {
+            presence.end_use(index, generation);
+            return Err(missing());
+        };
+        let object = Self::attached(inner, entry, head, kind)?;
+        // Only now: whoever frees it looks at who uses it after its name was taken.
+        let stays = segment.names().is_live(&object.entry) || is_used(&object);
+        if stays { Ok(object) } else { Err(Error::NotFound { name: object.name.clone() }) }
+    }
+
+    /// Its place in the table of names: (entry, generation).
+    pub fn place(&self) -> (u32, u32) {
+        (self.entry.index, self.entry.generation)
+    }
+
+    /// What stands in the table of names for as long as it has its name.
+    pub fn name_word(&self) -> u64 {
+        self.entry.live_word()
+    }
+
+    /// Has it its name still?
+    pub fn is_named(&self) -> bool {
+        self.presence().segment().names().is_live(&self.entry)
     }
 
     fn attached(inner: &'static Inner, entry: Entry, head: Head, kind: Kind) -> Result<Self> {

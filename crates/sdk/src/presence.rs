@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0x08 | process number, a hint for `ginnel ls` |
 //! | 0x10, 0x18 | the program's name, a hint too |
-//! | 0x400 … | one word for each object that it uses: bit 63, generation (bits 16–44), entry in the table of names (0–15) |
+//! | 0x400 … | one word for each object that it uses: bit 63, generation (bits 16–44), entry in the table of names (0–15); with bit 62 what [`attached`] says |
 //!
 //! Whether a party lives is told by a lock on byte *page* of the file `parties` in the segment's
 //! directory of wake-ups: the kernel takes it from a process that ends, however it ends. The lock
@@ -19,22 +19,28 @@
 //! compare-and-swap from what was seen to what follows, so any number of processes may sweep at
 //! once, and one that dies in between is followed by the next.
 
+mod attached;
+
+use crate::descriptors::Own as Descriptor;
 use crate::neighbour::Neighbour;
 use crate::raw::{ForkMark, LifeLock};
-use crate::{Error, Result, object};
+use crate::{Error, Kind, Result, adapter, object};
 use ginnel_node::Waiter;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Entry, Head, Owner, PAGE, Party, Segment, Use};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 
 const PID: u64 = 0x08;
 const NAME: u64 = 0x10;
 const USES: u64 = 0x400;
-/// How many objects a party can use.
+/// How many objects a page lists.
 const MOST_USES: u64 = (PAGE - USES) / 8;
 const USED: u64 = 1 << 63;
+/// How many pages a process has beside the first: enough for all names of a segment.
+const MOST_FURTHER: usize = 5;
 
 /// This process's hold on a segment.
 pub(crate) struct Presence {
@@ -43,10 +49,26 @@ pub(crate) struct Presence {
     /// them, which is the way out of a full segment, and uses none.
     own: OnceLock<Own>,
     /// The file `parties`, to ask about others.
-    parties: Fd,
+    parties: Descriptor,
     mark: ForkMark,
-    /// Where each object stands in the page that this process uses, and how many handles it has.
-    uses: Mutex<HashMap<u64, (u64, u32)>>,
+    uses: Mutex<Uses>,
+}
+
+/// The objects that this process uses.
+#[derive(Default)]
+struct Uses {
+    /// In which page of this process's each stands, and where there, and how many handles it has.
+    listed: HashMap<u64, ((Head, u64), u32)>,
+    /// Places where none stands.
+    free: Vec<(Head, u64)>,
+    /// Pages beside the party's own: others know them as parties, which live as long as it does.
+    further: Vec<Own>,
+}
+
+impl Uses {
+    fn add(&mut self, head: Head) {
+        self.free.extend((0..MOST_USES).rev().map(|at| (head, at)));
+    }
 }
 
 /// This process's page.
@@ -55,7 +77,7 @@ struct Own {
     party: Party,
     /// What stands in this word for as long as the page is this process's, and the segment there.
     standing: (&'static AtomicU64, u64),
-    _life: LifeLock,
+    life: LifeLock,
 }
 
 impl Own {
@@ -94,6 +116,7 @@ impl Presence {
         let failed = |errno| Error::System { doing: "enter the segment", errno };
         let mark = ForkMark::new().map_err(failed)?;
         let parties = open_parties(neighbour.wake_dir())?;
+        let parties = Descriptor::new(crate::raw::owned(parties.take()));
         let (own, uses) = (OnceLock::new(), Mutex::default());
         let presence = Self { neighbour, own, parties, mark, uses };
         match presence.enter() {
@@ -107,10 +130,18 @@ impl Presence {
     /// Makes this process a party, where it is none yet.
     pub fn enter(&self) -> Result<()> {
         self.check()?;
-        let _alone = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
+        let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
         if self.own.get().is_some() {
             return Ok(());
         }
+        let own = self.claim_own()?;
+        uses.add(own.head);
+        let _ = self.own.set(own);
+        Ok(())
+    }
+
+    /// Claims a page for this process, and writes into it whose it is.
+    fn claim_own(&self) -> Result<Own> {
         let claimed = match claim(&self.neighbour) {
             // Pages of the dead are free after a look.
             Err(Error::SegmentFull { .. }) => {
@@ -131,8 +162,7 @@ impl Presence {
         let head = segment.settle(head).ok_or(Error::Lost)?;
         let (word, stands) = segment.standing(head);
         let standing = (crate::raw::lasting(word), stands);
-        let _ = self.own.set(Own { head, party: party_of(head), standing, _life: life });
-        Ok(())
+        Ok(Own { head, party: party_of(head), standing, life })
     }
 
     pub fn segment(&self) -> &Segment {
@@ -198,7 +228,7 @@ impl Presence {
         if head.owner().member != self.neighbour.member() {
             return self.neighbour.member_lives(head.owner().member);
         }
-        sys::byte_is_shared(self.parties.0, head.page().into()).unwrap_or(true)
+        sys::byte_is_shared(self.parties.as_raw_fd(), head.page().into()).unwrap_or(true)
     }
 
     /// The process number that a party says it has; 0 where it says none.
@@ -216,32 +246,50 @@ impl Presence {
     /// The word is written first, then the entry looked at again; whoever frees an object takes its
     /// name first, then looks at these words (Dekker, as hazard pointers do: Michael, 2004).
     pub fn start_use(&self, index: u32, generation: u32) -> Result<()> {
-        let (word, own) = (use_word(index, generation), self.head()?);
+        let word = use_word(index, generation);
+        self.head()?;
         let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
-        if let Some((_, count)) = uses.get_mut(&word) {
+        if let Some((_, count)) = uses.listed.get_mut(&word) {
             *count += 1;
             return Ok(());
         }
-        let taken: Vec<u64> = uses.values().map(|&(at, _)| at).collect();
-        let free = (0..MOST_USES).find(|at| !taken.contains(at)).ok_or(Error::TooManyObjects)?;
-        self.page_word(own, USES + free * 8).store(word, Ordering::Release);
+        let place = self.free_place(&mut uses)?;
+        self.page_word(place.0, USES + place.1 * 8).store(word, Ordering::Release);
         fence(Ordering::SeqCst);
-        uses.insert(word, (free, 1));
+        uses.listed.insert(word, (place, 1));
         Ok(())
+    }
+
+    /// A word of this process's that stands for nothing; of one more page, where there is none
+    /// left.
+    fn free_place(&self, uses: &mut Uses) -> Result<(Head, u64)> {
+        if uses.free.is_empty() {
+            if uses.further.len() == MOST_FURTHER {
+                return Err(Error::TooManyObjects);
+            }
+            let own = self.claim_own()?;
+            uses.add(own.head);
+            uses.further.push(own);
+        }
+        uses.free.pop().ok_or(Error::TooManyObjects)
     }
 
     /// Takes it off the list. Frees it, where its name was taken away and nobody else uses it.
     pub fn end_use(&self, index: u32, generation: u32) {
-        let (Ok(()), Ok(own)) = (self.check_all(), self.head()) else { return };
+        if self.check_all().is_err() {
+            return;
+        }
         let word = use_word(index, generation);
         let mut uses = self.uses.lock().unwrap_or_else(|broken| broken.into_inner());
-        let Some((at, count)) = uses.get_mut(&word) else { return };
+        let Some(((head, at), count)) = uses.listed.get_mut(&word) else { return };
         *count -= 1;
         if *count > 0 {
             return;
         }
-        self.page_word(own, USES + *at * 8).store(0, Ordering::Release);
-        uses.remove(&word);
+        let place = (*head, *at);
+        self.page_word(place.0, USES + place.1 * 8).store(0, Ordering::Release);
+        uses.listed.remove(&word);
+        uses.free.push(place);
         drop(uses);
         fence(Ordering::SeqCst);
         self.bury_removed();
@@ -316,18 +364,50 @@ impl Presence {
     /// Frees the objects whose names were taken away, and which nobody uses.
     pub fn bury_removed(&self) {
         let segment = self.segment();
-        for entry in segment.names().entries().filter(|entry| entry.removed) {
-            if !self.users(&entry).is_empty() {
-                continue;
+        let mut unused: Vec<Entry> = segment.names().removed().collect();
+        // Twice: a removed object of System V's may be entered by who saw that another uses it
+        // (see [`crate::sysv`]), and may have left the pages that the first look goes through
+        // last, while the newcomer came to those that it goes through first.
+        for _ in 0..2 {
+            if unused.is_empty() {
+                return;
             }
+            fence(Ordering::SeqCst);
+            self.leave_unused(&mut unused);
+        }
+        for entry in unused {
             let is_it = |head: &Head| {
                 head.owner().kind == Use::Object
                     && object::stands_in(segment, *head) == (entry.index, entry.generation)
             };
             let head = segment.head(entry.page).filter(is_it);
-            segment.release_groups(head.as_slice());
+            match head {
+                Some(head) if entry.kind == Kind::Iceoryx2 as u16 => {
+                    segment.release_parts(head, &adapter::parts(segment, head));
+                }
+                head => _ = segment.release_groups(head.as_slice()),
+            }
             segment.names().free(&entry);
         }
+    }
+
+    /// Takes from the list what a party that lives uses.
+    fn leave_unused(&self, entries: &mut Vec<Entry>) {
+        let heads = self.segment().heads_within_reach();
+        for head in heads.filter(|head| head.owner().kind == Use::Party) {
+            let words = (0..MOST_USES).map(|at| self.page_word(head, USES + at * 8));
+            let listed = words.map(|word| word.load(Ordering::Acquire)).filter(|&word| word != 0);
+            let listed: HashSet<u64> = listed.collect();
+            let is_listed =
+                |entry: &Entry| listed.contains(&use_word(entry.index, entry.generation));
+            if entries.iter().any(is_listed) && (self.is_own(head) || self.head_lives(head)) {
+                entries.retain(|entry| !is_listed(entry));
+            }
+        }
+    }
+
+    fn is_own(&self, head: Head) -> bool {
+        self.head() == Ok(head)
     }
 }
 

@@ -45,12 +45,21 @@ mod send;
 
 pub use loan::Loan;
 pub use message::Message;
+pub(crate) use message::MessageParts;
 pub use recv::Receiver;
 pub use send::Sender;
 
 use crate::object::{self, Object, Shape};
+use crate::raw::Area;
 use crate::{Error, Keep, Kind, Result, Segment};
-use layout::{Geometry, MOST_CELLS, MOST_LANES, MOST_LEN, MOST_LOANS};
+use layout::{Geometry, MOST_CELLS, MOST_LANES, MOST_LEN, MOST_LOANS, WANT_DATA, want_space_at};
+use std::sync::atomic::AtomicU64;
+
+/// The words of a queue's first page in which its receiver and its senders ask to be woken.
+pub(crate) fn wishes(page: Area) -> impl Iterator<Item = &'static AtomicU64> {
+    let lanes = (0..MOST_LANES).map(want_space_at);
+    std::iter::once(WANT_DATA).chain(lanes).map(move |at| page.word(at))
+}
 
 /// What a sender does where its lane is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,9 +1,8 @@
 //! All unsafe code of this crate. Its rules:
 //!
 //! - Never a reference (`&T`, `&[u8]`) into a segment by a safe function: another party may write
-//!   at
-//!   any time. [`Area::bytes`] and [`Area::bytes_mut`] are unsafe, and whoever calls them has opened
-//!   the segment as trusting.
+//!   at any time. [`Area::bytes`] and [`Area::bytes_mut`] are unsafe, and whoever calls them has
+//!   opened the segment as trusting.
 //! - An [`Area`] is checked once, against the map; each access is checked against the area.
 //! - The map lives as long as the process (see [`ginnel_region::Segment`]), so an area does not
 //!   keep it.
@@ -12,7 +11,7 @@
 
 use ginnel_region::{Segment, sys};
 use ginnel_ring::copy::copy;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
@@ -133,6 +132,46 @@ pub fn lasting(word: &AtomicU64) -> &'static AtomicU64 {
     unsafe { &*std::ptr::from_ref(word) }
 }
 
+/// Waits until something in an epoll set is ready, for `time` at most, with only the signals of
+/// `mask` blocked, a bit for each. True where a signal came, or the process was stopped and goes
+/// on: the kernel's semop(2) gives EINTR then, too (signal(7)), and ppoll(2) does not.
+pub fn sleep_among_signals(epoll: BorrowedFd<'_>, time: std::time::Duration, mask: u64) -> bool {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+    let time = libc::timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let (fd, to, time, mask) =
+        (epoll.as_raw_fd(), events.as_mut_ptr(), &raw const time, &raw const mask);
+    // The system call, and not the C library's function: that has a set of another size.
+    // SAFETY: room for four events, a time of this function's, and a set as large as the kernel's.
+    let done = unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, to, 4, time, mask, 8) };
+    let errno = || std::io::Error::last_os_error().raw_os_error();
+    match (done, errno()) {
+        (0.., _) => false,
+        (_, Some(libc::ENOSYS)) => poll_among_signals(epoll, time, mask),
+        (_, errno) => errno == Some(libc::EINTR),
+    }
+}
+
+/// The same for a kernel before 5.11.
+#[cold]
+fn poll_among_signals(fd: BorrowedFd<'_>, time: *const libc::timespec, mask: *const u64) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd; the others are the caller's, and the time a copy that may be changed.
+    let done = unsafe {
+        let mut time = *time;
+        libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, &raw mut time, mask, 8)
+    };
+    done < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+}
+
+/// A descriptor that is the caller's alone.
+pub fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: the caller has just made it, and nobody else closes it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
 /// A descriptor of the segment's own, for one call.
 pub fn borrow(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: the numbers that come here are of open files that are kept for as long as the waiter
@@ -225,6 +264,18 @@ impl LifeLock {
         sys::share_byte(fd.0, byte)?;
         Ok(lock)
     }
+
+    /// Whether a child of fork gets it, too: then it lasts for as long as either.
+    pub fn share(&self, with_children: bool) -> sys::Result<()> {
+        let share = if with_children { sys::give_to_children } else { sys::keep_from_children };
+        share(self.at, 4096)
+    }
+
+    /// In a child that got it: gives the child's part of it up.
+    pub fn leave_to_parent(&self) {
+        // SAFETY: nobody looks into the map.
+        unsafe { sys::unmap(self.at, 4096) };
+    }
 }
 
 impl Drop for LifeLock {
@@ -232,6 +283,12 @@ impl Drop for LifeLock {
         // SAFETY: nobody looks into the map.
         unsafe { sys::unmap(self.at, 4096) };
     }
+}
+
+/// Has these run by fork(3) from here on: before it, and after it in the parent and in the child.
+pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: functions that last as long as the process: nobody unloads this library.
+    let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
 /// Sets `GINNEL_DIR`, for tests and examples of one thread.

@@ -5,6 +5,7 @@ use crate::object::shown;
 use crate::presence::Presence;
 use crate::raw::{ForkMark, OwnPointer};
 use crate::wait::Sleepers;
+use crate::waiting::waiting;
 use crate::{Error, Kind, Result};
 use ginnel_node::home::default_directory;
 use ginnel_region::{Entry, device, parse_size};
@@ -122,6 +123,8 @@ pub struct ObjectInfo {
     pub owner: Option<User>,
     /// Processes that use it.
     pub users: Vec<User>,
+    /// How many wait at it at the moment, or have asked to be told.
+    pub waiting: u32,
     /// It has no name any more, and is freed when nobody uses it.
     pub removed: bool,
 }
@@ -189,6 +192,7 @@ impl Segment {
                     size: entry.size,
                     owner,
                     users: users.map(user).collect(),
+                    waiting: waiting(presence, &entry),
                     removed: entry.removed,
                 }
             })
@@ -210,6 +214,21 @@ impl Segment {
         let found = names.find(name.as_bytes()).or_else(|| names.entries().find(is_shown));
         let found = found.filter(|entry| names.remove(entry));
         found.ok_or_else(|| Error::NotFound { name: name.to_owned() })?;
+        presence.bury_removed();
+        Ok(())
+    }
+}
+
+impl Segment {
+    /// Takes a name away that is this process's own, and not that of the process before fork.
+    pub(crate) fn remove_own(&self, name: &str) -> Result<()> {
+        let presence = &self.inner.presence;
+        presence.check_looking()?;
+        let names = presence.segment().names();
+        let own = |entry: &Entry| entry.owner == Some(presence.party());
+        if let Some(entry) = names.find(name.as_bytes()).filter(own) {
+            names.remove(&entry);
+        }
         presence.bury_removed();
         Ok(())
     }

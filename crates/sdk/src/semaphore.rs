@@ -25,6 +25,7 @@ use crate::watch::Watch;
 use crate::{Error, Keep, Kind, Result, Segment};
 use ginnel_region::{PAGE, Party, Untrusted};
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -41,9 +42,9 @@ const MOST: u32 = 32_767;
 ///
 /// It serves two purposes. *At most so many at a time*: make it with as many permits as may be had
 /// at once, and keep each [`Permit`] for as long as the work takes. *As many as there are*: make it
-/// with none, [add](Self::add) one for each thing that is there to be taken, and let whoever takes a
-/// thing [use its permit up](Permit::use_up) when it is done. Who dies before that leaves the permit to
-/// another.
+/// with none, [add](Self::add) one for each thing that is there to be taken, and let whoever takes
+/// a thing [use its permit up](Permit::use_up) when it is done. Who dies before that leaves the
+/// permit to another.
 ///
 /// A process that does not keep to the rules can take permits, give what others have, and add as
 /// many as there is room for. A holder in another virtual machine is known to be dead when another
@@ -244,14 +245,10 @@ impl Semaphore {
     #[cold]
     fn take_after_a_look(&self) -> Option<usize> {
         let presence = self.object.presence();
-        let mut known: Vec<(Party, bool)> = Vec::new();
-        let mut lives = |party: Party| {
-            let found = known.iter().find(|(of, _)| *of == party).map(|&(_, lives)| lives);
-            found.unwrap_or_else(|| {
-                known.push((party, presence.lives(party)));
-                presence.lives(party)
-            })
-        };
+        // Each word may name another: asked for once, and not looked up one after the other.
+        let mut known: HashMap<u64, bool> = HashMap::new();
+        let mut lives =
+            |party: Party| *known.entry(party.bits()).or_insert_with(|| presence.lives(party));
         let mut back = 0;
         for word in self.words() {
             let seen = word.load(Relaxed);

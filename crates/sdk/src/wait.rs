@@ -6,6 +6,7 @@
 //! [`SLICE`] without looking again: so a neighbour that dies between its claim and the ring costs a
 //! tenth of a second, and nobody waits for the dead.
 
+use crate::descriptors::Own;
 use crate::presence::Presence;
 use crate::segment::Inner;
 use crate::{Error, Result};
@@ -18,7 +19,7 @@ use rustix::time::{
 };
 use std::cell::OnceCell;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ impl Deadline {
         Self(Instant::now().checked_add(time))
     }
 
-    fn left(self) -> Result<Duration> {
+    pub fn left(self) -> Result<Duration> {
         let Some(at) = self.0 else { return Ok(Duration::MAX) };
         at.checked_duration_since(Instant::now())
             .filter(|left| !left.is_zero())
@@ -59,8 +60,8 @@ impl Deadline {
 /// readable when somebody rings it, or when it is time to look.
 pub(crate) struct Sleeper {
     waiter: Waiter,
-    epoll: OwnedFd,
-    timer: OwnedFd,
+    epoll: Own,
+    timer: Own,
 }
 
 impl Sleeper {
@@ -69,12 +70,13 @@ impl Sleeper {
             doing: "make a descriptor to sleep on",
             errno: errno.raw_os_error(),
         };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let epoll = Own::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?);
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        let timer = Own::new(timer);
         let waiter = presence.waiter()?;
         let watch = |fd: BorrowedFd<'_>, how| {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | how)
+            epoll::add(&*epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN | how)
         };
         let add = || {
             watch(timer.as_fd(), epoll::EventFlags::empty())?;
@@ -114,7 +116,13 @@ impl Sleeper {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
         let time = Timespec::try_from(time.min(SLICE)).ok();
         // A signal ends it, as somebody's ring does: the caller looks, and sleeps again.
-        let _ = epoll::wait(&self.epoll, &mut events[..], time.as_ref());
+        let _ = epoll::wait(&*self.epoll, &mut events[..], time.as_ref());
+    }
+
+    /// The same, as a system call of the program's that a signal ends: with the signals that `mask`
+    /// has not blocked, where a bit stands for each. True where one came.
+    pub fn sleep_among_signals(&self, time: Duration, mask: u64) -> bool {
+        crate::raw::sleep_among_signals(self.epoll.as_fd(), time.min(SLICE), mask)
     }
 
     /// Has the descriptor become readable after a while, as long as it is not rung before.
@@ -122,7 +130,7 @@ impl Sleeper {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value =
             Itimerspec { it_interval: zero, it_value: Timespec::try_from(time).unwrap_or(zero) };
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value);
+        let _ = timerfd_settime(&*self.timer, TimerfdTimerFlags::empty(), &value);
     }
 
     /// For a program that waits in its own epoll set: arms `want` and the descriptor. The caller

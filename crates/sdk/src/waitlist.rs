@@ -53,6 +53,11 @@ impl Waitlist {
         self.words.word(self.at.1 + at % COUNT * 8)
     }
 
+    /// The words for wishes.
+    pub fn places(self) -> impl Iterator<Item = &'static AtomicU64> {
+        (0..COUNT).map(move |at| self.place(at))
+    }
+
     /// Wakes one that sleeps, after what it waits for was stored.
     #[inline]
     pub fn wake_one(self, presence: &Presence) {

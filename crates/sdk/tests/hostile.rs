@@ -3,10 +3,10 @@
 //!
 //! `GINNEL_SEED` repeats a run, as far as processes that race can be repeated.
 
-use crate::stage::{Part, play, role, segment};
+use crate::stage::{Part, play, role, segment, until};
 use ginnel::{
-    Barrier, Error, Event, LockError, Memory, Permit, Queue, Receiver, Reset, RwLock, Segment,
-    Semaphore, Sender, WhenFull,
+    Barrier, Error, Event, LockError, Memory, Options, Permit, Queue, Receiver, Reset, RwLock,
+    Segment, Semaphore, Sender, WhenFull,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -152,6 +152,17 @@ fn honest(segment: &Segment) {
     assert!(errors.get() > 0, "the stranger did no harm");
 }
 
+/// The segment, for a process that starts while the stranger is at work already: its entering, too,
+/// may end with an error, and is tried again.
+fn entered() -> Segment {
+    let mut segment = None;
+    until("a way into the segment", || {
+        segment = Options::new().size(SIZE).open("stage").ok();
+        segment.is_some()
+    });
+    segment.expect("it is there")
+}
+
 /// A while with each of the objects by which processes wait for each other.
 fn synchronise(segment: &Segment, check: &impl Fn(Error)) {
     let time = Duration::from_millis(5);
@@ -206,10 +217,10 @@ fn of_no_account(below: u32) -> u32 {
 }
 
 fn attack(part: Part, kinds: &[u64]) {
-    let segment = segment();
     if let Part::Role(..) = part {
-        return honest(&segment);
+        return honest(&entered());
     }
+    let segment = segment();
     let mut stranger = Stranger::new(&segment);
     let honest = [role("honest", ""), role("honest", "")];
     let until = Instant::now() + Duration::from_secs(4);
@@ -238,6 +249,33 @@ fn objects() {
 #[test]
 fn all_pages() {
     play("hostile::all_pages", |part| attack(part, &[3, 4, 5, 6]));
+}
+
+/// A permit for each of as many parties as there can be, none of which is there: each is asked for
+/// once, not beside each other.
+#[test]
+fn a_look_at_many_strangers_is_short() {
+    play("hostile::a_look_at_many_strangers_is_short", |_| {
+        const FREE: u64 = 1 << 62;
+        let segment = segment();
+        let most = 32_767;
+        let semaphore = Semaphore::create(&segment, "large", 1, most).expect("room");
+        let stranger = Stranger::new(&segment);
+        let is_it = |page: &u64| stranger.word(page * PAGE) == FREE;
+        let body = (FIRST..SIZE / PAGE).find(is_it).expect("the permits") * PAGE;
+        let until = Instant::now() + Duration::from_secs(60);
+        for round in 1..=300u64 {
+            let parties: Vec<u8> = (0..u64::from(most))
+                .flat_map(|at| (round << 28 | (at + 1)).to_le_bytes())
+                .collect();
+            stranger.file.write_all_at(&parties, body).expect("inside");
+            let permit = semaphore.try_acquire().expect("they are all dead");
+            // One of them may be this party itself.
+            assert!(semaphore.available() >= most - 2);
+            drop(permit);
+            assert!(Instant::now() < until, "{round} looks in a minute");
+        }
+    });
 }
 
 /// Owner words and names.

@@ -195,6 +195,36 @@ fn memory_comes_back() {
 }
 
 /// A child of fork cannot use its parent's handles, nor take anything from it; it opens its own.
+/// A page lists 384 objects: who uses more has further pages, and others see what all of them list.
+#[test]
+fn a_process_uses_more_objects_than_a_page_lists() {
+    play("memory::a_process_uses_more_objects_than_a_page_lists", |part| {
+        let segment = segment();
+        let make = |i: usize| Memory::create(&segment, &format!("m{i}"), 8).expect("room");
+        match part {
+            Part::Test => {
+                let mut all: Vec<_> = (0..500).map(make).collect();
+                for (i, memory) in (0..).zip(&all) {
+                    memory.write(0, &[i as u8; 8]).expect("inside");
+                    assert!(memory.remove());
+                }
+                // It frees what nobody uses, and looks into every page for who does.
+                role("another", "").ends();
+                for (i, memory) in (0..).zip(&all) {
+                    let mut bytes = [0; 8];
+                    memory.read(0, &mut bytes).expect("inside");
+                    assert_eq!(bytes, [i as u8; 8], "still this process's");
+                }
+                all.truncate(100);
+                assert_eq!(segment.objects().expect("a list").len(), 100);
+                drop(all);
+                assert_eq!(segment.objects().expect("a list").len(), 0);
+            }
+            Part::Role(..) => assert!((500..600).map(make).all(|memory| memory.remove())),
+        }
+    });
+}
+
 #[test]
 fn a_forked_child_opens_its_own() {
     play("memory::a_forked_child_opens_its_own", |_| {

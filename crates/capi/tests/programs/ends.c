@@ -1,6 +1,7 @@
 // What happens at the ends of things: a thread whose keys' destructors still call, a lock that is
 // closed while it is held, a child of fork with a loan out.
 
+#include "check.h"
 #include <ginnel.h>
 
 #include <pthread.h>
@@ -9,14 +10,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(is)                                                                           \
-    do {                                                                                    \
-        if (!(is)) {                                                                        \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #is, ginnel_errmsg());           \
-            exit(1);                                                                        \
-        }                                                                                   \
-    } while (0)
 
 static ginnel_segment *segment;
 static ginnel_mutex *mutex;

@@ -88,6 +88,15 @@ static void refusals(ginnel_segment *segment) {
     CHECK(ginnel_memory_open(segment, NULL, &memory) == -1 && ginnel_errcode() == GINNEL_EINVALID);
     CHECK(ginnel_memory_open(segment, "queue", &memory) == -1 && ginnel_errcode() == GINNEL_EKIND);
     CHECK(ginnel_queue_create(segment, "queue", NULL) == -1 && ginnel_errcode() == GINNEL_ETAKEN);
+    // Nowhere to put a handle: nothing is made that would keep its name.
+    CHECK(ginnel_memory_create(segment, "nowhere", 8, NULL) == -1 && ginnel_errcode() == GINNEL_EINVALID);
+    CHECK(ginnel_mutex_create(segment, "nowhere", NULL) == -1 && ginnel_errcode() == GINNEL_EINVALID);
+    CHECK(ginnel_semaphore_create(segment, "nowhere", 1, 1, NULL) == -1);
+    CHECK(ginnel_errcode() == GINNEL_EINVALID);
+    CHECK(ginnel_rwlock_open_or_create(segment, "nowhere", NULL) == -1);
+    CHECK(ginnel_barrier_create(segment, "nowhere", 2, NULL) == -1);
+    CHECK(ginnel_errcode() == GINNEL_EINVALID && ginnel_remove(segment, "nowhere") == -1);
+    CHECK(ginnel_errcode() == GINNEL_ENOTFOUND);
     // Options of a newer version, which this one would not obey.
     struct { ginnel_queue_options known; uint64_t unknown; } newer = {{0}, 1};
     newer.known.size = sizeof newer;

@@ -1,5 +1,6 @@
 // The objects by which processes wait for each other, used by a parent and a child that dies.
 
+#include "check.h"
 #include <ginnel.h>
 
 #include <poll.h>
@@ -8,16 +9,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(is)                                                                           \
-    do {                                                                                    \
-        if (!(is)) {                                                                        \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #is, ginnel_errmsg());           \
-            exit(1);                                                                        \
-        }                                                                                   \
-    } while (0)
-
-#define SECOND INT64_C(1000000000)
 
 static ginnel_segment *segment_of(void) {
     ginnel_options options = {.size = sizeof options, .segment_size = 32 << 20};

@@ -63,6 +63,32 @@ impl Message<'_> {
     }
 }
 
+/// A message that was taken apart, with its bytes, for as long as its receiver lives.
+pub(crate) struct MessageParts {
+    lane: usize,
+    buffer: u32,
+    state: u64,
+    area: Area,
+}
+
+impl Message<'_> {
+    /// What is needed to go on with it: it is held until [`Receiver::whole`].
+    pub(crate) fn into_whole(self) -> MessageParts {
+        let (lane, buffer, state, area) = (self.lane, self.buffer, self.state, self.area);
+        std::mem::forget(self);
+        MessageParts { lane, buffer, state, area }
+    }
+}
+
+impl Receiver {
+    /// The message that was taken apart; `None` in a child of fork, whose it is not.
+    pub(crate) fn whole(&self, parts: MessageParts) -> Option<Message<'_>> {
+        self.object.presence().check().ok()?;
+        let MessageParts { lane, buffer, state, area } = parts;
+        Some(Message { receiver: self, lane, buffer, state, area })
+    }
+}
+
 /// For the interface in C, whose callers keep the parts themselves.
 impl<'a> Message<'a> {
     /// What is needed to give it back: it is held until [`Self::from_parts`].

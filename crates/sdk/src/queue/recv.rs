@@ -63,6 +63,11 @@ enum Found {
 }
 
 impl Receiver {
+    /// What came is none that a sender of this crate sends.
+    pub(crate) fn corrupt(&self) -> Error {
+        self.object.corrupt()
+    }
+
     /// Becomes the receiver of a queue that is there.
     ///
     /// # Errors

@@ -223,13 +223,18 @@ impl Sender {
     }
 
     /// Is there somebody to wait for? Where there never was a receiver, one may come.
-    fn look_for_receiver(&self) -> Result<()> {
+    pub(crate) fn look_for_receiver(&self) -> Result<()> {
         let word = self.object.words.word(RECEIVER).load(Acquire);
         if word & LEFT != 0 {
             return Err(Error::Ended { died: false });
         }
         let dead = Party::of(word).is_some_and(|party| !self.object.presence().lives(party));
         if dead { Err(Error::Ended { died: true }) } else { Ok(()) }
+    }
+
+    /// Has the receiver closed its end, and nobody taken its place? Not: does it live.
+    pub(crate) fn receiver_has_left(&self) -> bool {
+        self.object.words.word(RECEIVER).load(Acquire) & LEFT != 0
     }
 
     /// Sends a loan. Where this process is not, or no longer, the lane's party, nothing is sent.

@@ -1,0 +1,98 @@
+//! The module for Python, by Debian's own interpreter, over the built library; and the examples of
+//! its guide.
+
+use crate::programs::{installed, place, ran, root};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian's, where there is one.
+fn python() -> PathBuf {
+    let debians = Path::new("/usr/bin/python3");
+    if debians.is_file() { debians.to_owned() } else { "python3".into() }
+}
+
+fn command(place: &Path, program: &Path) -> Command {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(python());
+    command
+        .args(["-W", "error"])
+        .arg(program)
+        .env("PYTHONPATH", here.join("python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("GINNEL_LIBRARY", place.join("lib/libginnel.so.0"))
+        .env("GINNEL_DIR", place.join("own"))
+        .env_remove("GINNEL_SEGMENT");
+    command
+}
+
+fn run(place: &Path, program: &Path) {
+    let done = ran(&mut command(place, program));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {}\n{said}", program.display(), done.status);
+}
+
+#[test]
+fn every_object_serves_python() {
+    let place = place();
+    installed(place.path());
+    run(place.path(), &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/objects.py"));
+}
+
+#[test]
+fn the_guides_examples_in_python() {
+    let place = place();
+    installed(place.path());
+    let guide = std::fs::read_to_string(root().join("docs/python.md")).expect("the guide");
+    let has_numpy = ran(Command::new(python()).args(["-c", "import numpy"])).status.success();
+    let blocks = guide.split("```python\n").skip(1).filter_map(|block| block.split("```").next());
+    let blocks: Vec<_> = blocks.filter(|block| has_numpy || !block.contains("numpy")).collect();
+    assert!(blocks.len() >= 5, "{}", blocks.len());
+    for (number, block) in blocks.iter().enumerate() {
+        let program = place.path().join(format!("example{number}.py"));
+        std::fs::write(&program, block).expect("written");
+        run(place.path(), &program);
+    }
+}
+
+/// Request and response between Rust and Python, over two queues: what comes back is the sum of
+/// what was sent. Many processes could ask at the same time, each with a queue of its own for the
+/// answers.
+#[test]
+fn rust_asks_and_python_answers() {
+    use ginnel::{Queue, Receiver, Segment, Sender};
+    use std::time::{Duration, Instant};
+    const LONG: Duration = Duration::from_secs(60);
+    let place = place();
+    installed(place.path());
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/answers.py");
+    let mut server = command(place.path(), &program).spawn().expect("it starts");
+    let path = place.path().join("own/default");
+    let until = Instant::now() + LONG;
+    // The segment, and in it the name, are Python's to make.
+    let (segment, requests) = loop {
+        let segment = path.exists().then(|| Segment::open(&path)).and_then(Result::ok);
+        let found =
+            segment.and_then(|segment| Some((Sender::open(&segment, "sums").ok()?, segment)));
+        if let Some((requests, segment)) = found {
+            break (segment, requests);
+        }
+        assert!(Instant::now() < until, "nobody answers");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Queue::new().create(&segment, "sums for one").expect("free");
+    let answers = Receiver::open(&segment, "sums for one").expect("there");
+    for count in 0..200u64 {
+        let numbers: Vec<u64> = (0..count).map(|number| number * count).collect();
+        let name = b"sums for one\0";
+        let mut request = requests.loan_timeout(16 + count as usize * 8, LONG).expect("room");
+        request.write(0, name);
+        for (at, number) in numbers.iter().enumerate() {
+            request.write(16 + at * 8, &number.to_le_bytes());
+        }
+        request.send().expect("sent");
+        let answer = answers.recv_timeout(LONG).expect("it answers").to_vec();
+        assert_eq!(answer, numbers.iter().sum::<u64>().to_le_bytes());
+    }
+    drop(requests);
+    assert!(server.wait().expect("a child").success(), "it ends when nobody asks any more");
+}

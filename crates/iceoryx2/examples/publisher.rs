@@ -1,0 +1,31 @@
+//! Publishes a reading every tenth of a second. `cargo run --example publisher`
+
+use ginnel_iceoryx2::Service;
+use iceoryx2::prelude::*;
+use std::time::Duration;
+
+extern crate iceoryx2_bb_loggers;
+
+#[derive(Debug, Clone, Copy, ZeroCopySend)]
+#[repr(C)]
+struct Reading {
+    number: u64,
+    celsius: f64,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    set_log_level_from_env_or(LogLevel::Info);
+    let node = NodeBuilder::new().create::<Service>()?;
+    let service = node
+        .service_builder(&"Kitchen/Temperature".try_into()?)
+        .publish_subscribe::<Reading>()
+        .open_or_create()?;
+    let publisher = service.publisher_builder().create()?;
+    let mut number = 0;
+    while node.wait(Duration::from_millis(100)).is_ok() {
+        number += 1;
+        let sample = publisher.loan_uninit()?;
+        sample.write_payload(Reading { number, celsius: 20.0 + (number % 10) as f64 }).send()?;
+    }
+    Ok(())
+}
