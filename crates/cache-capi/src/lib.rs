@@ -1,8 +1,9 @@
 //! The client of `ginnel-cache` for C: what `include/ginnel-cache.h` says.
 //!
-//! Each function is a few lines over [`ginnel_cache::client`]. Pointers are the caller's promise, as
-//! the header says: a handle that `ginnel_cache_open` gave and `ginnel_cache_close` has not taken
-//! back, used by one thread at a time; keys and values readable for their lengths; items writable.
+//! Each function is a few lines over [`ginnel_cache::client`]. Pointers are the caller's promise,
+//! as the header says: a handle that `ginnel_cache_open` gave and `ginnel_cache_close` has not
+//! taken back, used by one thread at a time; keys and values readable for their lengths; items
+//! writable.
 
 use ginnel_cache::client::{Client, Found, Owned};
 use std::cell::RefCell;

@@ -1,5 +1,6 @@
 """A Python program that uses the module as it says; argv[1] is the server's address."""
 
+import os
 import sys
 
 import ginnel_cache
@@ -21,6 +22,17 @@ with ginnel_cache.Client(sys.argv[1]) as cache:
     except ginnel_cache.Error as error:
         assert "250 bytes" in str(error)
     print("direct %d asked %d" % cache.counts)
+    # A child joins the server by itself: what its parent read by, the parent goes on writing.
+    cache.set("key", b"value")
+    before = cache.counts
+    child = os.fork()
+    if child == 0:
+        first, second = (cache.get("key"), cache.counts), (cache.get("key"), cache.counts)
+        expected = [(before[0], before[1] + 1), (before[0] + 1, before[1] + 1)]
+        good = first[0] == second[0] == b"value" and [first[1], second[1]] == expected
+        os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0, "the child read by its parent's ring"
+    assert cache.get("key") == b"value" and cache.counts == (before[0] + 1, before[1])
 try:
     cache.get("key")
     raise SystemExit("a closed client reads")

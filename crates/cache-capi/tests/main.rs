@@ -1,19 +1,13 @@
 //! The library in the hands of a C program and of a Python program, with a real server.
 
+#[path = "../../cache/tests/support/product.rs"]
+mod product;
 #[path = "../../cache/tests/support/server.rs"]
 mod server;
 
-use std::path::{Path, PathBuf};
+use product::product;
+use std::path::Path;
 use std::process::Command;
-
-/// Where the product lies: beside this test's own target folder.
-fn product(name: &str) -> PathBuf {
-    let target = std::env::current_exe().expect("this program");
-    let target = target.ancestors().nth(3).expect("target, profile, deps").to_owned();
-    let path = target.join("release").join(name);
-    assert!(path.exists(), "{} is missing: make product", path.display());
-    path
-}
 
 fn said(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -55,4 +49,29 @@ fn a_python_program_reads_by_itself() {
     run.env("GINNEL_CACHE_LIBRARY", product("libginnel_cache_client.so"));
     run.env("GINNEL_DIR", server.home.path());
     assert_eq!(said(&mut run), "direct 2 asked 4\n");
+}
+
+/// What the client asks the kernel for goes by the C library, where `ginnel run` stands: a look
+/// past it at a carried socket saw bytes that are none, and each question made a connection of its
+/// own.
+#[test]
+fn a_carried_client_keeps_its_connection() {
+    // Below those that the kernel gives to clients: who asks whether a server listens yet would
+    // else be answered by itself.
+    let first = 15_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (first..30_000).find(is_free).expect("a port").to_string();
+    let mut launch = Command::new(product("ginnel"));
+    launch.args(["run", "--"]).arg(product("ginnel-cache"));
+    let server =
+        server::Server::listen(launch, &["--no-neighbours", "-l", "127.0.0.1", "-p", &port], &port);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut run = Command::new(product("ginnel"));
+    run.args(["run", "--", "python3"])
+        .arg(here.join("tests/carried.py"))
+        .arg(format!("127.0.0.1:{port}"));
+    run.env("PYTHONPATH", here.join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    run.env("GINNEL_CACHE_LIBRARY", product("libginnel_cache_client.so"));
+    run.env("GINNEL_DIR", server.home.path());
+    assert_eq!(said(&mut run), "direct 0 asked 2000\n");
 }

@@ -16,6 +16,7 @@ mod wire;
 use crate::door::{self, Entry};
 use crate::hints::Sink;
 use crate::layout::MAX_KEY;
+use crate::memory::Mark;
 use crate::reader::{self, Look, Reader};
 use std::io;
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ pub struct Owned {
 struct Neighbour {
     reader: Reader,
     hints: Sink,
+    /// Set in the process that joined: its ring of hints is its own to write, and no child's.
+    mark: Mark,
     /// Open as long as this process reads: the server sees its end.
     _stream: std::os::unix::net::UnixStream,
 }
@@ -152,6 +155,22 @@ impl Client {
         self.ask(key)
     }
 
+    /// Reads the item of `key` out of the memory, and asks nobody: nothing where the memory does
+    /// not tell, or there is none.
+    pub fn get_direct(&mut self, key: &[u8]) -> Option<Found<'_>> {
+        let item = self.look(key)?;
+        let value = self.neighbour.as_ref().map_or(&[][..], |one| one.reader.value());
+        Some(Found { value, flags: item.flags, cas: item.cas })
+    }
+
+    /// Returns the number of the server's start whose memory is read, as `stats` names it
+    /// (`generation`), while that server lives.
+    #[must_use]
+    pub fn generation(&self) -> Option<u64> {
+        let lives = |one: &&Neighbour| one.mark.is_set() && !one.reader.is_over();
+        self.neighbour.as_ref().filter(lives).map(|one| one.reader.generation())
+    }
+
     /// Reads several items; those that are not there are none.
     ///
     /// # Errors
@@ -221,6 +240,9 @@ impl Client {
     #[inline]
     fn look(&mut self, key: &[u8]) -> Option<crate::layout::Item> {
         let one = self.neighbour.as_mut()?;
+        if !one.mark.is_set() {
+            return None;
+        }
         let hash = one.reader.hash(key);
         let Look::Hit(item) = one.reader.look_hashed(key, hash) else { return None };
         one.hints.push(hash);
@@ -329,5 +351,5 @@ fn become_neighbour(path: Option<&str>, generation: Option<u64>) -> io::Result<N
     if generation != Some(entered) || reader.generation() != entered {
         return Err(invalid("the memory is that of another server"));
     }
-    Ok(Neighbour { reader, hints: Sink::new(ring), _stream: stream })
+    Ok(Neighbour { reader, hints: Sink::new(ring), mark: Mark::new()?, _stream: stream })
 }

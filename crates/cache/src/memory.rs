@@ -85,6 +85,29 @@ impl View {
     }
 }
 
+/// A word that is set in the process that made it, and in no child of that.
+#[derive(Debug)]
+pub struct Mark(Map);
+
+impl Mark {
+    /// Returns a word that is set.
+    ///
+    /// # Errors
+    /// Those of mmap(2) and madvise(2): `MADV_WIPEONFORK` is of Linux 4.14.
+    pub fn new() -> io::Result<Self> {
+        let map = Map::wiped_on_fork()?;
+        map.words().iter().take(1).for_each(|word| word.store(1, Ordering::Relaxed));
+        Ok(Self(map))
+    }
+
+    /// Returns whether this process made it.
+    #[must_use]
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.0.words().first().is_some_and(|word| word.load(Ordering::Relaxed) == 1)
+    }
+}
+
 #[cfg(loom)]
 mod model {
     use super::{AtomicU64, io};
@@ -101,6 +124,10 @@ mod model {
         pub fn private(words: usize) -> io::Result<Self> {
             Ok(Self((0..words).map(|_| AtomicU64::new(0)).collect()))
         }
+
+        pub fn wiped_on_fork() -> io::Result<Self> {
+            Self::private(1)
+        }
     }
 }
 #[cfg(loom)]
@@ -110,12 +137,16 @@ use model::Map;
 mod mapped {
     use super::{Arc, AtomicU64, Memory, View, WORD, io};
     use rustix::fs::{MemfdFlags, SealFlags};
-    use rustix::mm::{MapFlags, ProtFlags};
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
     use std::os::fd::{AsFd, OwnedFd};
     use std::ptr::{NonNull, null_mut};
 
     /// Seals that a memory file must have before it is mapped: it cannot shrink under a reader.
     const STAYS: SealFlags = SealFlags::SHRINK;
+    /// What fstatfs(2) says of files that memfd_create(2) makes without `MFD_HUGETLB`.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    /// Bytes of a mapping that holds a single word: the kernel makes a page of it.
+    const PAGE: usize = 4096;
     /// Smallest and largest file that is mapped, bytes.
     const SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 46;
 
@@ -156,6 +187,17 @@ mod mapped {
             let base =
                 unsafe { rustix::mm::mmap_anonymous(null_mut(), bytes, prot, MapFlags::SHARED)? };
             Self::of(base.cast(), bytes)
+        }
+
+        pub fn wiped_on_fork() -> io::Result<Self> {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping, at an address that the kernel chooses.
+            let base =
+                unsafe { rustix::mm::mmap_anonymous(null_mut(), PAGE, prot, MapFlags::PRIVATE)? };
+            let map = Self::of(base.cast(), PAGE)?;
+            // SAFETY: it is the mapping just made, which a child sees as zeros from now on.
+            unsafe { rustix::mm::madvise(base, PAGE, Advice::LinuxWipeOnFork)? };
+            Ok(map)
         }
 
         fn of(base: *mut AtomicU64, bytes: usize) -> io::Result<Self> {
@@ -199,6 +241,10 @@ mod mapped {
         let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(STAYS) {
             return Err(bad("the memory file is not sealed against shrinking"));
+        }
+        // Of huge pages a hole that was punched stays one where none is free: reading it is SIGBUS.
+        if u64::try_from(rustix::fs::fstatfs(&fd)?.f_type) != Ok(TMPFS_MAGIC) {
+            return Err(bad("the memory file is not one of ordinary pages"));
         }
         let size = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
         if !SIZES.contains(&size) || size % 4096 != 0 {

@@ -120,7 +120,8 @@ struct Both {
 
 impl Both {
     fn new(setting: Setting) -> Self {
-        // Its maintainer holds items for a moment, and whether it does shows in blanks after numbers.
+        // Its maintainer holds items for a moment, and whether it does shows in blanks after
+        // numbers.
         let still = "no_lru_maintainer,no_lru_crawler";
         let theirs = Server::memcached(&[&["-m", "64", "-o", still], setting.args].concat());
         let ours = Server::ours(&[&["-m", "64"], setting.args].concat());

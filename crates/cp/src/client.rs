@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Buffers of the queue in which data goes: bytes, and how many wait. What a segment has room for is
-/// taken, the largest first.
+/// Buffers of the queue in which data goes: bytes, and how many wait. What a segment has room for
+/// is taken, the largest first.
 const DATA: [(u64, u32); 3] = [(512 << 10, 4), (256 << 10, 4), (64 << 10, 2)];
 /// Those of the queue in which answers go. A listing that is answered fits into them.
 const ANSWERS: (u64, u32) = (16 << 10, 32);

@@ -14,7 +14,9 @@
 //!   ◀───────────────────────── Welcome ──
 //!   ── Get, Source …, Go  or  Put ─────▶
 //! sender                                receiver      (either may be the client)
-//!   ── Start, List 0, List 1 … ────────▶  looks at what it has
+//!   ── Start ──────────────────────────▶
+//!   ◀───── Base: which directory it is ──
+//!   ── List 0, List 1 … ───────────────▶  looks at what it has
 //!   ◀───── Wants 0: all, rest, nothing ──
 //!   ── Data: pieces of files of 0 … ───▶  writes
 //!   ◀───────────────────────── Done 0 ──

@@ -36,6 +36,15 @@ pub fn check_name(name: &[u8]) -> Result<(), &'static str> {
     }
 }
 
+/// How the name of an unfinished file ends.
+pub const PARTIAL: &[u8] = b".ginnel-partial";
+
+/// Is this the name of an unfinished file?
+#[must_use]
+pub fn is_partial(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PARTIAL)
+}
+
 /// The directory and the name of a path.
 #[must_use]
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {

@@ -21,6 +21,7 @@ use crate::filter::Filter;
 use crate::link::Link;
 use crate::names;
 use crate::report::Report;
+use crate::tree::{self, Seen};
 use crate::wire::{Action, Entry, MOST_BATCHES, MOST_ENTRIES, Message, Meta, Order, Want};
 use attributes::{Attributes, Owners};
 use base::Base;
@@ -30,6 +31,9 @@ use writing::Writing;
 /// Directories that were named and not listed yet, and names in one directory, at most: what a
 /// sender can have its receiver remember.
 const MOST_NAMES: usize = 4 << 20;
+/// And what they take, bytes: each its own, and about so many more.
+const MOST_BYTES: usize = 512 << 20;
+const PER_NAME: usize = 64;
 
 /// What names at the top a sender may send.
 #[derive(Debug, Clone)]
@@ -61,6 +65,8 @@ struct Batch {
     entries: Vec<Entry>,
     wants: Vec<Want>,
     actions: Vec<Action>,
+    /// What was compared of each, where it may be gone on from there.
+    seen: Vec<Option<Seen>>,
     /// Entries whose data is done with, from the first on.
     passed: usize,
     /// Names of the directories that are listed in it, in order.
@@ -120,6 +126,8 @@ struct Receiving<'a> {
     renamed: bool,
     /// Directories that may be listed, and the names of the one that is being listed.
     announced: HashSet<Vec<u8>>,
+    /// Bytes that both take.
+    remembered: [usize; 2],
     here: (Vec<u8>, HashSet<Vec<u8>>),
 }
 
@@ -137,7 +145,10 @@ pub fn receive(task: &Task<'_>, report: &mut dyn Report) -> Result<()> {
             _ => return Err(Failure::broken("a message out of turn")),
         }
     };
-    let base = base::find(task.from, task.to, single, order.dry_run)?;
+    let base = base::find(task.from, task.to, single, order)?;
+    let found = base.tree.as_ref().and_then(|tree| tree.stat(b"").ok().flatten());
+    let own = found.filter(|_| base.rename.is_none()).and_then(|stat| tree::identity(&stat));
+    link.send(&Message::Base(own))?;
     let attributes = Attributes { order, policy: task.policy, owners: Owners::default() };
     let receiving = Receiving {
         link,
@@ -153,6 +164,7 @@ pub fn receive(task: &Task<'_>, report: &mut dyn Report) -> Result<()> {
         now: Now::None,
         renamed: false,
         announced: HashSet::new(),
+        remembered: [0; 2],
         here: Default::default(),
     };
     receiving.run()
@@ -177,6 +189,7 @@ impl Receiving<'_> {
                 _ => return Err(Failure::broken("a message out of turn")),
             }
         }
+        self.sync()?;
         self.link.send(&Message::Finish)
     }
 
@@ -188,21 +201,22 @@ impl Receiving<'_> {
         }
         self.next = self.next.wrapping_add(1);
         let (mut files, mut bytes) = (0, 0u64);
-        let (mut wants, mut actions) = (Vec::new(), Vec::new());
+        let (mut wants, mut actions, mut seen) = (Vec::new(), Vec::new(), Vec::new());
         let mut keep = VecDeque::new();
         for entry in &entries {
             self.check(entry)?;
             self.remember(entry, &mut keep)?;
-            let (want, action) = self.decide(entry)?;
+            let (want, action, compared) = self.decide(entry)?;
             if let Entry::File { size, .. } = entry {
                 (files, bytes) = (files + 1, bytes.saturating_add(*size));
             }
             wants.push(want);
             actions.push(action);
+            seen.push(compared);
         }
         self.report.found(files, bytes);
         self.link.send(&Message::Wants { batch: number, wants: wants.clone() })?;
-        self.batches.push_back(Batch { number, entries, wants, actions, passed: 0, keep });
+        self.batches.push_back(Batch { number, entries, wants, actions, seen, passed: 0, keep });
         Ok(())
     }
 
@@ -252,6 +266,7 @@ impl Receiving<'_> {
                 if !self.announced.remove(path.as_slice()) {
                     return Err(Failure::broken("the listing of a directory that it did not name"));
                 }
+                self.remembered = [self.remembered[0] - path.len() - PER_NAME, 0];
                 let here = std::mem::take(&mut self.here);
                 keep.push_back(if here.0 == path.as_slice() { here.1 } else { HashSet::new() });
             }
@@ -259,17 +274,19 @@ impl Receiving<'_> {
             | Entry::Dir { path, .. }
             | Entry::Link { path, .. }
             | Entry::Other { path } => {
-                if matches!(entry, Entry::Dir { .. }) {
-                    self.announced.insert(path.to_vec());
+                if matches!(entry, Entry::Dir { .. }) && self.announced.insert(path.to_vec()) {
+                    self.remembered[0] += path.len() + PER_NAME;
                 }
                 let (directory, name) = names::split(path);
                 if self.here.0 != directory {
                     self.here = (directory.to_vec(), HashSet::new());
+                    self.remembered[1] = 0;
                 }
-                if !name.is_empty() {
-                    self.here.1.insert(name.to_vec());
+                if !name.is_empty() && self.here.1.insert(name.to_vec()) {
+                    self.remembered[1] += name.len() + PER_NAME;
                 }
-                if self.here.1.len().max(self.announced.len()) > MOST_NAMES {
+                let names = self.here.1.len().max(self.announced.len());
+                if names > MOST_NAMES || self.remembered.iter().sum::<usize>() > MOST_BYTES {
                     return Err(Failure::broken("more names than there is room for"));
                 }
             }

@@ -65,10 +65,17 @@ pub fn send(link: &Link, sources: &[Source], order: &Order, report: &mut dyn Rep
     let filter = filter.map_err(|text| Failure::new(crate::failure::Code::Usage, text))?;
     let single = matches!(sources, [source] if source.is_single());
     link.send(&Message::Start { single })?;
+    let base = loop {
+        match link.recv()?.message {
+            Message::Base(base) => break base,
+            Message::Note(note) => report.note(&note),
+            _ => return Err(Failure::broken("a message out of turn")),
+        }
+    };
     let sending = Sending {
         link,
         sources,
-        walk: Walk::new(sources, order, &filter),
+        walk: Walk::new(sources, order, &filter, base),
         order,
         report,
         batches: VecDeque::new(),

@@ -10,15 +10,20 @@ use crate::names;
 use crate::wire::Meta;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Open directories that are kept.
 const KEPT: usize = 4;
 /// How often a path is looked up again, which others rename meanwhile.
 const TRIES: u32 = 64;
+/// Longer than a tick of the kernel's clock for files.
+const TICK: Duration = Duration::from_millis(12);
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Neither waits for a FIFO's other end, nor takes a terminal.
@@ -192,6 +197,51 @@ pub fn meta(stat: &Stat) -> Meta {
 #[allow(clippy::unnecessary_cast, reason = "the types differ from one processor to another")]
 pub fn changed(stat: &Stat) -> (i64, i64) {
     (stat.st_ctime as i64, stat.st_ctime_nsec as i64)
+}
+
+/// Which directory it is, among all of this kernel: told to a sender, which may meet it as a
+/// source. `None` without /proc.
+#[must_use]
+#[allow(clippy::unnecessary_cast, reason = "the types differ from one processor to another")]
+pub fn identity(stat: &Stat) -> Option<[u64; 3]> {
+    static KERNEL: OnceLock<Option<u64>> = OnceLock::new();
+    let kernel = (*KERNEL.get_or_init(|| {
+        let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+        blake3::hash(&id).as_bytes().first_chunk().map(|start| u64::from_le_bytes(*start))
+    }))?;
+    Some([kernel, stat.st_dev as u64, stat.st_ino as u64])
+}
+
+/// By which a file is known to be as it was: which it is, how long, and when it changed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    file: (u64, u64),
+    /// Bytes.
+    pub len: u64,
+    changed: (i64, i64),
+}
+
+impl Seen {
+    /// Of what was looked at.
+    #[must_use]
+    #[allow(clippy::unnecessary_cast, reason = "the types differ from one processor to another")]
+    pub fn of(stat: &Stat) -> Self {
+        let file = (stat.st_dev as u64, stat.st_ino as u64);
+        Self { file, len: size(stat), changed: changed(stat) }
+    }
+}
+
+/// How long a file is left to rest that has just changed: the kernel's clock for files ticks every
+/// few milliseconds, so a change in the same tick would not be seen.
+#[must_use]
+pub fn to_rest(stat: &Stat) -> Option<Duration> {
+    let now = clock_gettime(ClockId::Realtime);
+    let (seconds, nanos) = changed(stat);
+    #[allow(clippy::useless_conversion, reason = "the types differ from one processor to another")]
+    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec)
+        - i128::from(nanos);
+    let tick = i128::try_from(TICK.as_nanos()).unwrap_or(0);
+    (0..tick).contains(&ago).then_some(TICK)
 }
 
 #[cfg(test)]

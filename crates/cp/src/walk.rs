@@ -108,6 +108,8 @@ pub struct Walk<'a> {
     sources: &'a [Source],
     order: &'a Order,
     filter: &'a Filter,
+    /// The destination.
+    base: Option<[u64; 3]>,
     next: usize,
     stack: Vec<Frame>,
     here: Option<Here>,
@@ -120,9 +122,15 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Over these.
     #[must_use]
-    pub fn new(sources: &'a [Source], order: &'a Order, filter: &'a Filter) -> Self {
+    pub fn new(
+        sources: &'a [Source],
+        order: &'a Order,
+        filter: &'a Filter,
+        base: Option<[u64; 3]>,
+    ) -> Self {
         let (told, ready) = Default::default();
-        Self { sources, order, filter, next: 0, stack: Vec::new(), here: None, told, ready }
+        let (stack, here, next) = (Vec::new(), None, 0);
+        Self { sources, order, filter, base, next, stack, here, told, ready }
     }
 
     /// The next entry, and the number of its source; `None` at the end.
@@ -230,7 +238,18 @@ impl<'a> Walk<'a> {
         let meta = tree::meta(stat);
         let bytes = ByteBuf::from(path.clone());
         let entry = match kind {
+            FileType::RegularFile if self.is_unfinished(&path) => {
+                report.skipped(&path, "an unfinished copy, as --partial leaves it");
+                Entry::Other { path: bytes }
+            }
             FileType::RegularFile => Entry::File { path: bytes, meta, size: tree::size(stat) },
+            // It would go on for ever: what is made there is found there.
+            FileType::Directory
+                if self.base.is_some() && !path.is_empty() && self.is_base(stat) =>
+            {
+                report.problem(&path, "left out: it is the destination", false);
+                Entry::Other { path: bytes }
+            }
             FileType::Directory => {
                 let below = (path, meta);
                 match &mut self.here {
@@ -256,6 +275,16 @@ impl<'a> Walk<'a> {
         };
         self.ready.push(entry);
         self.name_owners(meta);
+    }
+
+    fn is_base(&self, stat: &Stat) -> bool {
+        self.base == tree::identity(stat)
+    }
+
+    /// Has it the name that a receiver gives to what it has of another? It would be taken for that.
+    fn is_unfinished(&self, path: &[u8]) -> bool {
+        let (_, name) = names::split(path);
+        self.order.partial && self.here.is_some() && names::is_partial(name)
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {

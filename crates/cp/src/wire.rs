@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// The version of all that is in this file: the two ends must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// How a greeting begins.
 pub const MAGIC: [u8; 8] = *b"GINNELCP";
 /// Bytes of a [`Message`], at most.
@@ -268,6 +268,9 @@ pub enum Message {
         /// That.
         single: bool,
     },
+    /// Receiver: which directory the destination is, where it is one of a kernel that both may
+    /// have.
+    Base(Option<[u64; 3]>),
     /// Sender: a batch.
     List {
         /// Its number, from 0 on.
@@ -370,7 +373,7 @@ mod tests {
     #[test]
     fn lengths_beyond_what_is_there_are_refused() {
         // A list of 2^32 entries, in six bytes.
-        assert_eq!(decode(&[6, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]), None);
+        assert_eq!(decode(&[7, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]), None);
         assert_eq!(decode(&[]), None);
         assert_eq!(decode(&[200]), None);
     }

@@ -25,14 +25,18 @@ fn fill(directory: &Path, version: u64) {
 fn old_or_new(directory: &Path, old: u64, new: u64, killed: bool) -> u64 {
     let expected: Vec<String> = (0..FILES).map(|file| format!("f{file}")).collect();
     let mut there = names(directory);
-    let instants =
-        |name: &String| name.strip_prefix(".f")?.strip_suffix(".ginnel-new")?.parse().ok();
-    let left: Vec<u64> = there.iter().filter_map(instants).collect();
+    let instants = |name: &String| {
+        let (file, random) =
+            name.strip_prefix(".f")?.strip_suffix(".ginnel-tmp")?.split_once('.')?;
+        Some((file.parse::<u64>().ok().filter(|_| random.len() == 8)?, name.clone()))
+    };
+    let left: Vec<(u64, String)> = there.iter().filter_map(instants).collect();
     if killed && left.len() < 2 {
-        for file in left {
-            let path = directory.join(format!(".f{file}.ginnel-new"));
-            assert!(fs::read(path).expect("there") == bytes(new * 100 + file, LEN), "it is whole");
-            there.retain(|name| !name.ends_with(".ginnel-new"));
+        for (file, name) in left {
+            let path = directory.join(&name);
+            assert!(fs::read(&path).expect("there") == bytes(new * 100 + file, LEN), "it is whole");
+            fs::remove_file(path).expect("there");
+            there.retain(|one| *one != name);
         }
     }
     there.sort_by_key(|name| name.len() * 1000 + usize::from(name.as_bytes()[name.len() - 1]));
@@ -145,8 +149,8 @@ fn a_signal_stops_it_and_leaves_what_was_there() {
     }
 }
 
-/// A server in a mount namespace of its own, where `mount` is run first with the root as `$0`; `None`
-/// where that is not to be had.
+/// A server in a mount namespace of its own, where `mount` is run first with the root as `$0`;
+/// `None` where that is not to be had.
 fn server_after(place: &Place, mount: &str) -> Option<Server> {
     let able = Command::new("unshare").args(["-m", "true"]).status();
     if !is_root() || !able.is_ok_and(|status| status.success()) {
@@ -266,8 +270,8 @@ fn what_is_not_permitted_is_named_and_the_rest_is_copied() {
     assert_eq!(names(&place.root("closed")), ["f"]);
 }
 
-/// Writes versions of a file in place, each of one byte only, from its beginning to its end, resting
-/// between them.
+/// Writes versions of a file in place, each of one byte only, from its beginning to its end,
+/// resting between them.
 fn writer(path: &Path, stop: &Arc<AtomicBool>, len: usize) -> std::thread::JoinHandle<()> {
     let (file, stop) = (File::options().write(true).open(path).expect("there"), Arc::clone(stop));
     std::thread::spawn(move || {
@@ -290,9 +294,9 @@ fn writer(path: &Path, stop: &Arc<AtomicBool>, len: usize) -> std::thread::JoinH
     })
 }
 
-/// Was this once what the file held? A writer that the kernel lets stand still between two writes has
-/// made a state of it, too: a version, then the one before it, or zeros. What a reader makes that is
-/// overtaken is the other way round.
+/// Was this once what the file held? A writer that the kernel lets stand still between two writes
+/// has made a state of it, too: a version, then the one before it, or zeros. What a reader makes
+/// that is overtaken is the other way round.
 fn is_a_state(content: &[u8], len: usize) -> bool {
     let mut runs: Vec<u8> = content.to_vec();
     runs.dedup();

@@ -1,6 +1,6 @@
 //! A peer that keeps to no rule: a client that writes whatever it likes into a server's queues, and
-//! a server that does so to a client. Nothing outside is touched, nothing hangs, and the next honest
-//! one is served.
+//! a server that does so to a client. Nothing outside is touched, nothing hangs, and the next
+//! honest one is served.
 
 use crate::stage::{Guarded, Place, bytes, chance, names};
 use ginnel::{Queue, Receiver, Segment, Sender};
@@ -55,11 +55,17 @@ impl Peer {
         }
     }
 
+    /// What is said, but where the destination is.
     fn hears(&self) -> Option<Message> {
-        let bytes = self.rx.recv_timeout(WAIT).ok()?.to_vec();
-        let (body, len) = bytes.split_at(bytes.len().checked_sub(4)?);
-        let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
-        wire::decode(&body[body.len() - len..])
+        loop {
+            let bytes = self.rx.recv_timeout(WAIT).ok()?.to_vec();
+            let (body, len) = bytes.split_at(bytes.len().checked_sub(4)?);
+            let len = u32::from_le_bytes(len.try_into().ok()?) as usize;
+            match wire::decode(&body[body.len() - len..])? {
+                Message::Base(_) => {}
+                other => return Some(other),
+            }
+        }
     }
 
     /// What it gives up with.
@@ -476,4 +482,47 @@ fn a_server_that_stops_lies_or_floods_ends_the_copy() {
             && said.err.chars().all(|letter| letter == '\n' || !letter.is_control()),
         "{said:?}"
     );
+}
+
+/// Names that it has the server remember are as many bytes as they are, not only as many.
+#[test]
+#[ignore = "test-all: half a gigabyte of names"]
+fn a_client_cannot_fill_the_servers_memory_with_names() {
+    let place = Place::new();
+    let server = place.serve(&["--writable", "--timeout", "20"]);
+    let segment = place.segment();
+    still_serves(&place);
+    let peer = Peer::client(&segment);
+    peer.says(&Message::Put { order: Order { delete: true, ..all() }, to: path(b"") });
+    peer.says(&Message::Start { single: false });
+    let long = |number: u32| {
+        let mut name = format!("{number:08}").into_bytes();
+        name.extend(b"/y".repeat(2000));
+        dir(&name)
+    };
+    let mut refused = None;
+    for batch in 0..12_000u32 {
+        let entries = (0..15).map(|at| long(batch * 15 + at)).collect();
+        peer.says(&Message::List { batch, entries });
+        peer.says(&Message::Data(vec![Record::BatchEnd]));
+        loop {
+            match peer.hears() {
+                Some(Message::Done { .. }) => break,
+                Some(Message::Fail { text, .. }) => refused = Some(text),
+                Some(_) => {}
+                None => refused = refused.or(Some("it left".into())),
+            }
+            if refused.is_some() {
+                break;
+            }
+        }
+        if refused.is_some() {
+            break;
+        }
+    }
+    let text = refused.expect("700 MB of names are remembered");
+    assert!(text.contains("more names than there is room for"), "{text}");
+    drop(peer);
+    still_serves(&place);
+    drop(server);
 }

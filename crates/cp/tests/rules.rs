@@ -220,6 +220,33 @@ fn delete_makes_the_destination_alike() {
 }
 
 #[test]
+fn a_directory_is_not_copied_into_itself() {
+    let place = Place::new();
+    let _server = place.serve(&["--writable"]);
+    for name in ["t/a", "t/sub/b", "t/sub/into/old"] {
+        write(place.root(name), name);
+    }
+    let root = place.path("root").display().to_string();
+    // Both ways; by the parent's name, and what lies in it.
+    for (args, left) in [
+        ([format!("{root}/t/"), "s:t/sub/into".into()], "sub/into: left out"),
+        ([format!("{root}/t"), "s:t/sub/into".into()], "t/sub/into: left out"),
+        (["s:t/".into(), format!("{root}/t/sub/into")], "sub/into: left out"),
+        ([format!("{root}/t"), "s:t".into()], "t: left out"),
+    ] {
+        let said = place.cp(&["-r".into(), args[0].clone(), args[1].clone()]);
+        assert!(said.code == Some(23) && said.err.contains(left), "{said:?}");
+        assert!(!place.root("t/sub/into/sub/into").exists(), "{said:?}");
+        assert!(!place.root("t/sub/into/t/sub/into").exists(), "{said:?}");
+        assert_eq!(read(place.root("t/sub/into/old")), "t/sub/into/old");
+    }
+    assert_eq!(names(&place.root("t/sub/into/t/sub")), ["b"]);
+    // What lies in it, over itself.
+    place.copies(&["-rI".to_owned(), format!("{root}/t/"), "s:t".into()]);
+    assert_eq!(read(place.root("t/a")), "t/a");
+}
+
+#[test]
 fn what_is_excluded_stays_away() {
     let place = Place::new();
     let _server = place.serve(&["--writable"]);

@@ -5,11 +5,11 @@
 
 use super::Owned;
 use crate::door;
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -116,9 +116,11 @@ impl Wire {
     /// Returns whether it is open, and all answers were read.
     pub fn is_at_rest(&self) -> bool {
         let mut byte = [0u8; 1];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let seen = rustix::net::recv(self.stream.get_ref(), &mut byte, flags);
-        self.stream.buffer().is_empty() && seen.is_err_and(|error| error == Errno::AGAIN)
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        // By the C library, not by rustix: under `ginnel run` what the kernel's socket holds is not
+        // what there is to be read.
+        let seen = recv(self.stream.get_ref().as_fd().as_raw_fd(), &mut byte, flags);
+        self.stream.buffer().is_empty() && seen == Err(Errno::EAGAIN)
     }
 
     /// Keeps an item until the next question.

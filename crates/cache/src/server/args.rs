@@ -80,7 +80,8 @@ pub struct Args {
     /// Say more on the standard error; may be given again
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// memcached's further options: idle_timeout=N is obeyed, tuning of what is not there passed over
+    /// memcached's further options: idle_timeout=N is obeyed, tuning of what is not there passed
+    /// over
     #[arg(short = 'o', long, value_name = "LIST", value_delimiter = ',')]
     pub extended: Vec<String>,
 }

@@ -39,6 +39,23 @@ impl Server {
         Self { child, command, socket, home }
     }
 
+    /// The same on a TCP port of this machine alone, which `args` name.
+    #[allow(dead_code, reason = "not every crate has a server on TCP")]
+    pub fn listen(mut command: Command, args: &[&str], port: &str) -> Self {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let home = tempfile::Builder::new().permissions(mode).tempdir().expect("a directory");
+        command.args(["-u", "root"]).args(args);
+        command.env("GINNEL_DIR", home.path()).stdin(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let until = Instant::now() + Duration::from_secs(60);
+        while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+            assert!(Instant::now() < until, "{command:?} does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let socket = home.path().join("none");
+        Self { child, command, socket, home }
+    }
+
     /// Waits until it listens.
     pub(crate) fn spawn(command: &mut Command, socket: &Path) -> Child {
         let child = command

@@ -97,11 +97,12 @@ impl Attributes<'_> {
     /// The permissions that a file is to have; `old`: those of the one that it replaces.
     #[must_use]
     pub fn mode(&self, meta: &Meta, old: Option<Old>) -> u32 {
+        let special = if self.order.owner && self.policy.owners { 0o7000 } else { 0 };
         if self.order.perms {
-            let special = if self.order.owner && self.policy.owners { 0o7000 } else { 0 };
             return meta.mode & (0o777 | special);
         }
-        old.map_or(meta.mode & 0o777 & !self.policy.umask, |old| old.meta.mode)
+        // Other bytes do not get the rights of whoever trusted the old ones.
+        old.map_or(meta.mode & 0o777 & !self.policy.umask, |old| old.meta.mode & (0o777 | special))
     }
 
     /// Those of a directory.

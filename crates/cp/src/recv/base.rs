@@ -6,6 +6,7 @@
 use crate::failure::{Code, Failure, Result};
 use crate::names;
 use crate::tree::{self, Tree};
+use crate::wire::Order;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::Error;
@@ -54,7 +55,7 @@ impl From<'_> {
 ///
 /// # Errors
 /// What the path is, or leads to, and what to do.
-pub fn find(from: From<'_>, path: &[u8], single: bool, dry_run: bool) -> Result<Base> {
+pub fn find(from: From<'_>, path: &[u8], single: bool, order: &Order) -> Result<Base> {
     let failed = |doing: &str, error: &Error| match tree::leads_out(error) {
         true => Failure::new(
             Code::Files,
@@ -86,12 +87,16 @@ pub fn find(from: From<'_>, path: &[u8], single: bool, dry_run: bool) -> Result<
     if !is_directory {
         return Ok(Base { tree: Some(Tree::new(dir)), rename: Some(name.to_vec()) });
     }
-    if dry_run {
+    if order.dry_run {
         return Ok(Base { tree: None, rename: None });
     }
     match rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(failed("making the destination", &errno.into())),
+    }
+    if order.fsync {
+        let synced = rustix::fs::fsync(&dir);
+        synced.map_err(|errno| failed("making the destination", &errno.into()))?;
     }
     let made = Tree::new(dir);
     let base = made.dir(name).map_err(|error| failed("opening the destination", &error))?;

@@ -6,8 +6,9 @@ use super::{Now, Receiving, place};
 use crate::failure::{Code, Failure, Result, said};
 use crate::link::Incoming;
 use crate::names;
-use crate::tree;
+use crate::tree::{self, Seen};
 use crate::wire::{Action, Entry, Message, Meta, Order, Record, Want};
+use rustix::fs::{FileType, Stat};
 use std::io::Error;
 
 impl Receiving<'_> {
@@ -58,8 +59,11 @@ impl Receiving<'_> {
 
     fn begin(&mut self, entry: usize, from: u64, size: u64, meta: Meta) -> Result<()> {
         // It changed while it was read, and begins anew.
-        if self.now.entry() == Some(entry) {
-            self.now = Now::None;
+        let mut again = None;
+        if self.now.entry() == Some(entry)
+            && let Now::Writing { writing, .. } = std::mem::replace(&mut self.now, Now::None)
+        {
+            again = Some(writing);
         }
         let (want, path) = self.is_next(entry)?;
         let path = path.to_vec();
@@ -81,7 +85,15 @@ impl Receiving<'_> {
             self.now = Now::Same { entry, meta };
             return Ok(());
         }
-        self.now = match self.open(&path, from, size, &meta) {
+        let seen = self.seen(entry, from);
+        if from > 0 && seen.is_none() {
+            return Err(wrong());
+        }
+        let opened = match again {
+            Some(mut writing) => writing.restart(from, size).map(|()| writing),
+            None => self.open(&path, seen, size, &meta),
+        };
+        self.now = match opened {
             Ok(writing) => {
                 self.report.moved(from);
                 Now::Writing { entry, writing, meta, size, moved: from }
@@ -94,17 +106,29 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    fn open(&mut self, path: &[u8], from: u64, size: u64, meta: &Meta) -> std::io::Result<Writing> {
+    /// What was compared of an entry, if it is to go on from there.
+    fn seen(&self, entry: usize, from: u64) -> Option<Seen> {
+        let seen = self.batches.front()?.seen.get(entry).copied().flatten();
+        seen.filter(|seen| from > 0 && seen.len == from)
+    }
+
+    fn open(
+        &mut self,
+        path: &[u8],
+        seen: Option<Seen>,
+        size: u64,
+        meta: &Meta,
+    ) -> std::io::Result<Writing> {
         let (dir, name) = self.place(path)?;
-        let mut old = None;
-        if let Some(stat) = place::look(&dir, &name)? {
-            let is_file = tree::kind(&stat) == rustix::fs::FileType::RegularFile;
-            old = is_file.then(|| Old { meta: tree::meta(&stat) });
-            self.make_way(&dir, &name, path, &stat)?;
-        }
-        let Order { partial, inplace, .. } = *self.order;
+        let stat = place::look(&dir, &name)?;
+        self.may_replace(&dir, &name, path, stat.as_ref())?;
+        let is_file = |stat: &Stat| tree::kind(stat) == FileType::RegularFile;
+        let old = stat.filter(is_file).map(|stat| Old { meta: tree::meta(&stat) });
+        let Order { partial, .. } = *self.order;
+        // What is no file is replaced by one.
+        let inplace = self.order.inplace && old.is_some() == stat.is_some();
         let how = How { partial, inplace, mode: self.attributes.mode(meta, old) };
-        Writing::begin(dir, &name, how, from, size)
+        Writing::begin(dir, &name, how, seen, size)
     }
 
     fn bytes(&mut self, at: u64, part: (u32, u32), incoming: &Incoming<'_>) -> Result<()> {
@@ -173,15 +197,15 @@ impl Receiving<'_> {
     fn commit(&mut self, path: &[u8], mut writing: Writing, meta: &Meta) -> std::io::Result<()> {
         writing.end()?;
         let (dir, name) = self.place(path)?;
-        let old = match (self.order.perms, place::look(&dir, &name)?) {
-            (false, Some(stat)) if tree::kind(&stat) == rustix::fs::FileType::RegularFile => {
-                Some(Old { meta: tree::meta(&stat) })
-            }
-            _ => None,
-        };
+        let stat = place::look(&dir, &name)?;
+        let over = self.may_replace(&dir, &name, path, stat.as_ref())?;
+        let is_file = |stat: &Stat| tree::kind(stat) == FileType::RegularFile;
+        let old = stat.filter(is_file).map(|stat| Old { meta: tree::meta(&stat) });
         let mode = self.attributes.mode(meta, old);
         self.attributes.set(writing.file(), meta, mode, &writing.meta()?)?;
-        writing.commit(self.order.fsync)
+        let aside = writing.commit(self.order.fsync, over)?;
+        self.remove_aside(&dir, aside, path);
+        Ok(())
     }
 
     /// Something failed for one file. Where the file system is full, all the rest would.

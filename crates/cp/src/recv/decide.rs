@@ -1,83 +1,82 @@
 //! What an entry needs: nothing, since it is there; its data; or to be made at once.
 
 use super::Receiving;
-use super::place::look;
-use super::writing::find_partial;
+use super::place::{look, replace};
+use super::writing::{find_partial, temporary_name};
 use crate::failure::Result;
 use crate::hash;
 use crate::names;
-use crate::tree;
+use crate::tree::{self, Seen};
 use crate::wire::{Action, Entry, Have, Meta, Want};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io::Error;
 use std::os::fd::OwnedFd;
 
-type Decision = std::io::Result<(Want, Action)>;
+/// What is wanted, what became of it, and what was compared where the rest is wanted.
+type Decided = (Want, Action, Option<Seen>);
+type Decision = std::io::Result<Decided>;
 
-const MADE: (Want, Action) = (Want::Nothing, Action::Copied);
-const SAME: (Want, Action) = (Want::Nothing, Action::Same);
+const MADE: Decided = (Want::Nothing, Action::Copied, None);
+const SAME: Decided = (Want::Nothing, Action::Same, None);
+const NOTHING: Decided = (Want::Nothing, Action::Nothing, None);
+const FAILED: Decided = (Want::Nothing, Action::Failed, None);
 
 impl Receiving<'_> {
     /// What is wanted of an entry, and what became of it, where that is known already.
-    pub(super) fn decide(&mut self, entry: &Entry) -> Result<(Want, Action)> {
+    pub(super) fn decide(&mut self, entry: &Entry) -> Result<Decided> {
         let decided = match entry {
             Entry::File { path, meta, size } => self.decide_file(path, meta, *size),
             Entry::Dir { path, meta } => self.make_directory(path, meta),
             Entry::Link { path, meta, target } => self.make_link(path, meta, target),
             Entry::User(number, name) => {
                 self.attributes.owners.user(*number, name);
-                Ok((Want::Nothing, Action::Nothing))
+                Ok(NOTHING)
             }
             Entry::Group(number, name) => {
                 self.attributes.owners.group(*number, name);
-                Ok((Want::Nothing, Action::Nothing))
+                Ok(NOTHING)
             }
-            Entry::Other { .. } | Entry::Listed { .. } | Entry::Left { .. } => {
-                Ok((Want::Nothing, Action::Nothing))
-            }
+            Entry::Other { .. } | Entry::Listed { .. } | Entry::Left { .. } => Ok(NOTHING),
         };
-        let (want, action) = match decided {
+        let decided = match decided {
             Ok(decided) => decided,
-            // In a directory that would be made.
-            Err(error) if self.order.dry_run && tree::is_missing(&error) => MADE,
+            // In a directory that would be made, perhaps in a link's place.
+            Err(error) if self.order.dry_run && is_no_directory(&error) => MADE,
             Err(error) => {
                 self.failed(entry.path(), "making it", &error)?;
-                (Want::Nothing, Action::Failed)
+                FAILED
             }
         };
-        if let (Entry::File { size, .. }, Want::Nothing) = (entry, want) {
+        if let (Entry::File { size, .. }, Want::Nothing) = (entry, decided.0) {
             self.report.moved(*size);
         }
-        Ok((want, action))
+        Ok(decided)
     }
 
     fn decide_file(&mut self, path: &[u8], meta: &Meta, size: u64) -> Decision {
         let (dir, name) = self.place(path)?;
         let old = look(&dir, &name)?;
         let Some(stat) = old.filter(|stat| tree::kind(stat) == FileType::RegularFile) else {
-            return match old {
-                Some(stat) if tree::kind(&stat) == FileType::Directory && !self.order.delete => {
-                    Err(Error::other("a directory has its place; --delete removes that"))
-                }
-                _ => Ok(self.data(&dir, &name, None, size)),
-            };
+            self.may_replace(&dir, &name, path, old.as_ref())?;
+            return Ok(self.data(&dir, &name, None, size));
         };
         if tree::size(&stat) == size {
             let is = tree::meta(&stat);
             if self.order.checksum {
-                if let Some(have) = self.have(&dir, &name, size, false) {
-                    return Ok((Want::Rest(have), Action::Nothing));
+                if let Some((have, _)) = self.have(&dir, &name, size, false) {
+                    return Ok((Want::Rest(have), Action::Nothing, None));
                 }
             } else if !self.order.ignore_times && (is.mtime, is.nanos) == (meta.mtime, meta.nanos) {
-                return self.same_file(&dir, &name, meta).map(|action| (Want::Nothing, action));
+                let same = self.same_file(&dir, &name, meta);
+                return same.map(|action| (Want::Nothing, action, None));
             }
         }
         Ok(self.data(&dir, &name, Some(&stat), size))
     }
 
     /// Its data is wanted; what there is of it need not come again.
-    fn data(&self, dir: &OwnedFd, name: &[u8], old: Option<&Stat>, size: u64) -> (Want, Action) {
+    fn data(&self, dir: &OwnedFd, name: &[u8], old: Option<&Stat>, size: u64) -> Decided {
         if self.order.dry_run {
             return MADE;
         }
@@ -91,17 +90,28 @@ impl Receiving<'_> {
                 .and_then(|len| self.have(dir, name, len, true)),
             _ => None,
         };
-        (have.map_or(Want::Whole, Want::Rest), Action::Nothing)
+        match have {
+            Some((have, seen)) => (Want::Rest(have), Action::Nothing, Some(seen)),
+            None => (Want::Whole, Action::Nothing, None),
+        }
     }
 
-    fn have(&self, dir: &OwnedFd, name: &[u8], len: u64, extends: bool) -> Option<Have> {
+    fn have(&self, dir: &OwnedFd, name: &[u8], len: u64, extends: bool) -> Option<(Have, Seen)> {
         let file = tree::open_in(dir, name, OFlags::RDONLY, 0).ok()?;
         self.hash(&file, len, extends)
     }
 
-    fn hash(&self, file: &OwnedFd, len: u64, extends: bool) -> Option<Have> {
+    /// The hash of the first bytes of a file, and what it was all the while.
+    fn hash(&self, file: &OwnedFd, len: u64, extends: bool) -> Option<(Have, Seen)> {
+        let mut stat = rustix::fs::fstat(file).ok()?;
+        if let (true, Some(rest)) = (extends, tree::to_rest(&stat)) {
+            std::thread::sleep(rest);
+            stat = rustix::fs::fstat(file).ok().filter(|stat| tree::to_rest(stat).is_none())?;
+        }
         let hash = hash::of_start(file, len, || self.link.alive()).ok()??;
-        Some(Have { len, hash, extends })
+        let seen = Seen::of(&rustix::fs::fstat(file).ok()?);
+        let is_still = !extends || seen == Seen::of(&stat) && seen.len == len;
+        is_still.then_some((Have { len, hash, extends }, seen))
     }
 
     /// A file that is there as it is to be: its attributes may not be.
@@ -124,7 +134,7 @@ impl Receiving<'_> {
         // Nothing to be set: then it need not be open.
         let stat = tree::stat_in(dir, name)?;
         let is = tree::meta(&stat);
-        let mode = |is: Meta| self.attributes.mode(meta, Some(super::attributes::Old { meta: is }));
+        let mode = |is: Meta| if order.perms { self.attributes.mode(meta, None) } else { is.mode };
         let owners = self.attributes.policy.owners && (order.owner || order.group);
         let times = !order.times || (is.mtime, is.nanos) == (meta.mtime, meta.nanos);
         if mode(is) == is.mode && times && !owners {
@@ -132,7 +142,11 @@ impl Receiving<'_> {
         }
         let open = |flags| tree::open_in(dir, name, flags, 0);
         let file = open(OFlags::RDONLY).or_else(|_| open(OFlags::WRONLY))?;
-        let is = tree::meta(&rustix::fs::fstat(&file)?);
+        let stat = rustix::fs::fstat(&file)?;
+        if tree::kind(&stat) != FileType::RegularFile {
+            return Err(Error::other("it is no file any more"));
+        }
+        let is = tree::meta(&stat);
         let set = self.attributes.set(&file, meta, mode(is), &is)?;
         Ok(if set { Action::Attributes } else { Action::Same })
     }
@@ -147,16 +161,28 @@ impl Receiving<'_> {
         if is_there || self.order.dry_run {
             return Ok(if is_there { SAME } else { MADE });
         }
-        if old.is_some() {
-            rustix::fs::unlinkat(&*dir, &*name, AtFlags::empty())?;
-        }
         // What comes into it has to go into it.
         let mode = Mode::from_raw_mode(meta.mode & 0o777 | 0o700);
-        match rustix::fs::mkdirat(&*dir, &*name, mode) {
-            Ok(()) => Ok(MADE),
-            Err(Errno::EXIST) => Ok(SAME),
-            Err(errno) => Err(errno.into()),
+        let first = if old.is_some() { temporary_name(&name) } else { name.clone() };
+        match rustix::fs::mkdirat(&*dir, &*first, mode) {
+            Ok(()) if old.is_none() => return Ok(MADE),
+            Ok(()) => {}
+            Err(Errno::EXIST) if old.is_none() => return Ok(SAME),
+            Err(errno) => return Err(errno.into()),
         }
+        // A file or link had its name: it is there until the directory is.
+        let replaced = replace(&dir, &first, &name, true).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&*dir, &*first, AtFlags::REMOVEDIR);
+        });
+        let aside = match replaced {
+            // Another copy has made it meanwhile, and put something into it.
+            Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => return Ok(SAME),
+            other => other?,
+        };
+        if let Some(aside) = aside {
+            rustix::fs::unlinkat(&*dir, &*aside, AtFlags::empty())?;
+        }
+        Ok(MADE)
     }
 
     fn make_link(&mut self, path: &[u8], meta: &Meta, target: &[u8]) -> Decision {
@@ -182,25 +208,29 @@ impl Receiving<'_> {
                 }
                 return Ok(SAME);
             }
-            self.make_way(&dir, &name, path, stat)?;
         }
+        let over = self.may_replace(&dir, &name, path, old.as_ref())?;
         if self.order.dry_run {
             return Ok(MADE);
         }
-        let replaces = old.is_some_and(|stat| tree::kind(&stat) != FileType::Directory);
-        let first = if replaces { super::writing::temporary_name(&name) } else { name.clone() };
+        let first = if old.is_some() { temporary_name(&name) } else { name.clone() };
         rustix::fs::symlinkat(target, &*dir, &*first)?;
         let set = self.attributes.set_link(&dir, &first, meta);
-        if replaces {
-            let done = set.and_then(|()| Ok(rustix::fs::renameat(&*dir, &*first, &*dir, &*name)?));
-            done.inspect_err(|_| {
-                let _ = rustix::fs::unlinkat(&*dir, &*first, AtFlags::empty());
-            })?;
-        } else {
-            set?;
+        if old.is_none() {
+            return set.map(|()| MADE);
         }
+        let done = set.and_then(|()| replace(&dir, &first, &name, over));
+        let aside = done.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&*dir, &*first, AtFlags::empty());
+        })?;
+        self.remove_aside(&dir, aside, path);
         Ok(MADE)
     }
+}
+
+/// Has a directory of the way not been made yet?
+fn is_no_directory(error: &Error) -> bool {
+    tree::is_missing(error) || error.raw_os_error() == Some(libc::ELOOP)
 }
 
 /// Does a link lead out of what is copied, as far as its words tell?

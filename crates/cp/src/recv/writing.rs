@@ -2,16 +2,17 @@
 //!
 //! | where | when | left behind by kill -9 |
 //! |---|---|---|
-//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing; in the instant of replacing another, `.NAME.ginnel-new`, which is whole, and which the next copy takes away |
+//! | a file without a name (O_TMPFILE), which is linked when it is whole | where the file system has those | nothing; in the instant of replacing another, `.NAME.RANDOM.ginnel-tmp`, which is whole |
 //! | `.NAME.RANDOM.ginnel-tmp` in the same directory | elsewhere | that file |
 //! | `.NAME.ginnel-partial` | `--partial` | that file, from which the next copy goes on |
 //! | the file itself | `--inplace` | a mixture |
 
 use crate::link::Incoming;
 use crate::names;
-use crate::tree;
+use crate::recv::place::replace;
+use crate::tree::{self, Seen};
 use crate::wire::Meta;
-use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The name under which an unfinished file waits.
 #[must_use]
 pub fn partial_name(name: &[u8]) -> Vec<u8> {
-    beside(name, b".ginnel-partial")
+    beside(name, names::PARTIAL)
 }
 
 /// A name that nobody else uses, for a moment.
@@ -58,6 +59,8 @@ pub struct Writing {
     dir: Rc<OwnedFd>,
     name: Vec<u8>,
     place: Place,
+    /// What was there of it when it began.
+    from: u64,
     size: u64,
     /// Everything before it was written, or is a hole.
     at: u64,
@@ -78,11 +81,17 @@ pub struct How {
 }
 
 impl Writing {
-    /// Opens what is to be written. `from`: bytes that are there, where it goes on.
+    /// Opens what is to be written. `seen`: what is there of it, where it goes on.
     ///
     /// # Errors
-    /// The system's.
-    pub fn begin(dir: Rc<OwnedFd>, name: &[u8], how: How, from: u64, size: u64) -> Result<Self> {
+    /// The system's; and where what was there is not there as it was.
+    pub fn begin(
+        dir: Rc<OwnedFd>,
+        name: &[u8],
+        how: How,
+        seen: Option<Seen>,
+        size: u64,
+    ) -> Result<Self> {
         let (file, place) = if how.inplace {
             (open_regular(&dir, name, how.mode)?, Place::Itself)
         } else if how.partial {
@@ -94,13 +103,34 @@ impl Writing {
                 None => open_temporary(&dir, name)?,
             }
         };
-        let mut old = 0;
-        match place {
-            Place::Partial(_) => rustix::fs::ftruncate(&file, from)?,
-            Place::Itself => old = tree::size(&rustix::fs::fstat(&file)?),
-            _ => {}
+        // Its first bytes were compared by name, and some time ago: another may have its name now.
+        if seen.is_some_and(|seen| rustix::fs::fstat(&file).map(|is| Seen::of(&is)) != Ok(seen)) {
+            return Err(Error::other("what there was of it has changed meanwhile; copy it again"));
         }
-        Ok(Self { file, dir, name: name.to_vec(), place, size, at: from, old, done: false })
+        let from = seen.map_or(0, |seen| seen.len);
+        let name = name.to_vec();
+        let mut new = Self { file, dir, name, place, from, size, at: from, old: 0, done: false };
+        new.restart(from, size)?;
+        Ok(new)
+    }
+
+    /// It begins anew in the same file: behind what was there at first, or from nothing.
+    ///
+    /// # Errors
+    /// The system's; and where `from` is neither.
+    pub fn restart(&mut self, from: u64, size: u64) -> Result<()> {
+        if from != 0 && from != self.from {
+            return Err(Error::other("what there was of it is not there any more; copy it again"));
+        }
+        match self.place {
+            Place::Itself => {
+                take_bits(&self.file)?;
+                self.old = tree::size(&rustix::fs::fstat(&self.file)?);
+            }
+            _ => rustix::fs::ftruncate(&self.file, from)?,
+        }
+        (self.from, self.at, self.size) = (from, from, size);
+        Ok(())
     }
 
     /// The file.
@@ -163,65 +193,55 @@ impl Writing {
         Ok(tree::meta(&rustix::fs::fstat(&self.file)?))
     }
 
-    /// Puts it in its place, under its name.
+    /// Puts it in its place, under its name. `over`: also that of a directory; returned is the name
+    /// that one has then, under which it is to be removed.
     ///
     /// # Errors
     /// The system's: then what was there before is there still.
-    pub fn commit(mut self, fsync: bool) -> Result<()> {
+    pub fn commit(mut self, fsync: bool, over: bool) -> Result<Option<Vec<u8>>> {
         if fsync {
             rustix::fs::fsync(&self.file)?;
         }
+        // Some file systems (NFS, FUSE) tell only now that there was no room.
+        nix::unistd::close(self.file.try_clone()?)?;
+        let mut aside = None;
         match &self.place {
             Place::Itself => {}
-            Place::Temporary(temporary) | Place::Partial(temporary) => {
-                rustix::fs::renameat(&*self.dir, temporary, &*self.dir, &self.name)?;
+            Place::Temporary(own) | Place::Partial(own) => {
+                aside = replace(&self.dir, own, &self.name, over)?;
             }
-            Place::Nowhere => self.link()?,
+            Place::Nowhere => match self.link_as(&self.name) {
+                // What is there can be replaced only by something that has a name.
+                Err(Errno::EXIST) => {
+                    let own = self.link_beside()?;
+                    aside = replace(&self.dir, &own, &self.name, over).inspect_err(|_| {
+                        let _ = rustix::fs::unlinkat(&*self.dir, &own, AtFlags::empty());
+                    })?;
+                }
+                other => other?,
+            },
         }
         self.done = true;
         if fsync {
             rustix::fs::fsync(&*self.dir)?;
         }
-        Ok(())
+        Ok(aside)
     }
 
-    /// Names a file that has no name. Where something has its name, it needs another for a moment:
-    /// one that is known, so that the next copy takes away what a process leaves that is killed then.
-    /// Only whole files ever have it, so it does no harm that two copies take it from each other.
-    fn link(&self) -> Result<()> {
-        match self.link_as(&self.name) {
-            Err(Errno::EXIST) => {}
-            other => return Ok(other?),
-        }
-        let new = beside(&self.name, b".ginnel-new");
-        let remove = || rustix::fs::unlinkat(&*self.dir, &new, AtFlags::empty());
-        for tries in 0..16 {
-            match self.link_as(&new) {
-                Err(Errno::EXIST) => {
-                    let _ = remove();
-                    continue;
-                }
-                other => other?,
-            }
-            match rustix::fs::renameat(&*self.dir, &new, &*self.dir, &self.name) {
-                // Another copy took it away, or gave it its name.
-                Err(Errno::NOENT) => {}
-                Ok(()) => {
-                    // One file under both names keeps both (rename(2)).
-                    let _ = (tries > 0).then(remove);
-                    return Ok(());
-                }
-                Err(errno) => {
-                    let _ = remove();
-                    return Err(errno.into());
-                }
+    /// Gives a file that has no name one that nobody has.
+    fn link_beside(&self) -> Result<Vec<u8>> {
+        for _ in 0..16 {
+            let own = temporary_name(&self.name);
+            match self.link_as(&own) {
+                Err(Errno::EXIST) => {}
+                other => return Ok(other.map(|()| own)?),
             }
         }
         Err(Errno::EXIST.into())
     }
 
-    /// By the descriptor itself, where the kernel takes that (Linux 6.10, or the right to), else by its
-    /// path in /proc, which is slower.
+    /// By the descriptor itself, where the kernel takes that (Linux 6.10, or the right to), else by
+    /// its path in /proc, which is slower.
     fn link_as(&self, name: &[u8]) -> rustix::io::Result<()> {
         static BY_PATH: AtomicBool = AtomicBool::new(false);
         if !BY_PATH.load(Ordering::Relaxed) {
@@ -269,34 +289,60 @@ fn open_temporary(dir: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Place)> {
 }
 
 fn open_regular(dir: &OwnedFd, name: &[u8], mode: u32) -> Result<OwnedFd> {
-    let file = tree::open_in(dir, name, OFlags::RDWR | OFlags::CREATE, mode)?;
+    // Opening a device may already do something to it.
+    let is_file = |stat: &Stat| tree::kind(stat) == FileType::RegularFile;
+    let no_file = || Error::other("it is no regular file; --inplace cannot write over it");
+    if tree::stat_in(dir, name).is_ok_and(|stat| !is_file(&stat)) {
+        return Err(no_file());
+    }
+    let file = tree::open_in(dir, name, OFlags::RDWR | OFlags::CREATE, mode & 0o777)?;
     let stat = rustix::fs::fstat(&file)?;
-    if tree::kind(&stat) != FileType::RegularFile {
-        return Err(Error::other("it is no regular file; --inplace cannot write over it"));
+    if !is_file(&stat) {
+        return Err(no_file());
     }
     Ok(file)
 }
 
-/// An unfinished file, or a new one; one that is not this user's alone is not gone on with.
-fn open_partial(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
-    let open = |flags| tree::open_in(dir, name, OFlags::RDWR | OFlags::CREATE | flags, 0o600);
-    let own = |file: &OwnedFd| {
-        rustix::fs::fstat(file).is_ok_and(|stat| {
-            let mine = stat.st_uid == rustix::process::geteuid().as_raw();
-            tree::kind(&stat) == FileType::RegularFile && stat.st_nlink == 1 && mine
-        })
-    };
-    let file = match open(OFlags::empty()) {
-        Ok(file) if own(&file) => file,
-        _ => {
-            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
-            open(OFlags::EXCL)?
-        }
-    };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(Error::other("another copy of it is under way")),
-        _ => Ok(file),
+/// What is written over is to run as its old owner at no moment.
+fn take_bits(file: &OwnedFd) -> Result<()> {
+    let is = tree::meta(&rustix::fs::fstat(file)?).mode;
+    if is & 0o6000 != 0 {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(is & 0o1777))?;
     }
+    Ok(())
+}
+
+/// Is it an unfinished file of this user's alone?
+fn is_own(stat: &Stat) -> bool {
+    let mine = stat.st_uid == rustix::process::geteuid().as_raw();
+    tree::kind(stat) == FileType::RegularFile && stat.st_nlink == 1 && mine
+}
+
+/// An unfinished file, or a new one. What is not this user's alone is neither gone on with nor
+/// taken away: somebody may need it.
+fn open_partial(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
+    let in_the_way = || {
+        let shown = names::shown(name);
+        Error::other(format!("{shown} is no unfinished copy of this user's; move it away"))
+    };
+    if tree::stat_in(dir, name).is_ok_and(|stat| !is_own(&stat)) {
+        return Err(in_the_way());
+    }
+    let file = tree::open_in(dir, name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
+    if !is_own(&rustix::fs::fstat(&file)?) {
+        return Err(in_the_way());
+    }
+    // Not every file system has locks.
+    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    if locked == Err(Errno::WOULDBLOCK) {
+        return Err(Error::other("another copy of it is under way"));
+    }
+    // Whoever had the lock before may have finished it, and given it its name.
+    let named = tree::stat_in(dir, name).ok().map(|stat| Seen::of(&stat));
+    if named != Some(Seen::of(&rustix::fs::fstat(&file)?)) {
+        return Err(Error::other("another copy of it has just ended; copy it again"));
+    }
+    Ok(file)
 }
 
 /// What there is of a file that was not finished: open for reading, and its bytes.
@@ -304,8 +350,7 @@ fn open_partial(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
 pub fn find_partial(dir: &OwnedFd, name: &[u8]) -> Option<(OwnedFd, u64)> {
     let file = tree::open_in(dir, &partial_name(name), OFlags::RDONLY, 0).ok()?;
     let stat = rustix::fs::fstat(&file).ok()?;
-    let whole = tree::kind(&stat) == FileType::RegularFile && stat.st_nlink == 1;
-    whole.then(|| (file, tree::size(&stat)))
+    is_own(&stat).then(|| (file, tree::size(&stat)))
 }
 
 #[cfg(test)]

@@ -14,17 +14,13 @@ use crate::walk::Source;
 use crate::wire::{Record, Want};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 /// How often a file that changes is begun.
 const TRIES: u32 = 3;
 /// How often it is left to rest, each time.
 const RESTS: u32 = 8;
-/// Longer than a tick of the kernel's clock for files.
-const TICK: Duration = Duration::from_millis(12);
 /// Pieces begin and end at pages where they can.
 const PAGE: usize = 4096;
 
@@ -103,7 +99,7 @@ impl Reading {
             return Ok(Step::Failed { text: "it is no file any more".into(), vanished: false });
         }
         let mut rests = 0;
-        while let Some(rest) = to_rest(&stat) {
+        while let Some(rest) = tree::to_rest(&stat) {
             // One that is written without end has no state to be copied.
             if rests == RESTS {
                 return Ok(changed());
@@ -199,15 +195,4 @@ impl Open {
 fn changed() -> Step {
     let text = "it changed while it was read; copy it again when nobody writes it";
     Step::Failed { text: text.into(), vanished: false }
-}
-
-/// How long a file is left to rest that has just changed.
-fn to_rest(stat: &Stat) -> Option<Duration> {
-    let now = clock_gettime(ClockId::Realtime);
-    let (seconds, nanos) = tree::changed(stat);
-    #[allow(clippy::useless_conversion, reason = "the types differ from one processor to another")]
-    let ago = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec)
-        - i128::from(nanos);
-    let tick = i128::try_from(TICK.as_nanos()).unwrap_or(0);
-    (0..tick).contains(&ago).then_some(TICK)
 }
