@@ -1,5 +1,6 @@
-//! libfabric loads providers that are called `lib…-fi.so`, and no crate's name has a hyphen: beside the
-//! library that cargo makes lies a link to it. Also, as for the shim, the unwinder comes from `libgcc_eh.a`.
+//! libfabric loads providers that are called `lib…-fi.so`, and no crate's name has a hyphen: beside
+//! the library that cargo makes lies a link to it. Also, as for the shim, the unwinder comes from
+//! `libgcc_eh.a`.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Address vectors (fi_av(3)). An address is a place in one; an endpoint's name is 24 bytes: a mark, its
-//! segment's number, its own number there.
+//! Address vectors (fi_av(3)). An address is a place in one; an endpoint's name is 24 bytes: a
+//! mark, its segment's number, its own number there.
 
 use crate::domain::Shared;
 use crate::info::NAME_BYTES;

@@ -4,8 +4,7 @@ use crate::domain::Shared;
 use crate::state::{Bound, keep};
 use crate::{Table, b, book, counter, error, fails, info, message, operations, queue, refuse, remote};
 use ginnel_fabric::endpoint::Tuning;
-use ginnel_fabric::{Endpoint, Error, node};
-use ginnel_region::{Config, parse_size};
+use ginnel_fabric::{Endpoint, node};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -65,25 +64,8 @@ pub unsafe fn object<'a>(ep: *mut b::fid_ep) -> &'a Object {
 
 /// Joins the segment.
 fn join() -> Result<Endpoint, c_int> {
-    let path = node::default_path().map_err(|why| {
-        eprintln!("ginnel: {why}");
-        error(b::FI_EACCES)
-    })?;
-    let mut config = Config::default();
-    if let Some(size) = std::env::var("GINNEL_SIZE").ok().and_then(|text| parse_size(&text)) {
-        config.size = size;
-    }
-    Endpoint::open(&path, &config, Tuning::default()).map_err(|failed| {
-        let why = match failed {
-            Error::NoMemory => {
-                "no memory is left in its file system, or no pages in it (GINNEL_SIZE makes a larger one)".to_owned()
-            }
-            Error::System(doing, errno) => format!("{doing}: {}", std::io::Error::from_raw_os_error(errno)),
-            other => format!("{other:?}"),
-        };
-        eprintln!("ginnel: segment {}: {why}", path.display());
-        crate::state::number_of(failed)
-    })
+    let joined = node::join_default(|path, config| Endpoint::open(path, config, Tuning::default()));
+    joined.map_err(|why| why.map_or_else(|| error(b::FI_EACCES), crate::state::number_of))
 }
 
 pub unsafe extern "C" fn open(

@@ -1,4 +1,5 @@
-//! Event queues, of which programs on connectionless endpoints have one and read nothing from it: nothing here happens later.
+//! Event queues, of which programs on connectionless endpoints have one and read nothing from it:
+//! nothing here happens later.
 
 use crate::{Table, b, fails, no_bind, no_control, operations};
 use std::ffi::{c_char, c_int, c_void};

@@ -18,8 +18,8 @@ const DIRECTIONS: u64 = (b::FI_SEND | b::FI_RECV | b::FI_READ | b::FI_WRITE | b:
 const MULTI_RECV: u64 = b::FI_MULTI_RECV as u64;
 const BESIDES: u64 = MULTI_RECV | b::FI_SOURCE | b::FI_DIRECTED_RECV | b::FI_LOCAL_COMM | b::FI_REMOTE_COMM;
 const ALL: u64 = KINDS | DIRECTIONS | BESIDES;
-/// Messages of one sender are matched in the order of their sending. Of operations on memory those that change it in
-/// place are done in order.
+/// Messages of one sender are matched in the order of their sending. Of operations on memory those
+/// that change it in place are done in order.
 const ORDER: u64 =
     b::FI_ORDER_SAS as u64 | b::FI_ORDER_ATOMIC_RAR | b::FI_ORDER_ATOMIC_RAW | b::FI_ORDER_ATOMIC_WAR | b::FI_ORDER_ATOMIC_WAW;
 const OPERATION_FLAGS: u64 = (b::FI_COMPLETION

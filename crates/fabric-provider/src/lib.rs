@@ -1,10 +1,10 @@
-//! `libginnel-fi.so`: a provider that libfabric loads, by which programs on libfabric send messages, read and
-//! write each other's memory through a segment of Ginnel's.
+//! `libginnel-fi.so`: a provider that libfabric loads, by which programs on libfabric send
+//! messages, read and write each other's memory through a segment of Ginnel's.
 //!
-//! libfabric's functions are inline in its headers and call through tables of functions, which the objects
-//! here carry: each begins with libfabric's own structure (`fid_ep`, `fid_cq`, …), behind which lies what this
-//! provider knows of it. The tables are laid out as in libfabric 1.17, Debian 12's; each says how long it is,
-//! which is how later versions know what it lacks.
+//! libfabric's functions are inline in its headers and call through tables of functions, which the
+//! objects here carry: each begins with libfabric's own structure (`fid_ep`, `fid_cq`, …), behind
+//! which lies what this provider knows of it. The tables are laid out as in libfabric 1.17, Debian
+//! 12's; each says how long it is, which is how later versions know what it lacks.
 //!
 //! | module | part |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | [`queue`], [`counter`], [`wait`] | completions, and waiting for them |
 //! | [`book`], [`region`], [`events`] | address vectors, registered memory, event queues |
 //!
-//! The caller's promises, for every function that libfabric's tables name: pointers are to objects of the
-//! kind that the table belongs to, made here and not closed yet; memory of an operation stays until the
-//! operation ends. They are libfabric's own rules (fi_endpoint(3)), and what each `SAFETY` here means by
-//! "libfabric's rules".
+//! The caller's promises, for every function that libfabric's tables name: pointers are to objects
+//! of the kind that the table belongs to, made here and not closed yet; memory of an operation
+//! stays until the operation ends. They are libfabric's own rules (fi_endpoint(3)), and what each
+//! `SAFETY` here means by "libfabric's rules".
 
 mod book;
 mod counter;
@@ -35,24 +35,15 @@ mod remote;
 mod state;
 mod wait;
 
-#[allow(
-    non_camel_case_types,
-    dead_code,
-    unsafe_op_in_unsafe_fn,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    reason = "written by bindgen: scripts/fabric-bindings.sh"
-)]
-mod bindings;
-
-use bindings as b;
+use ginnel_fabric_bindings as b;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Not in `bindings`: bindgen cannot evaluate the cast.
 const ADDR_UNSPEC: u64 = u64::MAX;
 
-/// A function of libfabric's by name: of the library that loaded this one, which may have loaded it for itself alone.
+/// A function of libfabric's by name: of the library that loaded this one, which may have loaded it
+/// for itself alone.
 fn of_libfabric(name: &std::ffi::CStr) -> *mut c_void {
     // SAFETY: terminated names; the library is there already, and is not loaded anew.
     unsafe {
@@ -62,7 +53,8 @@ fn of_libfabric(name: &std::ffi::CStr) -> *mut c_void {
     }
 }
 
-/// A new information structure as this libfabric has it, a copy of `info` or empty. Null: there is no memory.
+/// A new information structure as this libfabric has it, a copy of `info` or empty. Null: there is
+/// no memory.
 ///
 /// # Safety
 /// `info` is null or libfabric's.
@@ -112,7 +104,8 @@ pub extern "C" fn fi_prov_ini() -> *mut b::fi_provider {
     Box::into_raw(Box::new(provider))
 }
 
-/// A table of functions that never changes: libfabric only reads it, though its pointers are not const.
+/// A table of functions that never changes: libfabric only reads it, though its pointers are not
+/// const.
 struct Table<T>(T);
 
 // SAFETY: numbers and addresses of functions.
@@ -137,7 +130,7 @@ const fn fails(number: u32) -> isize {
 /// Defines functions that say that this provider does not do what they are for.
 macro_rules! refuse {
     ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        $(unsafe extern "C" fn $name($(_: $argument),*) -> $result { -(crate::bindings::FI_ENOSYS as $result) })*
+        $(unsafe extern "C" fn $name($(_: $argument),*) -> $result { -(ginnel_fabric_bindings::FI_ENOSYS as $result) })*
     };
 }
 use refuse;

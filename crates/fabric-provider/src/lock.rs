@@ -1,7 +1,7 @@
 //! A lock that is held for as long as it takes to copy a message, and never over a sleep.
 //!
-//! One atomic exchange, and none to give it back, where nobody else wants it: a message of a few bytes takes no
-//! longer than that itself.
+//! One atomic exchange, and none to give it back, where nobody else wants it: a message of a few
+//! bytes takes no longer than that itself.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

@@ -214,7 +214,8 @@ calls! {
     };
 }
 
-/// A flag of nobody's, by which a call with flags of its own is told from one of an injecting function.
+/// A flag of nobody's, by which a call with flags of its own is told from one of an injecting
+/// function.
 const QUIET_NOT: u64 = 1 << 63;
 
 /// Goes on with the pieces of an operation's memory, if they are not too many.

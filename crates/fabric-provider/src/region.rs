@@ -100,7 +100,8 @@ unsafe fn register(
     };
     // Nobody guesses one that the provider chooses.
     let key = if by_provider { ginnel_region::sys::random_u64() } else { key };
-    // SAFETY: libfabric's rules: the memory stays until the region is closed, and may be used as `access` says.
+    // SAFETY: libfabric's rules: the memory stays until the region is closed, and may be used as
+    // `access` says.
     if !unsafe { shared.lock.lock().memory.insert(key, part) } {
         return error(b::FI_ENOKEY);
     }

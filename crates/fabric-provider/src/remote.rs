@@ -74,7 +74,8 @@ impl Call {
     }
 }
 
-/// Finds the endpoint and the way to another one, does something with them, and tells what has ended.
+/// Finds the endpoint and the way to another one, does something with them, and tells what has
+/// ended.
 ///
 /// # Safety
 /// libfabric's rules for the endpoint.
@@ -313,7 +314,8 @@ calls! {
     };
 }
 
-/// How many elements one operation may have, and how large they are; `None`: there is no such operation.
+/// How many elements one operation may have, and how large they are; `None`: there is no such
+/// operation.
 fn valid(kind: b::fi_datatype, operation: b::fi_op) -> Option<(usize, usize)> {
     let element = Element::of(kind).filter(|element| memory::is_known(operation, *element))?;
     let sets = if memory::compares(operation) { 2 } else { 1 };

@@ -1,5 +1,5 @@
-//! Endpoints, queues, counters and addresses of a domain, and what passes between them. All of it is under one lock:
-//! an operation looks at most of it.
+//! Endpoints, queues, counters and addresses of a domain, and what passes between them. All of it
+//! is under one lock: an operation looks at most of it.
 
 use crate::queue::{Entry, Queue};
 use crate::{ADDR_UNSPEC, b, error};
@@ -141,7 +141,8 @@ impl State {
         name.map(|(_, id)| Some(id)).ok_or(error(b::FI_EINVAL))
     }
 
-    /// Takes what has come for every endpoint, and tells queues and counters. True: there was something.
+    /// Takes what has come for every endpoint, and tells queues and counters. True: there was
+    /// something.
     #[inline]
     pub fn progress(&mut self) -> bool {
         let mut news = false;

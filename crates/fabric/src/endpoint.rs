@@ -32,7 +32,8 @@ impl Default for Tuning {
     }
 }
 
-/// How long an endpoint that leaves tries to tell others that what they wait for is done, nanoseconds.
+/// How long an endpoint that leaves tries to tell others that what they wait for is done,
+/// nanoseconds.
 const LINGER: u64 = 200_000_000;
 
 /// One process's presence.
@@ -61,7 +62,7 @@ impl Endpoint {
     pub fn open(path: &Path, config: &Config, tuning: Tuning) -> Result<Self, Error> {
         let node = Node::join(path, config)?;
         let mut idle = Idle::default();
-        idle.count(node.count());
+        idle.count(node.processes());
         Ok(Self {
             node,
             tuning,
@@ -96,8 +97,8 @@ impl Endpoint {
         &self.node
     }
 
-    /// Leaves the segment. What was sent stays readable for those who live; answers that had no room are
-    /// given a moment.
+    /// Leaves the segment. What was sent stays readable for those who live; answers that had no
+    /// room are given a moment.
     pub fn close(mut self) {
         let until = sys::monotonic_ns() + LINGER;
         while self.untold > 0 && sys::monotonic_ns() < until {
@@ -144,21 +145,12 @@ impl Endpoint {
     #[cold]
     fn take_entries(&mut self) {
         self.entered = self.node.entered();
-        let entries: Vec<(u64, u32)> = self.node.entries().collect();
-        for (entry, page) in entries {
-            if self.incoming.iter().any(|incoming| incoming.reader.page() == page) {
-                continue;
-            }
-            match Reader::open(&self.node, entry, page) {
-                Some(reader) => {
-                    let back = self.peer_of(reader.writer());
-                    self.incoming.push(Incoming::new(reader, back));
-                }
-                // Somebody entered what is none.
-                None => self.node.forget_entry(entry, page),
-            }
+        let is_known = |page| self.incoming.iter().any(|incoming| incoming.reader.page() == page);
+        for reader in Reader::entered(&self.node, is_known) {
+            let back = self.peer_of(reader.writer());
+            self.incoming.push(Incoming::new(reader, back));
         }
-        self.idle.count(self.node.count());
+        self.idle.count(self.node.processes());
     }
 
     /// Nothing came: what the caller does now, once it has let go of its locks.
@@ -166,7 +158,7 @@ impl Endpoint {
     pub fn rest(&mut self) -> Rest {
         if self.idle.is_time() {
             self.look_for_the_dead();
-            self.idle.count(self.node.count());
+            self.idle.count(self.node.processes());
         }
         self.idle.rest()
     }

@@ -15,6 +15,7 @@
 //! | `Write` | key | address | writer's request, to acknowledge | data if flagged, then bytes |
 //! | `Read` | key | address | reader's request | how many bytes |
 //! | `Apply` | key | address | caller's request | operation, operands |
+//! | `Active` | its seal, or 0 | | | all of the message |
 
 use ginnel_region::Corrupt;
 
@@ -47,6 +48,8 @@ pub enum Kind {
     Read,
     /// An operation on registered memory.
     Apply,
+    /// An active message: whole, its number in place of the flags ([`crate::active`]).
+    Active,
 }
 
 impl Kind {
@@ -62,6 +65,7 @@ impl Kind {
             8 => Self::Write,
             9 => Self::Read,
             10 => Self::Apply,
+            11 => Self::Active,
             _ => return None,
         })
     }
@@ -138,7 +142,7 @@ mod tests {
         assert_eq!(Frame::check(head, 704, 4096), Err(Corrupt), "a frame of another place");
         assert_eq!(Frame::check(head, 640, 1000), Err(Corrupt), "a frame that is too long");
         assert_eq!(Frame::check(head & !0xff_ffff | 31, 640, 4096), Err(Corrupt), "a frame shorter than its words");
-        for kind in (0..=255).filter(|kind| !(1..=10).contains(kind)) {
+        for kind in (0..=255).filter(|kind| !(1..=11).contains(kind)) {
             assert_eq!(Frame::check(head & !(0xff << 24) | kind << 24, 640, 4096), Err(Corrupt));
         }
     }

@@ -1,8 +1,8 @@
-//! What a caller does while nothing comes: it looks again at once, then lets others run, and where there
-//! are more endpoints than processors, sleeps until it is woken.
+//! What a caller does while nothing comes: it looks again at once, then lets others run, and where
+//! there are more endpoints than processors, sleeps until it is woken.
 //!
-//! Where every endpoint has a processor a sleep only costs time. Where they share one, whoever spins keeps
-//! the processor from the one that it waits for.
+//! Where every endpoint has a processor a sleep only costs time. Where they share one, whoever
+//! spins keeps the processor from the one that it waits for.
 
 use ginnel_region::sys;
 
@@ -45,9 +45,9 @@ impl Idle {
         self.vain = 0;
     }
 
-    /// There are so many endpoints on so many processors.
-    pub fn count(&mut self, endpoints: usize) {
-        self.crowded = endpoints > std::thread::available_parallelism().map_or(1, usize::from).max(online());
+    /// There are so many processes on so many processors.
+    pub fn count(&mut self, processes: usize) {
+        self.crowded = processes > std::thread::available_parallelism().map_or(1, usize::from).max(online());
     }
 
     /// Nothing came: what to do?

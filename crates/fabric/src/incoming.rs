@@ -1,9 +1,9 @@
 //! What is done with each kind of frame. Whatever stands in one was written by another: numbers of
-//! requests are looked up, and belong to the one they were given to; lengths and offsets are checked
-//! against the request or the registered memory.
+//! requests are looked up, and belong to the one they were given to; lengths and offsets are
+//! checked against the request or the registered memory.
 //!
-//! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of elements),
-//! the operands, and for an operation that compares what to compare with.
+//! The payload of [`Kind::Apply`]: 8 bytes (operation, element, two bytes 0, 32 bits the number of
+//! elements), the operands, and for an operation that compares what to compare with.
 
 use crate::endpoint::Endpoint;
 use crate::frame::{Frame, Kind, flag};
@@ -16,7 +16,8 @@ use smallvec::SmallVec;
 
 /// How many frames of one peer are taken before the next peer's.
 const TURN: usize = 32;
-/// What an endpoint keeps of one that its owner has not named: bytes of messages that nobody waits for …
+/// What an endpoint keeps of one that its owner has not named: bytes of messages that nobody waits
+/// for …
 const STRANGER_BYTES: usize = 1 << 20;
 /// … and answers that it leaves unread.
 const STRANGER_ANSWERS: usize = 64;
@@ -88,7 +89,8 @@ impl Endpoint {
         !out.known && (incoming.kept > STRANGER_BYTES || out.outbox.len() > STRANGER_ANSWERS)
     }
 
-    /// A peer wrote what makes no sense: nothing more is taken from it, and what waits for it fails.
+    /// A peer wrote what makes no sense: nothing more is taken from it, and what waits for it
+    /// fails.
     #[cold]
     fn give_up(&mut self, at: usize) {
         self.incoming[at].broken = true;
@@ -106,6 +108,8 @@ impl Endpoint {
             Kind::Write => return self.on_write(at, got, memory),
             Kind::Read => return self.on_read(at, got, memory),
             Kind::Apply => return self.on_apply(at, got, memory),
+            // Of an endpoint of another kind.
+            Kind::Active => return Err(Corrupt),
         }
         Ok(())
     }
@@ -378,12 +382,14 @@ fn applied(payload: &[u8], key: u64, address: u64, memory: &Memory, fetch: bool)
     Some(before)
 }
 
-/// Copies `len` bytes of a frame's payload from its byte `from` on into buffers, from their byte `to` on, as far as they reach.
+/// Copies `len` bytes of a frame's payload from its byte `from` on into buffers, from their byte
+/// `to` on, as far as they reach.
 #[inline]
 fn copy_to(reader: &Reader, got: &Got, from: usize, buffers: &Buffers, to: usize, len: usize) {
     let mut at = from;
     for (to, len) in buffers.range(to, len) {
-        // SAFETY: whoever gave the buffers promised that they are writable for as long as their operation lasts.
+        // SAFETY: whoever gave the buffers promised that they are writable for as long as their
+        // operation lasts.
         unsafe { reader.copy_out(got, at, to, len) };
         at += len;
     }

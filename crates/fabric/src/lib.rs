@@ -1,8 +1,8 @@
 //! Messages between many processes that share a segment: the engine under `libginnel-fi.so`.
 //!
-//! An [`Endpoint`] is one process's presence. It sends messages, with tags or without, writes and reads
-//! registered memory of others, and applies operations to it. Nothing of it knows libfabric, whose
-//! words (endpoint, tag, completion, memory region) it shares.
+//! An [`Endpoint`] is one process's presence. It sends messages, with tags or without, writes and
+//! reads registered memory of others, and applies operations to it. Nothing of it knows libfabric,
+//! whose words (endpoint, tag, completion, memory region) it shares.
 //!
 //! | module | part |
 //! |---|---|
@@ -14,14 +14,17 @@
 //! | [`operation`] | operations, what waits for its other end, what the owner is told |
 //! | `sending`, `receiving` | what the owner asks for |
 //! | `outgoing`, `incoming` | the way to another endpoint; what is done with each kind of frame |
+//! | [`active`] | endpoints that only send and take active messages: the engine under `libuct_ginnel.so` |
+//! | [`shared`] | memory in the segment that others use directly |
 //! | [`memory`] | registered memory, and operations on it |
 //! | [`idle`] | what a caller does while nothing comes |
 //!
-//! Trust: endpoints of one job trust each other's data. Whoever else has the segment can garble it, as
-//! it can garble any memory it may write, but not end a process: every index, length and offset that
-//! comes out of the segment is copied once and checked, and requests are known by number and
+//! Trust: endpoints of one job trust each other's data. Whoever else has the segment can garble it,
+//! as it can garble any memory it may write, but not end a process: every index, length and offset
+//! that comes out of the segment is copied once and checked, and requests are known by number and
 //! generation, never by address.
 
+pub mod active;
 pub mod endpoint;
 pub mod frame;
 pub mod idle;
@@ -34,7 +37,9 @@ mod outgoing;
 pub mod pair;
 mod receiving;
 mod requests;
+mod seal;
 mod sending;
+pub mod shared;
 
 pub use endpoint::{Endpoint, Event, EventKind};
 pub use node::EndpointId;

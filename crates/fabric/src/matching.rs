@@ -1,8 +1,8 @@
 //! Receives that were posted, messages that came before them, and which belongs to which.
 //!
-//! A receive names a sender or takes any, and a tag of which it may ignore bits. Both lists are kept in
-//! the order of their coming, so that messages of one sender never pass each other. Messages with tags
-//! and those without are apart.
+//! A receive names a sender or takes any, and a tag of which it may ignore bits. Both lists are
+//! kept in the order of their coming, so that messages of one sender never pass each other.
+//! Messages with tags and those without are apart.
 
 use crate::node::EndpointId;
 use crate::requests::Requests;
@@ -181,7 +181,8 @@ impl Matching {
         Some(place)
     }
 
-    /// A message of a receive of several is there. True: no more come, and the buffer is the caller's again.
+    /// A message of a receive of several is there. True: no more come, and the buffer is the
+    /// caller's again.
     pub fn ended(&mut self, number: u64) -> bool {
         let Some(several) = self.several.get_mut(number) else { return false };
         several.outstanding -= 1;
@@ -223,7 +224,8 @@ impl Matching {
         self.posted[usize::from(tagged)].push_back((posted, state));
     }
 
-    /// Takes a posted receive back: (tagged, receive). One of several whose messages are still arriving stays.
+    /// Takes a posted receive back: (tagged, receive). One of several whose messages are still
+    /// arriving stays.
     pub fn cancel(&mut self, token: Token) -> Option<(bool, Posted)> {
         for tagged in [true, false] {
             let list = &mut self.posted[usize::from(tagged)];

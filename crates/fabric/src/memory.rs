@@ -1,5 +1,5 @@
-//! Registered memory, and operations on it. Who knows a region's key may use it as it was registered for;
-//! every range is checked against the region.
+//! Registered memory, and operations on it. Who knows a region's key may use it as it was
+//! registered for; every range is checked against the region.
 
 use std::collections::HashMap;
 
@@ -45,8 +45,8 @@ impl Memory {
         self.regions.remove(&key);
     }
 
-    /// Where `len` bytes from `address` on lie, by a key, address and length that another wrote. `None`: not
-    /// in that region, or it may not be used so.
+    /// Where `len` bytes from `address` on lie, by a key, address and length that another wrote.
+    /// `None`: not in that region, or it may not be used so.
     #[must_use]
     pub fn find(&self, key: u64, address: u64, len: u64, write: bool, read: bool) -> Option<*mut u8> {
         let region = self.regions.get(&key)?;
@@ -187,7 +187,8 @@ macro_rules! real {
     }};
 }
 
-/// Applies a known operation to one element, whose bytes are `old`. The slices have the element's size.
+/// Applies a known operation to one element, whose bytes are `old`. The slices have the element's
+/// size.
 pub fn apply(operation: u32, element: Element, old: &mut [u8], with: &[u8], compare: &[u8]) {
     match element {
         Element::Signed(1) => whole!(i8, operation, old, with, compare),

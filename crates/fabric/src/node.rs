@@ -1,4 +1,5 @@
-//! Presence in a segment: which endpoints are there and live, how they are woken, and memory of the dead.
+//! Presence in a segment: which endpoints are there and live, how they are woken, and memory of the
+//! dead.
 //!
 //! This file is all that the crate needs of a neighbourhood, and stands on the segment alone. The
 //! segment is one of the crate's own (a file beside the others), since the pages of one that
@@ -12,13 +13,15 @@
 //! | 0x08 | its nonce: the page may be another's later |
 //! | 0x10 | the number of its FIFO |
 //! | 0x18 | where its table of incoming pairs begins |
+//! | 0x20 | a number of its process's |
+//! | 0x28 | its job, 0 where it has none |
 //! | 0x40 | 0 awake, 1 asleep |
 //! | 0x80 | how often a pair was entered in the table |
 //!
-//! Whoever lives holds a lock on the byte of the segment's file that has its page's number, through a
-//! map that neither a fork child nor the program after an exec has: the kernel lets go of it however
-//! the process ends. It tells across pid namespaces, too. Byte 0 is locked by whoever makes or frees
-//! groups, so that a group that is half made under a free byte 0 is a dead one's.
+//! Whoever lives holds a lock on the byte of the segment's file that has its page's number, through
+//! a map that neither a fork child nor the program after an exec has: the kernel lets go of it
+//! however the process ends. It tells across pid namespaces, too. Byte 0 is locked by whoever makes
+//! or frees groups, so that a group that is half made under a free byte 0 is a dead one's.
 
 mod dead;
 mod place;
@@ -29,10 +32,12 @@ pub use dead::clean;
 use dead::{reclaim, remove_if_empty};
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use, open};
-pub use place::{NAME, default_path};
+pub use place::{NAME, default_path, join_default};
+use std::collections::HashSet;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// First word of an endpoint's page.
@@ -40,6 +45,8 @@ pub const ENDPOINT: u64 = u64::from_le_bytes(*b"GINNELEP");
 const NONCE: u64 = 0x08;
 const FIFO: u64 = 0x10;
 const TABLE: u64 = 0x18;
+const PROCESS: u64 = 0x20;
+const JOB: u64 = 0x28;
 const ASLEEP: u64 = 0x40;
 const ENTERED: u64 = 0x80;
 /// Entries of an endpoint's table of incoming pairs: 0 free, else the pair's page.
@@ -224,6 +231,27 @@ impl Node {
         self.segment.heads_within_reach().filter(is_one).count()
     }
 
+    /// How many processes have endpoints here, this one among them.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        let heads = self.segment.heads_within_reach().map(Head::page);
+        let ends = heads.filter(|page| head_of(&self.segment, *page, ENDPOINT).is_some());
+        let numbers: HashSet<u64> = ends.map(|page| word(&self.segment, page, PROCESS).load(Ordering::Relaxed)).collect();
+        numbers.len()
+    }
+
+    /// Says which job it belongs to.
+    pub(crate) fn set_job(&self, job: u64) {
+        word(&self.segment, self.id.page(), JOB).store(job, Ordering::Relaxed);
+    }
+
+    /// Lets go of its lock and of nothing else, as the kernel does for a process that is killed.
+    #[cfg(test)]
+    pub(crate) fn die(self) {
+        // SAFETY: the map is this value's, and nobody looks into it.
+        unsafe { sys::unmap(self.lock, PAGE as usize) };
+    }
+
     /// Waits for the right to make and free groups.
     ///
     /// # Errors
@@ -238,7 +266,8 @@ impl Node {
         lives(&self.segment, &self.file, id)
     }
 
-    /// Enters a pair in the table of the endpoint that is to read it. False: there is no room, or no such endpoint.
+    /// Enters a pair in the table of the endpoint that is to read it. False: there is no room, or
+    /// no such endpoint.
     pub(crate) fn enter_pair(&self, reader: EndpointId, pair: u32) -> bool {
         let Some(table) = table_of(&self.segment, reader.page()) else { return false };
         let free = |at: &u64| {
@@ -270,19 +299,21 @@ impl Node {
         let _ = entry.compare_exchange(pair.into(), 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// About to sleep: whoever has news from here on wakes this endpoint. The caller looks at everything
-    /// it waits for again after this.
+    /// About to sleep: whoever has news from here on wakes this endpoint. The caller looks at
+    /// everything it waits for again after this.
     pub fn sleeping(&self) {
         word(&self.segment, self.id.page(), ASLEEP).store(1, Ordering::Relaxed);
-        // Pairs with the fence in `wake`: either it sees that this endpoint sleeps, or this one its news.
+        // Pairs with the fence in `wake`: either it sees that this endpoint sleeps, or this one its
+        // news.
         fence(Ordering::SeqCst);
     }
 
-    /// Awake again; empties the FIFO if somebody may have written to it.
+    /// Awake again; empties the FIFO.
     pub fn awake(&self) {
-        if word(&self.segment, self.id.page(), ASLEEP).swap(0, Ordering::AcqRel) == 0 {
-            let _ = sys::read(self.fifo.0, &mut [0; 64]);
-        }
+        word(&self.segment, self.id.page(), ASLEEP).store(0, Ordering::Release);
+        // Also where nobody is known to have written to it: whoever found this endpoint asleep the
+        // last time may have been late, and what it wrote would end every sleep from now on.
+        let _ = sys::read(self.fifo.0, &mut [0; 64]);
     }
 
     /// Wakes this endpoint itself, where another of its threads sleeps.
@@ -290,7 +321,8 @@ impl Node {
         self.wake(self.id, &mut None);
     }
 
-    /// News for that endpoint were published: wakes it if it sleeps. `cache`: its FIFO, once it was opened.
+    /// News for that endpoint were published: wakes it if it sleeps. `cache`: its FIFO, once it was
+    /// opened.
     #[inline]
     pub(crate) fn wake(&self, id: EndpointId, cache: &mut Option<Fd>) {
         fence(Ordering::SeqCst);
@@ -362,12 +394,19 @@ fn present(_guard: &Guard, path: &Path, segment: &Segment, wakes: &Fd) -> Result
     word(segment, page, NONCE).store(nonce, Ordering::Relaxed);
     word(segment, page, FIFO).store(number, Ordering::Relaxed);
     word(segment, page, TABLE).store(table.offset(), Ordering::Relaxed);
+    word(segment, page, PROCESS).store(process_number(), Ordering::Relaxed);
     // Release pairs with the Acquire in `head_of`: whoever finds an endpoint finds it whole.
     word(segment, page, 0).store(ENDPOINT, Ordering::Release);
     match segment.settle(head) {
         Some(head) => Ok((EndpointId(u64::from(page) << 32 | nonce), head, table.offset(), lock, fifo)),
         None => Err(Error::System("make an endpoint in a segment that somebody else overwrites", libc::EIO)),
     }
+}
+
+/// The same for all endpoints of a process: process ids mean nothing in another container.
+fn process_number() -> u64 {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    *NUMBER.get_or_init(sys::random_u64)
 }
 
 /// Locks the byte of this page, through a map that this process alone has.

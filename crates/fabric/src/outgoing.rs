@@ -1,4 +1,5 @@
-//! The way to another endpoint: made when it is first needed, and where frames wait that find no room.
+//! The way to another endpoint: made when it is first needed, and where frames wait that find no
+//! room.
 
 use crate::Error;
 use crate::endpoint::{Endpoint, Tuning};
@@ -28,7 +29,8 @@ impl Outgoing {
         Self { id, writer: None, outbox: VecDeque::new(), wake: None, gone: false, known: false }
     }
 
-    /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this end is not connected.
+    /// Puts a frame whose payload is these buffers' `len` bytes from `from` on. Refused where this
+    /// end is not connected.
     #[inline]
     pub fn put(
         &mut self,
@@ -42,8 +44,8 @@ impl Outgoing {
         let writer = self.writer.as_mut().ok_or(Corrupt)?;
         let prefix_part = (!prefix.is_empty()).then_some((prefix.as_ptr(), prefix.len()));
         let parts = prefix_part.into_iter().chain(buffers.range(from, len).map(|(at, len)| (at.cast_const(), len)));
-        // SAFETY: who asked for the operation promised that the buffers are readable until it ends, and the
-        // callers here that they have `len` bytes from `from` on, within `most`.
+        // SAFETY: who asked for the operation promised that the buffers are readable until it ends,
+        // and the callers here that they have `len` bytes from `from` on, within `most`.
         let done = unsafe { writer.put(node.segment(), frame, prefix.len() + len, parts) };
         match done {
             Ok(true) => node.wake(self.id, &mut self.wake),
@@ -91,7 +93,7 @@ impl Endpoint {
         let mut writer = writer?;
         writer_is_sound(&mut writer, self.tuning);
         out.writer = Some(writer);
-        self.idle.count(self.node.count());
+        self.idle.count(self.node.processes());
         Ok(())
     }
 

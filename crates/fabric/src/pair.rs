@@ -1,10 +1,10 @@
 //! A ring of frames from one endpoint to another.
 //!
-//! Unlike the byte ring of a connection it has no tail that both ends look at: the reader looks at the
-//! first word of the place where the next frame will begin. So a frame of up to 32 bytes crosses in one
-//! cache line (compare the fast boxes of Open MPI's btl/vader). The writer zeroes the first word of
-//! what follows before it publishes a frame, so that the reader never takes an older lap's bytes for a
-//! frame. The reader says how far it is once for a quarter of the ring.
+//! Unlike the byte ring of a connection it has no tail that both ends look at: the reader looks at
+//! the first word of the place where the next frame will begin. So a frame of up to 32 bytes
+//! crosses in one cache line (compare the fast boxes of Open MPI's btl/vader). The writer zeroes
+//! the first word of what follows before it publishes a frame, so that the reader never takes an
+//! older lap's bytes for a frame. The reader says how far it is once for a quarter of the ring.
 //!
 //! The page that heads a pair's group:
 //!
@@ -16,8 +16,8 @@
 //! | 0x40 | how far the reader is | reader |
 //! | 0x80 | bit 0: the writer has let go, bit 1: the reader | each |
 //!
-//! The writer makes it. Nobody frees it as long as one of its ends may use it: whoever is the second to
-//! let go does, or whoever finds the ends dead.
+//! The writer makes it. Nobody frees it as long as one of its ends may use it: whoever is the
+//! second to let go does, or whoever finds the ends dead.
 
 use crate::frame::{Frame, LINE, WORDS};
 use crate::node::{EndpointId, Guard, Node};
@@ -44,10 +44,15 @@ fn word(segment: &Segment, page: u32, at: u64) -> &AtomicU64 {
     segment.word(u64::from(page) * PAGE + at)
 }
 
-/// The most bytes that a frame of a ring of this size may have, words and all: then there is always room for
-/// one, since the reader is silent about a quarter of the ring at most.
+/// The most bytes that a frame of a ring of this size may have, words and all: then there is always
+/// room for one, since the reader is silent about a quarter of the ring at most.
 fn most(size: u64) -> u64 {
     size / 2
+}
+
+/// Bytes of a frame with so many bytes of payload: whole lines.
+fn step(payload: usize) -> u64 {
+    ((WORDS + payload) as u64).next_multiple_of(LINE)
 }
 
 /// What both ends know of a pair.
@@ -66,8 +71,8 @@ impl Common {
         let size = Untrusted::new(size).power_of_two(*SIZES.start(), *SIZES.end())?;
         let ring = Untrusted::new(ring).checked(|ring| ring.is_multiple_of(PAGE) && segment.holds(*ring, size))?;
         let base = segment.ring(ring, size)?;
-        // SAFETY: `Segment::ring`: so many bytes lie there in the map, which stays until the endpoint that keeps
-        // this leaves; `size` is a power of two.
+        // SAFETY: `Segment::ring`: so many bytes lie there in the map, which stays until the
+        // endpoint that keeps this leaves; `size` is a power of two.
         let span = unsafe { Span::new(base, size, 0) };
         Ok(Self { page, ring, span, position: 0 })
     }
@@ -129,7 +134,55 @@ impl Writer {
         most(self.common.span.size()) as usize - WORDS
     }
 
-    /// Puts a frame whose payload is `parts` in order, `payload` bytes together. False: there is no room.
+    /// Is there room for a frame with so many bytes of payload?
+    ///
+    /// # Errors
+    /// [`Corrupt`] where the reader's count makes no sense.
+    #[inline]
+    pub fn has_room(&mut self, segment: &Segment, payload: usize) -> Result<bool, Corrupt> {
+        let (size, position) = (self.common.span.size(), self.common.position);
+        // The line after it, too: its first word is zeroed.
+        let wanted = step(payload) + LINE;
+        if free(position, Untrusted::new(self.done), size)? < wanted {
+            // Acquire pairs with the Release store in `Reader::advance`: the reader is done with
+            // these bytes.
+            self.done = word(segment, self.common.page, DONE).load(Ordering::Acquire);
+            return Ok(free(position, Untrusted::new(self.done), size)? >= wanted);
+        }
+        Ok(true)
+    }
+
+    /// How far this end is: where the next frame will begin.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.common.position
+    }
+
+    /// Where the payload of the next frame will lie, if that is one piece of `most` bytes.
+    #[must_use]
+    #[inline]
+    pub fn place(&self, most: usize) -> Option<*mut u8> {
+        let (at, len) = self.common.span.piece(self.common.position + WORDS as u64, most as u64);
+        (len == most).then_some(at)
+    }
+
+    /// Puts a frame whose payload was written to [`Self::place`]. There was [room](Self::has_room)
+    /// for it.
+    #[inline]
+    pub fn publish(&mut self, segment: &Segment, frame: &Frame, payload: usize) {
+        let common = &mut self.common;
+        let position = common.position;
+        common.at(segment, position + step(payload)).store(0, Ordering::Relaxed);
+        for (i, value) in frame.words.into_iter().enumerate() {
+            common.at(segment, position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
+        }
+        // As in `put`.
+        common.at(segment, position).store(frame.head(payload, position), Ordering::Release);
+        common.position = position + step(payload);
+    }
+
+    /// Puts a frame whose payload is `parts` in order, `payload` bytes together. False: there is no
+    /// room.
     ///
     /// # Errors
     /// [`Corrupt`] where the reader's count makes no sense.
@@ -144,18 +197,11 @@ impl Writer {
         payload: usize,
         parts: impl Iterator<Item = (*const u8, usize)>,
     ) -> Result<bool, Corrupt> {
-        let size = self.common.span.size();
-        let common = &mut self.common;
-        let position = common.position;
-        let step = ((WORDS + payload) as u64).next_multiple_of(LINE);
-        // The line after it, too: its first word is zeroed.
-        if free(position, Untrusted::new(self.done), size)? < step + LINE {
-            // Acquire pairs with the Release store in `Reader::advance`: the reader is done with these bytes.
-            self.done = word(segment, common.page, DONE).load(Ordering::Acquire);
-            if free(position, Untrusted::new(self.done), size)? < step + LINE {
-                return Ok(false);
-            }
+        if !self.has_room(segment, payload)? {
+            return Ok(false);
         }
+        let common = &mut self.common;
+        let (position, step) = (common.position, step(payload));
         common.at(segment, position + step).store(0, Ordering::Relaxed);
         for (i, value) in frame.words.into_iter().enumerate() {
             common.at(segment, position + 8 * (i as u64 + 1)).store(value, Ordering::Relaxed);
@@ -166,7 +212,8 @@ impl Writer {
             unsafe { common.span.copy_in(at, from, len) };
             at += len as u64;
         }
-        // Release pairs with the Acquire load in `Reader::look`: who sees the frame sees all of it, and the zero behind it.
+        // Release pairs with the Acquire load in `Reader::look`: who sees the frame sees all of it,
+        // and the zero behind it.
         common.at(segment, position).store(frame.head(payload, position), Ordering::Release);
         common.position = position + step;
         Ok(true)
@@ -193,7 +240,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A pair that stands in this endpoint's table. `None`: it is not one that this endpoint is to read.
+    /// A pair that stands in this endpoint's table. `None`: it is not one that this endpoint is to
+    /// read.
     pub fn open(node: &Node, entry: u64, page: u32) -> Option<Self> {
         let segment = node.segment();
         let head = segment.head(page).filter(|head| head.owner().kind == Use::Channel && !head.is_busy())?;
@@ -203,6 +251,22 @@ impl Reader {
         }
         let common = Common::new(segment, page, value(RING), value(SIZE)).ok()?;
         Some(Self { common, writer: EndpointId(value(WRITER)), entry, said: 0 })
+    }
+
+    /// Those that were entered in this endpoint's table, and are not known. Whatever else somebody
+    /// entered there is taken out.
+    pub fn entered(node: &Node, is_known: impl Fn(u32) -> bool) -> Vec<Self> {
+        let mut found: Vec<Self> = Vec::new();
+        for (entry, page) in node.entries() {
+            if is_known(page) || found.iter().any(|reader| reader.page() == page) {
+                continue;
+            }
+            match Self::open(node, entry, page) {
+                Some(reader) => found.push(reader),
+                None => node.forget_entry(entry, page),
+            }
+        }
+        found
     }
 
     /// Who writes.
@@ -215,6 +279,19 @@ impl Reader {
     #[must_use]
     pub fn page(&self) -> u32 {
         self.common.page
+    }
+
+    /// How far this end is: where the next frame will begin.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.common.position
+    }
+
+    /// Is there a next frame, or what should be one?
+    #[must_use]
+    #[inline]
+    pub fn has_news(&self, segment: &Segment) -> bool {
+        self.common.at(segment, self.common.position).load(Ordering::Acquire) != 0
     }
 
     /// The next frame, if there is one.
@@ -234,7 +311,8 @@ impl Reader {
         Ok(Some(Got { frame, len, at: position + WORDS as u64 }))
     }
 
-    /// Copies `len` bytes of a frame's payload from its byte `from` on. Bytes beyond the payload are not copied.
+    /// Copies `len` bytes of a frame's payload from its byte `from` on. Bytes beyond the payload
+    /// are not copied.
     ///
     /// # Safety
     /// `to` is writable for `len` bytes.
@@ -257,11 +335,12 @@ impl Reader {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Done with a frame. True where the writer was told how far this end is, and may have waited for that.
+    /// Done with a frame. True where the writer was told how far this end is, and may have waited
+    /// for that.
     #[inline]
     pub fn advance(&mut self, segment: &Segment, got: &Got) -> bool {
         let common = &mut self.common;
-        common.position += ((WORDS + got.len) as u64).next_multiple_of(LINE);
+        common.position += step(got.len);
         if common.position - self.said < common.span.size() / 4 {
             return false;
         }

@@ -45,7 +45,8 @@ impl Endpoint {
         };
         let mut at = 0;
         for (to, len) in place.buffers.range(0, body.len()) {
-            // SAFETY: whoever posted the receive promised that its buffers are writable; `range` gives no more than the body has.
+            // SAFETY: whoever posted the receive promised that its buffers are writable; `range`
+            // gives no more than the body has.
             unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().add(at), to, len) };
             at += len;
         }
@@ -54,7 +55,8 @@ impl Endpoint {
         self.received(tagged, &place, (early.from, early.tag, early.data), early.len, acknowledge.map(|request| (back, request)));
     }
 
-    /// A message has been received whole: says so to the owner, and to the sender if it wants to hear.
+    /// A message has been received whole: says so to the owner, and to the sender if it wants to
+    /// hear.
     pub(crate) fn received(
         &mut self,
         tagged: bool,
@@ -74,9 +76,9 @@ impl Endpoint {
         }
     }
 
-    /// Looks for a message that has come, without taking it. Its end tells of it, or that there is none.
-    /// `claim`: no other receive takes it from now on, but the one that [claims](Self::receive_claimed) it
-    /// with the same token. `discard`: it is thrown away.
+    /// Looks for a message that has come, without taking it. Its end tells of it, or that there is
+    /// none. `claim`: no other receive takes it from now on, but the one that
+    /// [claims](Self::receive_claimed) it with the same token. `discard`: it is thrown away.
     pub fn peek(&mut self, tagged: bool, posted: &Posted, claim: bool, discard: bool) {
         let event = Event::new(EventKind::Receive(tagged), posted.token, true);
         let event = match self.matching.find(tagged, posted) {

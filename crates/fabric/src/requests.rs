@@ -1,5 +1,5 @@
-//! Requests that wait for the other end, known to it by a number: place and generation. An address is never
-//! handed out, and a number that comes back late or wrong finds nothing.
+//! Requests that wait for the other end, known to it by a number: place and generation. An address
+//! is never handed out, and a number that comes back late or wrong finds nothing.
 
 /// A table of requests.
 pub struct Requests<T> {

@@ -1,4 +1,5 @@
-//! What an endpoint's owner asks of others: to take messages, to have their memory written, read and changed.
+//! What an endpoint's owner asks of others: to take messages, to have their memory written, read
+//! and changed.
 
 use crate::Error;
 use crate::endpoint::Endpoint;
@@ -113,8 +114,8 @@ impl Endpoint {
         self.ask(Sent { to, token, report, kind: EventKind::Read, delivered: true }, buffers, frame, &len.to_le_bytes())
     }
 
-    /// Applies an operation to another's registered memory. `operands` is what [`crate::incoming`] says;
-    /// with `answer`, what was there before comes into it.
+    /// Applies an operation to another's registered memory. `operands` is what [`crate::incoming`]
+    /// says; with `answer`, what was there before comes into it.
     ///
     /// # Errors
     /// As for [`Self::send`].

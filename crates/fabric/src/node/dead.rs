@@ -1,10 +1,12 @@
 //! Memory of the dead.
 
-use super::{ENDPOINT, FIFO, c_path, fifo_name, guard, head_of, lives, reopen, wake_directory, word};
+use super::{ENDPOINT, FIFO, JOB, c_path, fifo_name, guard, head_of, lives, reopen, wake_directory, word};
 use crate::Error;
 use crate::pair::{self, PAIR};
+use crate::shared::owner_of;
 use ginnel_region::sys::{self, Fd};
 use ginnel_region::{Head, Segment};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -59,11 +61,22 @@ pub(super) fn reclaim(segment: &Segment, file: &Fd, wakes: &Fd) {
             free(head);
         }
     }
+    let jobs = jobs_of_the_living(segment, file, &heads);
     for &head in &heads {
-        if head_of(segment, head.page(), PAIR) == Some(head)
-            && pair::is_nobodys(segment, head.page(), |id| lives(segment, file, id))
-        {
+        let is_nobodys = if head_of(segment, head.page(), PAIR) == Some(head) {
+            pair::is_nobodys(segment, head.page(), |id| lives(segment, file, id))
+        } else {
+            owner_of(segment, head).is_some_and(|(owner, job)| !lives(segment, file, owner) && !jobs.contains(&job))
+        };
+        if is_nobodys {
             free(head);
         }
     }
+}
+
+/// The jobs of which somebody lives.
+fn jobs_of_the_living(segment: &Segment, file: &Fd, heads: &[Head]) -> HashSet<u64> {
+    let pages = heads.iter().map(|head| head.page()).filter(|page| head_of(segment, *page, ENDPOINT).is_some());
+    let living = pages.filter(|page| sys::byte_is_shared(file.0, (*page).into()).unwrap_or(true));
+    living.map(|page| word(segment, page, JOB).load(Ordering::Relaxed)).collect()
 }

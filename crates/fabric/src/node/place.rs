@@ -1,6 +1,8 @@
-//! Where the segment is, where nobody names one.
+//! Where the segment is, where nobody names one, and how a plug-in joins it there.
 
-use std::path::PathBuf;
+use crate::Error;
+use ginnel_region::{Config, parse_size};
+use std::path::{Path, PathBuf};
 
 /// The default place of the segment: `mpi` in the user's directory, or what `GINNEL_FABRIC` names.
 ///
@@ -13,6 +15,35 @@ pub fn default_path() -> Result<PathBuf, String> {
     let directory = ginnel_node::home::default_directory();
     ginnel_node::home::make_directory(&directory)?;
     Ok(directory.join(NAME))
+}
+
+/// Joins the segment in its default place, of `GINNEL_SIZE` bytes where there is none yet. Why that
+/// cannot be is said on standard error: a plug-in's caller knows numbers alone.
+///
+/// # Errors
+/// What stood against it; `None`: it has no place.
+pub fn join_default<T>(open: impl FnOnce(&Path, &Config) -> Result<T, Error>) -> Result<T, Option<Error>> {
+    let path = default_path().map_err(|why| {
+        eprintln!("ginnel: {why}");
+        None
+    })?;
+    let mut config = Config::default();
+    if let Some(size) = std::env::var("GINNEL_SIZE").ok().and_then(|text| parse_size(&text)) {
+        config.size = size;
+    }
+    open(&path, &config).map_err(|failed| {
+        let why = match failed {
+            Error::NoMemory => "no memory is left in its file system, or no pages in it \
+                                (GINNEL_SIZE makes a larger one)"
+                .to_owned(),
+            Error::System(doing, errno) => {
+                format!("{doing}: {}", std::io::Error::from_raw_os_error(errno))
+            }
+            other => format!("{other:?}"),
+        };
+        eprintln!("ginnel: segment {}: {why}", path.display());
+        Some(failed)
+    })
 }
 
 /// The segment's name in the user's directory.

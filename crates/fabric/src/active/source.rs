@@ -1,0 +1,181 @@
+//! Where active messages come from: the rings that others write to this endpoint.
+//!
+//! A message is copied out of the ring before its seal is checked, and the copy is handed on. A
+//! ring whose message makes no sense, or has a wrong seal, is not read any more.
+//!
+//! A seal says whose message it is and at which position. So whoever may write the segment could
+//! show what a rank sent once more, in a ring that it calls that rank's, too. A rank has one ring to
+//! this endpoint for its life: the ring with its first good message is that one, and every other is
+//! refused, also when that one is gone.
+
+use super::{HANDLERS, LONGEST};
+use crate::frame::Kind;
+use crate::node::{EndpointId, Node};
+use crate::pair::{Got, Reader};
+use crate::seal::{Key, Seal};
+use ginnel_region::sys::Fd;
+use ginnel_region::{Corrupt, Segment};
+use std::collections::HashSet;
+
+/// How many messages of one peer are taken before the next peer's.
+const TURN: u32 = 16;
+
+/// Where messages come from.
+struct Source {
+    reader: Reader,
+    wake: Option<Fd>,
+    seal: Seal,
+    /// It wrote what makes no sense.
+    broken: bool,
+    /// It wrote a message with a right seal.
+    proven: bool,
+}
+
+/// A message that was taken. It lies in the endpoint's own memory until the next one is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its handler's number.
+    pub handler: u8,
+    /// Where it lies.
+    pub at: *mut u8,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// A writer that is not heard any more. True: there were good messages in the same ring before.
+pub type Refused = (EndpointId, bool);
+
+/// All rings that this endpoint reads.
+pub struct Sources {
+    key: Option<Key>,
+    all: Vec<Source>,
+    entered: u64,
+    /// Whoever wrote a message with a right seal, in a ring that is read or was.
+    heard: HashSet<EndpointId>,
+    /// The source that is looked at next, and how many messages of it were taken in a row.
+    next: usize,
+    turn: u32,
+    taken: Lines,
+}
+
+/// Memory for one message, which begins on a cache line.
+pub struct Lines(Box<[[u64; 8]]>);
+
+impl Lines {
+    pub fn new() -> Self {
+        Self(vec![[0; 8]; LONGEST / 64].into_boxed_slice())
+    }
+
+    pub fn at(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    pub fn bytes(&self, len: usize) -> &[u8] {
+        // SAFETY: words are bytes, and there are at least so many.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len.min(LONGEST)) }
+    }
+}
+
+impl Sources {
+    pub fn new(key: Option<Key>) -> Self {
+        Self { key, all: Vec::new(), entered: 0, heard: HashSet::new(), next: 0, turn: 0, taken: Lines::new() }
+    }
+
+    /// Takes the next message that has come.
+    ///
+    /// # Errors
+    /// A writer that is not heard any more. There may be messages of others.
+    #[inline]
+    pub fn take(&mut self, node: &Node) -> Result<Option<Taken>, Refused> {
+        if node.entered() != self.entered {
+            self.take_entries(node);
+        }
+        for _ in 0..=self.all.len() {
+            if self.turn >= TURN || self.next >= self.all.len() {
+                self.next = if self.next + 1 < self.all.len() { self.next + 1 } else { 0 };
+                self.turn = 0;
+            }
+            if let Some(taken) = self.take_from(self.next, node)? {
+                self.turn += 1;
+                return Ok(Some(taken));
+            }
+            self.turn = TURN;
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn take_from(&mut self, at: usize, node: &Node) -> Result<Option<Taken>, Refused> {
+        let Some(source) = self.all.get_mut(at).filter(|source| !source.broken) else { return Ok(None) };
+        let mut found = copy_out(source, node.segment(), &mut self.taken);
+        if !source.proven && matches!(found, Ok(Some(_))) {
+            // The one ring of its writer, or a copy of it?
+            source.proven = !source.seal.is_set() || self.heard.insert(source.reader.writer());
+            if !source.proven {
+                found = Err(Corrupt);
+            }
+        }
+        let Ok(found) = found else {
+            source.broken = true;
+            return Err((source.reader.writer(), source.proven));
+        };
+        let Some((taken, got)) = found else { return Ok(None) };
+        if source.reader.advance(node.segment(), &got) {
+            // The writer may sleep until there is room.
+            node.wake(source.reader.writer(), &mut source.wake);
+        }
+        Ok(Some(taken))
+    }
+
+    #[cold]
+    fn take_entries(&mut self, node: &Node) {
+        self.entered = node.entered();
+        let is_known = |page| self.all.iter().any(|source| source.reader.page() == page);
+        for reader in Reader::entered(node, is_known) {
+            let seal = Seal::new(self.key.as_ref(), reader.writer(), node.id());
+            self.all.push(Source { reader, wake: None, seal, broken: false, proven: false });
+        }
+    }
+
+    /// Has something come?
+    pub fn have_news(&self, node: &Node) -> bool {
+        let unread = |source: &Source| !source.broken && source.reader.has_news(node.segment());
+        node.entered() != self.entered || self.all.iter().any(unread)
+    }
+
+    /// Gives back rings whose writers have let go, or died, once they are empty.
+    #[cold]
+    pub fn forget_the_dead(&mut self, node: &Node) {
+        let mut at = 0;
+        while at < self.all.len() {
+            let source = &self.all[at];
+            let empty = source.broken || !source.reader.has_news(node.segment());
+            if empty
+                && source.reader.is_left(node)
+                && let Ok(guard) = node.guard()
+            {
+                let gone = self.all.swap_remove(at);
+                gone.reader.release(&guard, node);
+            } else {
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Copies a source's next message out, if there is one, and checks it.
+#[inline]
+fn copy_out(source: &Source, segment: &Segment, to: &mut Lines) -> Result<Option<(Taken, Got)>, Corrupt> {
+    let Some(got) = source.reader.look(segment)? else { return Ok(None) };
+    if got.frame.kind != Kind::Active || got.frame.flags >= HANDLERS || got.len > LONGEST {
+        return Err(Corrupt);
+    }
+    // SAFETY: the memory has as many bytes.
+    unsafe { source.reader.copy_out(&got, 0, to.at(), got.len) };
+    let position = source.reader.position();
+    if source.seal.is_set() && source.seal.of(position, got.frame.head(got.len, position), to.bytes(got.len)) != got.frame.words[0]
+    {
+        return Err(Corrupt);
+    }
+    Ok(Some((Taken { handler: got.frame.flags, at: to.at(), len: got.len }, got)))
+}

@@ -1,0 +1,180 @@
+//! Memory that lies in the segment, and that whoever has its [`Place`] uses directly: no message,
+//! no help of its owner. What MPI calls a window, where it may say itself where that lies.
+//!
+//! A group of its own: a page that heads it (below), and the memory.
+//!
+//! | word | what stands there |
+//! |---|---|
+//! | 0x00 | [`MEMORY`] |
+//! | 0x08 | the owner's name |
+//! | 0x10 | the owner's job |
+//!
+//! The owner gives it back. Of a dead owner it is freed once nobody of its job is left: one that
+//! still has its place would write into what the pages are by then.
+
+use crate::Error;
+use crate::node::{EndpointId, Node};
+use ginnel_region::{Config, Head, Owner, PAGE, Segment, Use};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// First word of the page.
+pub const MEMORY: u64 = u64::from_le_bytes(*b"GINNELMM");
+const OWNER: u64 = 0x08;
+const JOB: u64 = 0x10;
+
+/// Where memory lies, for whoever has the same segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number.
+    pub segment: u64,
+    /// Where it begins in the segment.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Memory that was allocated.
+#[derive(Debug)]
+pub struct Piece {
+    head: Head,
+    /// Where it lies here.
+    pub at: *mut u8,
+    /// The same for others.
+    pub place: Place,
+}
+
+/// A process's memory in a segment, and its way to that of others.
+pub struct Pool {
+    node: Node,
+    job: u64,
+}
+
+impl Pool {
+    /// Joins the segment, as a member of a job.
+    ///
+    /// # Errors
+    /// What stood against it.
+    pub fn open(path: &Path, config: &Config, job: u64) -> Result<Self, Error> {
+        let node = Node::join(path, config)?;
+        node.set_job(job);
+        Ok(Self { node, job })
+    }
+
+    /// Leaves the segment. What was allocated is given back.
+    pub fn close(self) {
+        let Ok(guard) = self.node.guard() else { return self.node.leave() };
+        let own: Vec<Head> = self.node.segment().heads_within_reach().filter(|head| self.is_own(*head)).collect();
+        own.into_iter().for_each(|head| release(self.node.segment(), head));
+        drop(guard);
+        self.node.leave();
+    }
+
+    fn is_own(&self, head: Head) -> bool {
+        owner_of(self.node.segment(), head).is_some_and(|(owner, _)| owner == self.node.id())
+    }
+
+    /// Allocates memory, which is zeroed.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], [`Error::TooLong`].
+    pub fn allocate(&self, len: u64) -> Result<Piece, Error> {
+        let pages = u32::try_from(len.max(1).div_ceil(PAGE)).map_err(|_| Error::TooLong)?;
+        let _guard = self.node.guard()?;
+        let segment = self.node.segment();
+        let head = segment.claim_head(Owner::new(0, Use::Channel))?;
+        let page = head.page();
+        segment.clear(page);
+        let extent = segment.claim(pages, Owner { tag: Some(page), ..Owner::new(0, Use::Ring) });
+        let extent = extent.inspect_err(|_| _ = segment.release_groups(&[head]))?;
+        (extent.page..extent.page + extent.pages).for_each(|page| segment.clear(page));
+        let word = |at| segment.word(u64::from(page) * PAGE + at);
+        word(OWNER).store(self.node.id().0, Ordering::Relaxed);
+        word(JOB).store(self.job, Ordering::Relaxed);
+        // Release pairs with the Acquire in `owner_of`.
+        word(0).store(MEMORY, Ordering::Release);
+        let head = segment.settle(head).ok_or(Error::NoMemory)?;
+        let place = Place { segment: segment.id(), offset: extent.offset(), len: u64::from(pages) * PAGE };
+        Ok(Piece { head, at: segment.page(extent.page), place })
+    }
+
+    /// Gives memory back.
+    pub fn free(&self, piece: &Piece) {
+        if self.is_own(piece.head)
+            && let Ok(_guard) = self.node.guard()
+        {
+            release(self.node.segment(), piece.head);
+        }
+    }
+
+    /// Where another's memory lies here. `None`: not in this segment. The map stays until the pool
+    /// is closed.
+    #[must_use]
+    pub fn find(&self, place: &Place) -> Option<*mut u8> {
+        let segment = self.node.segment();
+        let is_there = place.segment == segment.id() && place.offset.is_multiple_of(PAGE) && segment.holds(place.offset, place.len);
+        let page = u32::try_from(place.offset / PAGE).ok()?;
+        is_there.then(|| segment.page(page))
+    }
+}
+
+/// The owner of memory, and its job; `None`: it is none.
+pub(crate) fn owner_of(segment: &Segment, head: Head) -> Option<(EndpointId, u64)> {
+    let word = |at| segment.word(u64::from(head.page()) * PAGE + at);
+    let is_memory = head.owner().kind == Use::Channel && !head.is_busy() && word(0).load(Ordering::Acquire) == MEMORY;
+    is_memory.then(|| (EndpointId(word(OWNER).load(Ordering::Relaxed)), word(JOB).load(Ordering::Relaxed)))
+}
+
+fn release(segment: &Segment, head: Head) {
+    if let Some(head) = segment.take(head) {
+        segment.release_groups(&[head]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_by_others_and_stays_until_its_job_is_gone() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("mpi");
+        let config = Config { size: 16 << 20, ..Config::default() };
+        let open = |job| Pool::open(&path, &config, job).expect("a pool");
+        let (a, b, other) = (open(7), open(7), open(8));
+        let piece = a.allocate(10_000).expect("room");
+        assert_eq!(piece.place.len, 12_288);
+        let there = b.find(&piece.place).expect("the same segment");
+        // SAFETY: so many bytes lie there, and nobody else uses them.
+        unsafe {
+            assert!((0..10_000).all(|at| *there.add(at) == 0));
+            *there.add(9_999) = 5;
+            assert_eq!(*piece.at.add(9_999), 5);
+        }
+        let outside = [
+            Place { segment: 1, ..piece.place },
+            Place { offset: 0, ..piece.place },
+            Place { offset: piece.place.offset + 8, ..piece.place },
+            Place { len: u64::MAX, ..piece.place },
+            Place { offset: u64::MAX - 4095, ..piece.place },
+        ];
+        assert!(outside.iter().all(|place| b.find(place).is_none()));
+        assert!(matches!(a.allocate(1 << 40), Err(Error::NoMemory | Error::TooLong)));
+        let heads =
+            || other.node.segment().heads_within_reach().filter(|head| owner_of(other.node.segment(), *head).is_some()).count();
+        assert_eq!(heads(), 1);
+        a.free(&piece);
+        a.free(&piece);
+        assert_eq!(heads(), 0);
+        // One that dies leaves it to its job.
+        let piece = a.allocate(5000).expect("room");
+        a.node.die();
+        open(9).close();
+        assert_eq!(heads(), 1, "b may still write there");
+        assert!(b.find(&piece.place).is_some());
+        b.close();
+        assert_eq!(heads(), 0);
+        other.close();
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 0);
+    }
+}
