@@ -30,7 +30,19 @@
 //!
 //! [port.uplink]
 //! tap = "ginnel0"                  # a device of the host's network in place of a guest
+//!
+//! [fabric]
+//! listen = "10.0.0.1:9192"         # this host's address, as the others have it
+//! secret = "/etc/ginnel/fabric.secret"   # what all hosts have in common; only its owner reads it
+//! provider = "tcp"                 # or "verbs": InfiniBand and RoCE
+//! keys = [0]                       # segments that reach other hosts; without it all do
+//! macs = 16384                     # addresses that are learned of one host at most
+//!
+//! [fabric.hosts]
+//! b = "10.0.0.2"                   # the other hosts; this one may be among them
 //! ```
+
+pub use fabric::{FabricConfig, HostConfig, Provider};
 
 use crate::filter::Filter;
 use crate::vsock::packet;
@@ -72,6 +84,8 @@ pub struct Config {
     pub ports: Vec<PortConfig>,
     /// Devices for sockets between machines.
     pub vsock: Vec<VsockConfig>,
+    /// Other hosts.
+    pub fabric: Option<FabricConfig>,
 }
 
 /// A device for sockets between machines.
@@ -241,7 +255,8 @@ impl Config {
     pub fn new(run_dir: PathBuf, ports: Vec<PortConfig>) -> Self {
         let poll = Duration::from_micros(50);
         let vsock = Vec::new();
-        Self { run_dir, metrics: None, poll, busy: false, memory: None, ports, vsock }
+        let (metrics, memory, fabric) = (None, None, None);
+        Self { run_dir, metrics, poll, busy: false, memory, ports, vsock, fabric }
     }
 
     /// From a file.
@@ -274,6 +289,12 @@ impl Config {
         (room / count as u64).min(MEMORY)
     }
 
+    /// The same without devices for sockets.
+    #[must_use]
+    pub fn without_machines(&self) -> Self {
+        Self { vsock: Vec::new(), ..self.clone() }
+    }
+
     /// Where `ginnel-switch status` asks.
     #[must_use]
     pub fn control(&self) -> PathBuf {
@@ -281,6 +302,7 @@ impl Config {
     }
 }
 
+pub mod fabric;
 mod read;
 #[cfg(test)]
 mod tests;

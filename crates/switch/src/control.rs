@@ -1,8 +1,10 @@
-//! The control socket: a visitor sends one line, `status`, `fdb` or `trace PORT`, and gets one
-//! JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up nobody.
+//! The control socket: a visitor sends one line, `status`, `fdb`, `reload` or `trace PORT`, and gets
+//! one JSON document, or frames ([`crate::trace`]). A visitor that does not read holds up nobody.
 
 use crate::log;
+use crate::places::{Place, listen as listen_at};
 use crate::poller::{Poller, Token};
+use crate::reload::Outcome;
 use crate::rests::EXHAUSTED;
 use crate::status;
 use crate::switch::Switch;
@@ -27,6 +29,8 @@ struct Visitor {
     answer: Vec<u8>,
     sent: usize,
     traces: bool,
+    /// Its answer comes later.
+    waits: bool,
     since: Instant,
     wants_room: bool,
 }
@@ -52,8 +56,8 @@ impl Control {
     /// # Errors
     /// Those of the system, and that another switch is there.
     pub fn new(path: &Path, poller: &Poller) -> Result<Self> {
-        let listener = crate::port::listen(path, 0o600, None)
-            .with_context(|| format!("control socket {}", path.display()))?;
+        let listener = listen_at(Place { socket: path, mode: 0o600, group: None })
+            .context("control socket")?;
         poller.watch(&listener, Token::Control)?;
         Ok(Self { listener, poller: poller.clone(), visitors: HashMap::new(), next: 0 })
     }
@@ -80,9 +84,10 @@ impl Control {
             && self.poller.watch(&stream, Token::Visitor(id)).is_ok();
         if ready {
             let (question, answer) = (Vec::new(), Vec::new());
-            let (traces, wants_room) = (false, false);
+            let (traces, waits, wants_room) = (false, false, false);
+            let (sent, since) = (0, now);
             let visitor =
-                Visitor { stream, question, answer, sent: 0, traces, since: now, wants_room };
+                Visitor { stream, question, answer, sent, traces, waits, since, wants_room };
             self.visitors.insert(id, visitor);
         }
     }
@@ -98,7 +103,8 @@ impl Control {
     pub fn hear(&mut self, id: u32, switch: &mut Switch) {
         let Some(visitor) = self.visitors.get_mut(&id) else { return };
         let mut state = listen(visitor);
-        if state == State::Stays && visitor.answer.is_empty() && !visitor.traces {
+        let asks = visitor.answer.is_empty() && !visitor.traces && !visitor.waits;
+        if state == State::Stays && asks {
             let end = visitor.question.iter().position(|&byte| byte == b'\n');
             if let Some(end) = end {
                 let line = String::from_utf8_lossy(&visitor.question[..end]).into_owned();
@@ -112,6 +118,20 @@ impl Control {
             self.visitors.remove(&id);
             switch.untrace(id);
         }
+    }
+
+    /// Gives a visitor an answer that it has waited for.
+    pub fn tell(&mut self, id: u32, text: &str, switch: &mut Switch) {
+        let Some(visitor) = self.visitors.get_mut(&id).filter(|one| one.waits) else { return };
+        (visitor.waits, visitor.since) = (false, Instant::now());
+        visitor.answer.extend(text.as_bytes());
+        visitor.answer.push(b'\n');
+        self.hear(id, switch);
+    }
+
+    /// Ends those who look at frames of a port that is no more.
+    pub fn end_traces(&mut self, switch: &Switch) {
+        self.visitors.retain(|&id, one| !one.traces || switch.tracer.has(id));
     }
 
     /// Gives those who look at frames what there is.
@@ -165,7 +185,14 @@ fn answer(id: u32, visitor: &mut Visitor, line: &str, switch: &mut Switch) {
             }
             false => wrong(format!("there is no port {name}")),
         },
-        _ => wrong("ask for status, fdb or trace PORT".into()),
+        (Some("reload"), None, None) => match switch.reload(Some(id)) {
+            Ok(()) => {
+                visitor.waits = true;
+                return;
+            }
+            Err(why) => serde_json::to_string(&Outcome::refused(why)).unwrap_or_default(),
+        },
+        _ => wrong("ask for status, fdb, reload or trace PORT".into()),
     };
     visitor.answer.extend(text.into_bytes());
     visitor.answer.push(b'\n');

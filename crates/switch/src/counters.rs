@@ -56,6 +56,12 @@ reasons! {
     ReceiverBroken = "receiver_broken",
     /// The tap device did not take it.
     TapFull = "tap_full",
+    /// The host takes less than it is sent: all that can be on its way is.
+    HostFull = "host_full",
+    /// A host sent it with the key of a segment that this host does not have.
+    NoSuchKey = "no_such_key",
+    /// A host sent it here and elsewhere, and it is for another host.
+    Elsewhere = "elsewhere",
 }
 
 /// How many reasons there are.

@@ -73,6 +73,12 @@ impl Fdb {
         }
     }
 
+    /// Takes every address that was given for ever back. What was looked up earlier does not hold.
+    pub fn unfix(&mut self) {
+        self.entries.retain(|_, entry| !entry.fixed);
+        self.generation += 1;
+    }
+
     /// Learns that `mac` of segment `key` is behind `port`, which may have `limit` of them.
     pub fn learn(&mut self, key: u32, mac: Mac, port: u32, now: u32, limit: u32) -> Learned {
         match self.entries.get_mut(&(key, mac)) {

@@ -16,7 +16,9 @@ const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
 const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
+const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
 
 /// Extension headers of IPv6 (IANA, "IPv6 Extension Header Types"). Their second byte is a length
 /// in units of 8 bytes beyond the first, but for the two below.
@@ -35,6 +37,13 @@ pub struct Network {
 }
 
 impl Network {
+    /// The address, if it is one and no network.
+    #[must_use]
+    pub fn single(&self) -> Option<IpAddr> {
+        let most = if self.address.is_ipv4() { 32 } else { 128 };
+        (self.bits == most).then_some(self.address)
+    }
+
     /// Is this address in it?
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {
@@ -173,8 +182,11 @@ impl Filter {
         self.own_or_local(source)?;
         let Some((kind, at, whole)) = upper(packet)? else { return Some(packet.len()) };
         let [icmp] = if kind == ICMPV6 { bytes(packet, at)? } else { [0] };
-        if icmp != NEIGHBOUR_ADVERTISEMENT {
-            return Some(at);
+        match icmp {
+            NEIGHBOUR_ADVERTISEMENT => {}
+            // Whoever takes these sends everything there. The type comes before the checksum.
+            ROUTER_ADVERTISEMENT | REDIRECT if !self.speaks_for_all() => return None,
+            _ => return Some(at),
         }
         self.own_or_local(Ipv6Addr::from(bytes::<16>(packet, at + 8)?))?;
         // In pieces it is not taken by anybody (RFC 6980), and the target could be in another. Its
@@ -182,10 +194,21 @@ impl Filter {
         whole.then_some(at + 24)
     }
 
-    /// A guest that has an address of IPv6 also has one of its link, or none for a while.
+    /// May it speak for every address of IPv6, as a router does?
+    fn speaks_for_all(&self) -> bool {
+        self.addresses.iter().any(|one| one.bits == 0 && one.address.is_ipv6())
+    }
+
+    /// A guest that has an address of IPv6 also has one of its link, or none for a while. Which
+    /// one is known only where the configuration names it.
     fn own_or_local(&self, address: Ipv6Addr) -> Option<()> {
-        let has_any = self.addresses.iter().any(|network| network.address.is_ipv6());
-        if has_any && (address.is_unspecified() || address.is_unicast_link_local()) {
+        let mut six = self.addresses.iter().filter_map(|one| match one.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        let has_any = six.clone().next().is_some();
+        let any_local = has_any && !six.any(|one| one.is_unicast_link_local());
+        if has_any && address.is_unspecified() || any_local && address.is_unicast_link_local() {
             return Some(());
         }
         self.own(address.into())
@@ -329,6 +352,39 @@ mod tests {
         // Headers that go on beyond what is copied: what follows cannot be seen.
         let long = [ICMPV6, 20, 0, 0, 0, 0, 0, 0];
         assert_eq!(check(0, &long, own), Err(Spoofed::Address));
+    }
+
+    #[test]
+    fn nobody_says_that_it_is_the_router_who_may_not_speak_for_all() {
+        let said = |kind: u8, source: &str, extensions: &[u8]| {
+            let next = if extensions.is_empty() { ICMPV6 } else { 60 };
+            let mut frame = advertisement(source, "2001:db8::5", next, extensions);
+            frame[ETHERNET + 40 + extensions.len()] = kind;
+            frame
+        };
+        let of = |addresses: &[&str], frame: &[u8]| filter(addresses).check(frame, None);
+        for kind in [ROUTER_ADVERTISEMENT, REDIRECT] {
+            for extensions in [&[][..], &[ICMPV6, 0, 0, 0, 0, 0, 0, 0]] {
+                let frame = said(kind, "fe80::1", extensions);
+                assert_eq!(of(&["2001:db8::5"], &frame), Err(Spoofed::Address), "{kind}");
+                assert_eq!(of(&["2001:db8::/32", "fe80::1"], &frame), Err(Spoofed::Address));
+                assert_eq!(of(&["::/0"], &frame), Ok(()), "the router");
+            }
+        }
+        assert_eq!(of(&["2001:db8::5"], &said(133, "fe80::1", &[])), Ok(()), "who asks for one");
+    }
+
+    #[test]
+    fn an_address_of_its_link_that_is_named_is_the_only_one() {
+        let of = |addresses: &[&str], source: &str, target: &str| {
+            filter(addresses).check(&advertisement(source, target, ICMPV6, &[]), None)
+        };
+        let named = ["2001:db8::5", "fe80::5"];
+        assert_eq!(of(&["2001:db8::5"], "fe80::1", "fe80::1"), Ok(()), "any, if none is named");
+        assert_eq!(of(&named, "fe80::5", "fe80::5"), Ok(()));
+        assert_eq!(of(&named, "fe80::5", "fe80::1"), Err(Spoofed::Address));
+        assert_eq!(of(&named, "fe80::1", "fe80::5"), Err(Spoofed::Address));
+        assert_eq!(of(&named, "::", "2001:db8::5"), Ok(()), "it has none yet");
     }
 
     #[test]

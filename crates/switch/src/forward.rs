@@ -3,6 +3,7 @@
 //! its receivers'. Guests are told once, at the end of the burst.
 
 mod give;
+mod hosts;
 
 use crate::counters::Reason;
 use crate::fdb::Learned;
@@ -36,6 +37,8 @@ pub struct Scratch {
 
 /// A frame on its way.
 struct Frame<'a, 'm> {
+    /// Its segment.
+    key: u32,
     /// A header of [`HEADER`] bytes and the frame's first bytes, copied and checked.
     front: &'a mut [u8],
     /// The rest of it, in the sender's memory.
@@ -53,9 +56,9 @@ pub enum Turn {
 }
 
 impl Switch {
-    /// One turn: every queue that is awake.
+    /// One turn: every queue and every host that is awake.
     pub fn turn(&mut self) -> Turn {
-        let mut found = Turn::Idle;
+        let mut found = if self.serve_hosts() { Turn::Worked } else { Turn::Idle };
         let mut place = 0;
         while let Some(&sender) = self.awake.get(place) {
             let taken = self.serve(sender);
@@ -231,7 +234,7 @@ impl Switch {
         if port.traced {
             self.tracer.note(port.index, true, front, rest);
         }
-        let mut frame = Frame { front, rest, offload };
+        let mut frame = Frame { key: port.config.key, front, rest, offload };
         match destination {
             Some(to) if to == port.index => {
                 port.counters.drop_sent(Reason::SamePort);
@@ -316,7 +319,7 @@ impl Switch {
         Some(found)
     }
 
-    /// Gives a frame to every other port of the segment. Returns to how many.
+    /// Gives a frame to every other port of the segment, and to every host. Returns to how many.
     fn flood(&mut self, port: &mut Port, queue: u16, frame: &mut Frame<'_, '_>) -> usize {
         if let Some(bucket) = &mut port.broadcasts
             && bucket.take(1, self.clock.now).is_err()
@@ -325,28 +328,33 @@ impl Switch {
             return 1;
         }
         port.counters.flooded += 1;
+        // The sender itself is not there while its frames are moved.
+        let given = self.flood_ports(port.index, queue, frame) + self.flood_hosts(frame);
+        if given == 0 {
+            port.counters.drop_sent(Reason::NobodyThere);
+        }
+        given.max(1)
+    }
+
+    /// Gives a frame to every port of its segment that is there. Returns to how many.
+    fn flood_ports(&mut self, from: u32, queue: u16, frame: &mut Frame<'_, '_>) -> usize {
         let unicast = frame.front.get(HEADER).is_some_and(|byte| byte & 1 == 0);
-        let members = self.segments.get(&port.config.key).map_or(0, Vec::len);
+        let members = self.segments.get(&frame.key).map_or(0, Vec::len);
         let mut given = 0;
         for place in 0..members {
-            let Some(&to) = self.segments.get(&port.config.key).and_then(|all| all.get(place))
-            else {
+            let Some(&to) = self.segments.get(&frame.key).and_then(|all| all.get(place)) else {
                 break;
             };
             let wants = |to: &Port| {
                 // Whose addresses are all known gets no frame for an unknown one.
                 to.is_up() && (!unicast || to.config.filter.macs.is_empty())
             };
-            // The sender itself is not there while its frames are moved.
             if self.port(to).is_some_and(wants) {
-                self.deliver(to, port.index, queue, frame);
+                self.deliver(to, from, queue, frame);
                 given += 1;
             }
         }
-        if given == 0 {
-            port.counters.drop_sent(Reason::NobodyThere);
-        }
-        given.max(1)
+        given
     }
 
     /// Takes what a tap device has. It is asked again as long as it has more.

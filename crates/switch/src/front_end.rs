@@ -77,6 +77,12 @@ pub struct Half {
 }
 
 impl Half {
+    /// How many entries it has.
+    #[must_use]
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
     /// Descriptors, available ring and used ring.
     #[must_use]
     pub fn places(&self) -> [u64; 3] {

@@ -3,7 +3,7 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`ring`] | virtqueues in guests' memory: all unsafe code but two requests of a tap device |
+//! | [`ring`] | virtqueues in guests' memory: unsafe code, as in [`hosts::libfabric`] and [`tap`] |
 //! | [`vhost`] | vhost-user: messages, connections, what they amount to |
 //! | [`port`], [`seat`], [`tap`] | a port, and what is at its other end |
 //! | [`switch`], [`forward`], [`attach`] | ports and table; moving frames; front ends that come and go |
@@ -11,8 +11,10 @@
 //! | [`server`], [`poller`], [`rests`] | the loop, what it sleeps on, what it leaves alone for a moment |
 //! | [`closer`] | closing what others have sent, in a thread of its own |
 //! | [`vsock`] | sockets between machines |
+//! | [`hosts`] | other hosts whose machines belong to the same segments |
 //! | [`control`], [`status`], [`trace`], [`metrics`] | what others are told |
-//! | [`config`], [`mod@log`] | the TOML file; log lines |
+//! | [`config`], [`places`], [`reload`] | the TOML file; sockets and tap devices; another file while it runs |
+//! | [`mod@log`] | log lines |
 //! | [`front_end`] | the other side of vhost-user, for tests, fuzzing and measuring |
 //!
 //! ```no_run
@@ -36,11 +38,14 @@ pub mod fdb;
 pub mod filter;
 pub mod forward;
 pub mod front_end;
+pub mod hosts;
 pub mod log;
 pub mod metrics;
 pub mod offload;
+pub mod places;
 pub mod poller;
 pub mod port;
+pub mod reload;
 pub mod rests;
 #[allow(unsafe_code, reason = "all access to guests' memory; its rules are at its head")]
 pub mod ring;

@@ -3,13 +3,16 @@
 
 mod show;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::Parser;
 use ginnel_switch::args::{Ask, Cli, Command};
-use ginnel_switch::config::Config;
+use ginnel_switch::config::{Config, FabricConfig};
+use ginnel_switch::hosts::handshake::Secret;
+use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::{control, log, metrics, server::Server, trace};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
                 );
                 return ExitCode::SUCCESS;
             }
-            Ok(config) => serve(&config),
+            Ok(config) => serve(&config, cli.config.as_deref(), cli.busy),
             Err(error) => {
                 eprintln!("ginnel-switch: {error:#}");
                 return ExitCode::from(2);
@@ -58,15 +61,27 @@ fn configuration(cli: &Cli) -> Result<Config> {
             if known.len() != cli.vsock.len() {
                 bail!("two machines of one key have one context id");
             }
-            let vsock = cli.vsock.clone();
-            Config { vsock, ..Config::new(cli.run_dir.clone(), cli.port.clone()) }
+            let (vsock, fabric) = (cli.vsock.clone(), fabric(cli)?);
+            Config { vsock, fabric, ..Config::new(cli.run_dir.clone(), cli.port.clone()) }
         }
     };
     config.busy |= cli.busy;
     Ok(config)
 }
 
-fn serve(config: &Config) -> Result<()> {
+/// Other hosts, as the command line has them.
+fn fabric(cli: &Cli) -> Result<Option<FabricConfig>> {
+    let Some(listen) = cli.listen else { return Ok(None) };
+    let mut fabric = FabricConfig::new(listen, cli.host.clone()).map_err(Error::msg)?;
+    fabric.provider = cli.provider.unwrap_or_default();
+    if let Some(file) = &cli.secret {
+        let wrong = |why| Error::msg(format!("--secret {}: {why}", file.display()));
+        fabric.secret = Some(Secret::load(file).map_err(wrong)?);
+    }
+    Ok(Some(fabric))
+}
+
+fn serve(config: &Config, file: Option<&Path>, busy: bool) -> Result<()> {
     raise_limit();
     let (end, ends) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -78,6 +93,13 @@ fn serve(config: &Config) -> Result<()> {
         if let Err(error) = metrics::serve(address, config.control()) {
             log!(Warning, "no_metrics", why = format!("{error:#}"));
         }
+    }
+    if let Some(file) = file {
+        let (asks, ask) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(signal_hook::consts::SIGHUP, ask)?;
+        // A link is followed anew each time.
+        let file = std::path::absolute(file)?;
+        server.reload_from(Source { file, busy }, asks)?;
     }
     server.run(end)
 }
@@ -96,7 +118,11 @@ fn run(command: &Command) -> Result<()> {
         Command::Status(ask) => print(&text(ask, "status", show::status)?),
         Command::Ports(ask) => print(&text(ask, "status", show::ports)?),
         Command::Fdb(ask) => print(&text(ask, "fdb", show::fdb)?),
+        Command::Hosts { key, ask } => {
+            print(&text(ask, "status", |answer| show::hosts_file(answer, *key))?)
+        }
         Command::Top(ask) => top(ask),
+        Command::Reload(ask) => reload(ask),
         Command::Trace { port, count, ask } => {
             let mut stream = control::ask(&ask.control, &format!("trace {port}"))?;
             let said = line(&mut stream)?;
@@ -113,10 +139,19 @@ fn run(command: &Command) -> Result<()> {
 }
 
 /// What a switch answers: as it is, or as `show` puts it.
-fn text(ask: &Ask, question: &str, show: fn(&str) -> Result<String>) -> Result<String> {
+fn text(ask: &Ask, question: &str, show: impl Fn(&str) -> Result<String>) -> Result<String> {
     let mut answer = String::new();
     control::ask(&ask.control, question)?.read_to_string(&mut answer)?;
     if ask.json { Ok(answer) } else { show(&answer).context("the switch's answer") }
+}
+
+/// Has a switch read its configuration again.
+fn reload(ask: &Ask) -> Result<()> {
+    let mut answer = String::new();
+    control::ask(&ask.control, "reload")?.read_to_string(&mut answer)?;
+    let outcome: Outcome = serde_json::from_str(&answer).context("the switch's answer")?;
+    print(&if ask.json { answer } else { show::outcome(&outcome) })?;
+    outcome.error.map_or(Ok(()), |why| bail!("{why}"))
 }
 
 fn line(from: &mut impl Read) -> Result<String> {

@@ -5,7 +5,7 @@
 //! descriptors.)
 
 use crate::rests::EXHAUSTED;
-use crate::status::{PortStatus, Status, VsockStatus};
+use crate::status::{HostStatus, PortStatus, Status, VsockStatus};
 use crate::{control, log};
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
@@ -68,6 +68,7 @@ pub fn text(status: &Status) -> String {
             }
         }
     }
+    hosts(&mut line, status);
     type Count = fn(&VsockStatus) -> u64;
     let counts: [(&str, &str, Count); 5] = [
         ("vsock_sent_bytes", "Bytes that a machine sent by its sockets", |one| one.sent_bytes),
@@ -92,6 +93,42 @@ pub fn text(status: &Status) -> String {
     head(&mut line, "addresses", "Addresses in the forwarding table", "gauge");
     line(format!("ginnel_switch_addresses {}", status.addresses));
     text
+}
+
+/// Other hosts.
+fn hosts(line: &mut dyn FnMut(String), status: &Status) {
+    type Count = fn(&HostStatus) -> u64;
+    let counts: [(&str, &str, &str, Count); 8] = [
+        ("up", "gauge", "Do frames go to the host?", |one| u64::from(one.state == "up")),
+        ("connections_total", "counter", "Connections with the host", |one| one.connections),
+        ("sent_frames_total", "counter", "Frames that the host sent here", |one| one.sent_frames),
+        ("sent_bytes_total", "counter", "Their bytes", |one| one.sent_bytes),
+        ("received_frames_total", "counter", "Frames for the host", |one| one.received_frames),
+        ("received_bytes_total", "counter", "Their bytes", |one| one.received_bytes),
+        ("flooded_frames_total", "counter", "Frames of it for a whole segment", |one| one.flooded),
+        ("unlearned_addresses_total", "counter", "Addresses above its limit", |one| one.unlearned),
+    ];
+    for (name, kind, help, value) in counts.iter().filter(|_| !status.hosts.is_empty()) {
+        let name = format!("ginnel_switch_host_{name}");
+        line(format!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+        for host in &status.hosts {
+            line(format!("{name}{{host=\"{}\"}} {}", host.name, value(host)));
+        }
+    }
+    let name = "ginnel_switch_host_dropped_frames_total";
+    if !status.hosts.is_empty() {
+        line(format!("# HELP {name} Frames that reached nobody, by reason\n# TYPE {name} counter"));
+    }
+    for host in &status.hosts {
+        for (direction, reasons) in [("sent", &host.dropped), ("received", &host.missed)] {
+            for (reason, count) in reasons {
+                let host = &host.name;
+                line(format!(
+                    "{name}{{host=\"{host}\",direction=\"{direction}\",reason=\"{reason}\"}} {count}"
+                ));
+            }
+        }
+    }
 }
 
 /// Those who are being answered: their streams, the longest there first.

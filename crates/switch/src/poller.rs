@@ -37,6 +37,14 @@ pub enum Token {
     Door(u32),
     /// A stream of a program of the host. Numbers have 48 bits.
     Stream(u64),
+    /// There is news of connections to other hosts.
+    Hosts,
+    /// A host has sent something, or takes more.
+    Host(u32),
+    /// The configuration is to be read again.
+    Reload,
+    /// Another configuration is prepared.
+    Prepared,
 }
 
 impl Token {
@@ -51,6 +59,10 @@ impl Token {
             Self::Signal => (6, 0, 0),
             Self::Door(machine) => (7, machine, 0),
             Self::Stream(stream) => (8, stream as u32, (stream >> 32) as u16),
+            Self::Hosts => (9, 0, 0),
+            Self::Host(host) => (10, host, 0),
+            Self::Reload => (11, 0, 0),
+            Self::Prepared => (12, 0, 0),
         };
         kind << 48 | u64::from(queue) << 32 | u64::from(port)
     }
@@ -67,6 +79,10 @@ impl Token {
             6 => Self::Signal,
             7 => Self::Door(port),
             8 => Self::Stream(word & ((1 << 48) - 1)),
+            9 => Self::Hosts,
+            10 => Self::Host(port),
+            11 => Self::Reload,
+            12 => Self::Prepared,
             _ => return None,
         })
     }

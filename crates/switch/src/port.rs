@@ -3,16 +3,13 @@
 use crate::bucket::Bucket;
 use crate::config::PortConfig;
 use crate::counters::Counters;
+use crate::places::{Place, Places};
 use crate::poller::{Poller, Token};
-use crate::seat::{Place, Seat};
+use crate::seat::Seat;
 use crate::tap::Tap;
 use crate::vhost::{Device, Limits, Model};
 use crate::wire::{HEADER, Mac, features};
 use smallvec::SmallVec;
-use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::time::Instant;
 
 /// Addresses of which a port remembers what the table says.
@@ -93,7 +90,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Listens at its socket, or opens its tap device.
+    /// Has its socket, or its tap device, of `places`.
     ///
     /// # Errors
     /// Those of the system, with the path.
@@ -101,29 +98,24 @@ impl Port {
         index: u32,
         config: PortConfig,
         limits: Limits,
-        poller: &Poller,
+        (places, poller): (&mut Places, &Poller),
     ) -> anyhow::Result<Self> {
-        use anyhow::Context;
         let link = match (&config.socket, &config.tap) {
             (Some(socket), _) => {
-                let place = Place { socket, mode: config.mode, group: config.group };
-                let model = Model::net(config.pairs);
-                Link::Guest(Seat::open((&config.name, index), &place, (model, limits), poller)?)
+                let (mode, group) = (config.mode, config.group);
+                let listener = places.socket(Place { socket, mode, group })?;
+                let kind = (Model::net(config.pairs), limits);
+                Link::Guest(Seat::open((&config.name, index), listener, kind, poller)?)
             }
             (None, Some(name)) => {
-                let tap = Tap::open(name).with_context(|| format!("tap device {name}"))?;
+                let tap = places.tap(name)?;
                 poller.watch(&tap, Token::Tap(index))?;
                 Link::Tap(tap)
             }
             (None, None) => anyhow::bail!("port {} has neither socket nor tap", config.name),
         };
         let now = Instant::now();
-        // At least what two large segments take, or the bucket would never let them through whole.
-        let bytes = |bits: u64| bits / 8;
-        let rate = config.rate.map(|bits| {
-            Bucket::new(bytes(bits), (bytes(bits) * BURST_MILLIS / 1000).max(128 << 10), now)
-        });
-        let broadcasts = config.broadcasts.map(|frames| Bucket::new(frames, frames.max(16), now));
+        let (rate, broadcasts) = (rate(config.rate, now), broadcasts(config.broadcasts, now));
         Ok(Self {
             index,
             config,
@@ -139,6 +131,22 @@ impl Port {
             connections: 0,
             traced: false,
         })
+    }
+
+    /// Has another configuration from now on, with the same socket or tap device. What was learned
+    /// of the table is not asked any more.
+    pub fn change(&mut self, config: PortConfig, limits: Limits, now: Instant) {
+        if config.rate != self.config.rate {
+            (self.rate, self.resume) = (rate(config.rate, now), None);
+        }
+        if config.broadcasts != self.config.broadcasts {
+            self.broadcasts = broadcasts(config.broadcasts, now);
+        }
+        if let Link::Guest(seat) = &mut self.link {
+            seat.change(&config.name, (Model::net(config.pairs), limits));
+        }
+        (self.destinations, self.sources) = (Cache::default(), Cache::default());
+        self.config = config;
     }
 
     /// The card of its guest.
@@ -179,36 +187,21 @@ impl Port {
     }
 }
 
+/// What it may send, bytes. At least what two large segments take can be saved up, or the bucket
+/// would never let them through whole.
+fn rate(bits: Option<u64>, now: Instant) -> Option<Bucket> {
+    let bytes = bits? / 8;
+    Some(Bucket::new(bytes, (bytes * BURST_MILLIS / 1000).max(128 << 10), now))
+}
+
+/// What it may send to all, frames.
+fn broadcasts(frames: Option<u64>, now: Instant) -> Option<Bucket> {
+    frames.map(|frames| Bucket::new(frames, frames.max(16), now))
+}
+
 /// Bytes of the header before each frame, by what was agreed on (virtio 1.2, 5.1.6.1).
 #[must_use]
 #[inline]
 pub fn header_len(agreed: u64) -> usize {
     if agreed & (features::MRG_RXBUF | features::VERSION_1) != 0 { HEADER } else { HEADER - 2 }
-}
-
-/// Listens at a path. What a switch that is gone left there is taken away; one that lives, or a
-/// file that is no socket, is left alone.
-pub(crate) fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
-    if let Ok(meta) = path.symlink_metadata() {
-        if !meta.file_type().is_socket() {
-            return Err(io::Error::other("the path is taken by something that is no socket"));
-        }
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            _ => return Err(io::Error::other("another switch serves this socket")),
-        }
-    }
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))?;
-    if let Some(group) = group {
-        rustix::fs::chown(path, None, Some(rustix::fs::Gid::from_raw(group)))?;
-    }
-    Ok(listener)
 }

@@ -6,12 +6,10 @@ use crate::log;
 use crate::poller::{Poller, Token};
 use crate::rests::{CLOSING, EXHAUSTED};
 use crate::vhost::{Connection, Device, Done, Limits, Model};
-use anyhow::Context;
 use ginnel_ivshmem::doorbell::Ringer;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +25,8 @@ pub struct Seat {
     number: u32,
     model: Model,
     limits: Limits,
-    listener: UnixListener,
+    /// `None` once it is closed for good.
+    listener: Option<UnixListener>,
     closer: Arc<Closer>,
     /// The front end's connection, and the device that it has set up.
     pub peer: Option<(Connection, Device)>,
@@ -57,43 +56,54 @@ pub enum Heard {
     Later(Duration),
 }
 
-/// Where a seat is.
-pub struct Place<'a> {
-    /// The path of its socket.
-    pub socket: &'a Path,
-    /// Permissions of that.
-    pub mode: u32,
-    /// Its group, if it is not the switch's.
-    pub group: Option<u32>,
+/// Has nobody connect any more. Who has connected and was not let in yet may have brought anything:
+/// it is closed by the closer, with the socket.
+pub fn shut(listener: UnixListener, poller: &Poller, closer: &Arc<Closer>) {
+    poller.forget(&listener);
+    // From here on who connects is refused, whenever the socket is closed.
+    let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+    closer.close(listener);
 }
 
 impl Seat {
-    /// Listens.
+    /// Front ends connect at `listener`.
     ///
     /// # Errors
-    /// Those of the system, with the path.
+    /// The `errno` of epoll_ctl(2).
     pub fn open(
         (name, number): (&str, u32),
-        place: &Place<'_>,
+        listener: UnixListener,
         (model, limits): (Model, Limits),
         poller: &Poller,
-    ) -> anyhow::Result<Self> {
-        let listener = crate::port::listen(place.socket, place.mode, place.group)
-            .with_context(|| format!("{}: cannot listen", place.socket.display()))?;
+    ) -> Result<Self, Errno> {
         poller.watch(&listener, Token::Listen(number))?;
-        let (name, closer) = (name.to_owned(), Arc::default());
+        let (name, closer, listener) = (name.to_owned(), Arc::default(), Some(listener));
         Ok(Self { name, number, model, limits, listener, closer, peer: None })
+    }
+
+    /// The next front end finds these; the name holds at once.
+    pub fn change(&mut self, name: &str, (model, limits): (Model, Limits)) {
+        (self.name, self.model, self.limits) = (name.to_owned(), model, limits);
+    }
+
+    /// Lets its front end go, and nobody else in.
+    pub fn close(&mut self, poller: &Poller, why: &str) {
+        if let Some(listener) = self.listener.take() {
+            shut(listener, poller, &self.closer);
+        }
+        self.leave(poller, why);
     }
 
     /// Somebody connects. One front end has the seat at a time; another is turned away as long as
     /// the first lives, and waits as long as something of an earlier one is being closed.
     pub fn accept(&mut self, poller: &Poller) -> Accepted {
         self.closer.go_on();
+        let Some(listener) = &self.listener else { return Accepted::Nobody };
         if self.closer.waiting() > 0 {
-            poller.forget(&self.listener);
+            poller.forget(listener);
             return Accepted::Later(CLOSING);
         }
-        let socket = match self.listener.accept() {
+        let socket = match listener.accept() {
             Ok((socket, _)) => OwnedFd::from(socket),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 return Accepted::Nobody;
@@ -101,7 +111,7 @@ impl Seat {
             Err(error) => {
                 // Without descriptors it would be reported again and again.
                 log!(Error, "accept", port = self.name, why = error);
-                poller.forget(&self.listener);
+                poller.forget(listener);
                 return Accepted::Later(EXHAUSTED);
             }
         };
@@ -167,10 +177,10 @@ impl Seat {
     /// Has the socket or its front end watched again, after it was not. False where that cannot be
     /// had now.
     pub fn watch(&self, poller: &Poller, what: Token) -> bool {
-        let watched = match (what, &self.peer) {
-            (Token::Listen(_), _) => poller.watch(&self.listener, what),
+        let watched = match (what, &self.peer, &self.listener) {
+            (Token::Listen(_), _, Some(listener)) => poller.watch(listener, what),
             // Another front end may have come, which is watched since.
-            (Token::FrontEnd(_), Some((connection, _))) => poller.watch(connection, what),
+            (Token::FrontEnd(_), Some((connection, _)), _) => poller.watch(connection, what),
             _ => Ok(()),
         };
         matches!(watched, Ok(()) | Err(Errno::EXIST))

@@ -3,15 +3,20 @@
 use crate::config::Config;
 use crate::control::Control;
 use crate::forward::Turn;
+use crate::hosts::Hosts;
+use crate::hosts::link::Link;
 use crate::log;
 use crate::poller::{Poller, Token};
 use crate::ring::Room;
 use crate::switch::Switch;
 use crate::vsock::Hub;
+use crate::vsock::reload::Orders;
 use anyhow::Result;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+mod reload;
 
 /// Turns without a look at what else there is: new connections, kicks of queues that sleep.
 const TURNS: u32 = 32;
@@ -24,6 +29,12 @@ pub struct Server {
     switch: Switch,
     /// Sockets between machines, until their thread has them.
     vsock: Option<(Hub, Poller)>,
+    /// Where that is told of other machines.
+    orders: Option<Orders>,
+    /// It ends when this is closed.
+    hub_ends: Option<UnixStream>,
+    /// Can be read when the configuration is to be read again.
+    asks: Option<UnixStream>,
     control: Control,
     poller: Poller,
     events: Vec<Token>,
@@ -48,7 +59,24 @@ impl Server {
         }
         let mut switch = switch;
         switch.vsock = vsock.as_ref().map(|(hub, _)| hub.shown()).unwrap_or_default();
-        Ok(Self { switch, vsock, control, poller, events: Vec::new(), aged: 0 })
+        let orders = vsock.as_ref().map(|(hub, _)| hub.orders());
+        let (hub_ends, asks, events) = (None, None, Vec::new());
+        Ok(Self { switch, vsock, orders, hub_ends, asks, control, poller, events, aged: 0 })
+    }
+
+    /// Has other hosts that nobody calls, each with a connection whose other end the caller has:
+    /// for tests and fuzzing.
+    pub fn join(&mut self, hosts: Hosts, links: Vec<Link>) {
+        self.switch.hosts = hosts;
+        for (place, link) in links.into_iter().enumerate() {
+            self.switch.made(place, link);
+        }
+    }
+
+    /// The switch itself.
+    #[must_use]
+    pub fn switch(&self) -> &Switch {
+        &self.switch
     }
 
     /// Runs until `end` can be read.
@@ -58,16 +86,7 @@ impl Server {
     pub fn run(&mut self, end: impl AsFd) -> Result<()> {
         self.poller.watch(&end, Token::Signal)?;
         let ports = self.switch.ports().count();
-        // It ends when this end is closed.
-        let (_own, other) = UnixStream::pair()?;
-        let vsock = self.vsock.take().map(|(mut hub, poller)| {
-            let run = move || match hub.run(&poller, other) {
-                Ok(()) => {}
-                Err(error) => log!(Error, "vsock", why = format!("{error:#}")),
-            };
-            std::thread::Builder::new().name("vsock".into()).spawn(run)
-        });
-        vsock.transpose()?;
+        self.start_hub()?;
         log!(Info, "started", ports = ports, pid = std::process::id());
         let mut turns = 0;
         loop {
@@ -78,7 +97,7 @@ impl Server {
                 self.switch.clock.read();
                 continue;
             }
-            if turn == Turn::Idle && !self.switch.awake.is_empty() && turns < TURNS {
+            if turn == Turn::Idle && self.switch.is_awake() && turns < TURNS {
                 // Somebody is looked at for a little longer.
                 turns += 1;
                 std::hint::spin_loop();
@@ -86,11 +105,26 @@ impl Server {
                 continue;
             }
             turns = 0;
-            if !self.look(self.limit())? {
+            let limit = self.limit();
+            if !self.look(limit)? {
                 log!(Info, "ended");
+                self.hub_ends = None;
                 return Ok(());
             }
         }
+    }
+
+    /// Gives the hub a thread of its own, if there is one that has none.
+    fn start_hub(&mut self) -> Result<()> {
+        let Some((mut hub, poller)) = self.vsock.take() else { return Ok(()) };
+        let (own, other) = UnixStream::pair()?;
+        let run = move || match hub.run(&poller, other) {
+            Ok(()) => {}
+            Err(error) => log!(Error, "vsock", why = format!("{error:#}")),
+        };
+        std::thread::Builder::new().name("vsock".into()).spawn(run)?;
+        self.hub_ends = Some(own);
+        Ok(())
     }
 
     /// One turn of the frames: what the loop does most of the time. For measuring.
@@ -118,6 +152,7 @@ impl Server {
                 _ => self.switch.watch(what),
             }
         }
+        self.switch.keep_hosts();
         let now = self.switch.clock.seconds;
         if events.is_empty() && u64::from(now - self.aged) >= HOUSEKEEPING.as_secs() {
             self.aged = now;
@@ -128,7 +163,16 @@ impl Server {
     }
 
     /// How long it may sleep.
-    fn limit(&self) -> Option<Duration> {
+    fn limit(&mut self) -> Option<Duration> {
+        let ports = self.ports_limit();
+        // Those that are awake are looked at in each turn.
+        if ports == Some(Duration::ZERO) {
+            return ports;
+        }
+        ports.into_iter().chain(self.switch.hosts_limit()).min()
+    }
+
+    fn ports_limit(&self) -> Option<Duration> {
         let switch = &self.switch;
         let mut first = switch.rests.first();
         if switch.awake.is_empty() {
@@ -152,6 +196,10 @@ impl Server {
             Token::Tap(port) => self.switch.serve_tap(port),
             Token::Control => self.control.accept(&mut self.switch),
             Token::Visitor(visitor) => self.control.hear(visitor, &mut self.switch),
+            Token::Hosts => self.switch.hear_of_hosts(),
+            Token::Host(host) => self.switch.host_rang(host as usize),
+            Token::Reload => self.asked(),
+            Token::Prepared => self.hear_of_reloads(),
             Token::Signal | Token::Door(_) | Token::Stream(_) => {}
         }
     }

@@ -1,7 +1,8 @@
 //! What a switch says, as tables for people.
 
 use anyhow::Result;
-use ginnel_switch::status::{Address, PortStatus, Status};
+use ginnel_switch::reload::Outcome;
+use ginnel_switch::status::{Address, HostStatus, PortStatus, Status};
 use std::fmt::Write;
 
 fn parse(json: &str) -> Result<Status> {
@@ -55,6 +56,7 @@ pub fn status(json: &str) -> Result<String> {
             }
         }
     }
+    text += &hosts(&status);
     for one in &status.vsock {
         let (name, cid, state) = (&one.name, one.cid, if one.up { "up" } else { "waiting" });
         let (connections, sent, received) = (one.connections, one.sent_bytes, one.received_bytes);
@@ -78,6 +80,30 @@ pub fn status(json: &str) -> Result<String> {
     Ok(text)
 }
 
+/// Other hosts, and what is wrong with them.
+fn hosts(status: &Status) -> String {
+    let mut text = String::new();
+    if !status.hosts.is_empty() {
+        let up = status.hosts.iter().filter(|host| host.state == "up").count();
+        let (count, at) = (status.hosts.len(), &status.listens);
+        let sealed = if status.sealed { "sealed" } else { "open to whoever has their addresses" };
+        text +=
+            &format!("{count} hosts, {up} of them up; this one is {at}; messages are {sealed}\n");
+    }
+    for host in &status.hosts {
+        if let Some(trouble) = &host.trouble {
+            text += &format!("host {} ({}): {trouble}\n", host.name, host.state);
+        }
+        for (who, reasons) in [("sent", &host.dropped), ("received", &host.missed)] {
+            for (reason, count) in reasons {
+                text +=
+                    &format!("host {}: {count} frames {who} were dropped: {reason}\n", host.name);
+            }
+        }
+    }
+    text
+}
+
 /// Its ports.
 pub fn ports(json: &str) -> Result<String> {
     let row = |port: PortStatus| {
@@ -89,7 +115,19 @@ pub fn ports(json: &str) -> Result<String> {
         row.push(port.at);
         row
     };
-    let rows: Vec<_> = parse(json)?.ports.into_iter().map(row).collect();
+    let host = |host: HostStatus| {
+        let dropped: u64 = host.dropped.values().chain(host.missed.values()).sum();
+        let numbers =
+            [host.sent_frames, host.sent_bytes, host.received_frames, host.received_bytes];
+        let keys = host.keys.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let mut row = vec![format!("@{}", host.name), keys, host.state];
+        row.extend(numbers.iter().chain([&dropped]).map(u64::to_string));
+        row.push(host.at);
+        row
+    };
+    let status = parse(json)?;
+    let hosts = status.hosts.into_iter().map(host);
+    let rows: Vec<_> = status.ports.into_iter().map(row).chain(hosts).collect();
     Ok(table(
         &["port", "key", "state", "sent", "bytes", "received", "bytes", "dropped", "at"],
         &rows,
@@ -110,13 +148,13 @@ pub fn rates(before: &str, now: &str) -> Result<String> {
     let (before, now) = (parse(before)?, parse(now)?);
     let seconds = (now.seconds - before.seconds).max(0.001);
     let rate = |now: u64, was: u64| format!("{:.0}", now.saturating_sub(was) as f64 / seconds);
+    let bits =
+        |now: u64, was: u64| format!("{:.1}", now.saturating_sub(was) as f64 * 8e-6 / seconds);
     let mut rows = Vec::new();
     for port in &now.ports {
         let Some(was) = before.ports.iter().find(|was| was.name == port.name) else { continue };
         let lost =
             |port: &PortStatus| port.dropped.values().chain(port.missed.values()).sum::<u64>();
-        let bits =
-            |now: u64, was: u64| format!("{:.1}", now.saturating_sub(was) as f64 * 8e-6 / seconds);
         rows.push(vec![
             port.name.clone(),
             port.state.clone(),
@@ -127,6 +165,38 @@ pub fn rates(before: &str, now: &str) -> Result<String> {
             rate(lost(port), lost(was)),
         ]);
     }
+    for host in &now.hosts {
+        let Some(was) = before.hosts.iter().find(|was| was.name == host.name) else { continue };
+        let lost =
+            |host: &HostStatus| host.dropped.values().chain(host.missed.values()).sum::<u64>();
+        rows.push(vec![
+            format!("@{}", host.name),
+            host.state.clone(),
+            rate(host.sent_frames, was.sent_frames),
+            bits(host.sent_bytes, was.sent_bytes),
+            rate(host.received_frames, was.received_frames),
+            bits(host.received_bytes, was.received_bytes),
+            rate(lost(host), lost(was)),
+        ]);
+    }
     let head = ["port", "state", "sent/s", "Mb/s", "received/s", "Mb/s", "dropped/s"];
     Ok(table(&head, &rows) + "\n")
+}
+
+/// What came of another configuration: a line for each kind, nothing where nothing is otherwise.
+pub fn outcome(outcome: &Outcome) -> String {
+    let Outcome { added, removed, changed, .. } = outcome;
+    let kinds = [("added", added), ("removed", removed), ("changed", changed)];
+    let some = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+    some.map(|(kind, names)| format!("{kind}: {}\n", names.join(", "))).collect()
+}
+
+/// The machines' names and addresses, as hosts(5) has them; of one segment where that is said.
+pub fn hosts_file(json: &str, key: Option<u32>) -> Result<String> {
+    let ports = parse(json)?.ports;
+    let of = ports.iter().filter(|port| key.is_none_or(|key| key == port.key));
+    let line = |port: &PortStatus| -> String {
+        port.addresses.iter().map(|address| format!("{address}\t{}\n", port.name)).collect()
+    };
+    Ok(of.map(line).collect())
 }

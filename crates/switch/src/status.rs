@@ -1,13 +1,16 @@
 //! What the switch says of itself: JSON, of which `--json` is the same text.
 
 use crate::config::VsockConfig;
-use crate::counters::Counters;
+use crate::counters::{Counters, REASONS};
+use crate::filter::Network;
+use crate::hosts::{self, Host};
 use crate::port::{Link, Port};
 use crate::switch::Switch;
 use crate::vsock::machine::Shown;
 use crate::wire::{features, show};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -29,6 +32,52 @@ pub struct Status {
     /// Its devices for sockets between machines.
     #[serde(default)]
     pub vsock: Vec<VsockStatus>,
+    /// Where others reach it; empty: it has no fabric.
+    #[serde(default)]
+    pub listens: String,
+    /// Do all hosts prove that they have one secret?
+    #[serde(default)]
+    pub sealed: bool,
+    /// Other hosts.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
+}
+
+/// The state of another host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub at: String,
+    /// `up`: frames go there and come from there; `down`.
+    pub state: String,
+    /// Why it is down, or was the last time.
+    pub trouble: Option<String>,
+    /// Connections that were made with it.
+    pub connections: u64,
+    /// Segments that both hosts have.
+    pub keys: Vec<u32>,
+    /// Frames that it sent here, and their bytes.
+    pub sent_frames: u64,
+    /// See above.
+    pub sent_bytes: u64,
+    /// Frames that it was given, and their bytes.
+    pub received_frames: u64,
+    /// See above.
+    pub received_bytes: u64,
+    /// Messages of this connection in which it sent them, and was given them.
+    pub sent_messages: u64,
+    /// See above.
+    pub received_messages: u64,
+    /// Frames of it that were dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Frames for it that were dropped, by reason.
+    pub missed: BTreeMap<String, u64>,
+    /// Frames of it that went to all of a segment.
+    pub flooded: u64,
+    /// Addresses behind it that were not learned.
+    pub unlearned: u64,
 }
 
 /// The state of a device for sockets between machines.
@@ -71,6 +120,9 @@ pub struct PortStatus {
     pub key: u32,
     /// Where front ends connect, or the tap device.
     pub at: String,
+    /// Addresses of IP that are its machine's by the configuration; networks are not among them.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// `waiting`: for a front end. `connected`: one is there, whose guest has set up no queues.
     /// `up`: frames go in and out. `broken`: a guest broke a rule, and is served no further.
     pub state: String,
@@ -115,7 +167,7 @@ pub struct Address {
     pub key: u32,
     /// The address.
     pub mac: String,
-    /// The port behind which it is.
+    /// The port behind which it is; `@NAME`: the host.
     pub port: String,
     /// Seconds since it was heard; `None`: given by the configuration.
     pub age: Option<u32>,
@@ -133,6 +185,11 @@ const OFFLOADS: [(&str, u64); 9] = [
     ("event_idx", features::EVENT_IDX),
 ];
 
+/// What was dropped, by reason.
+fn reasons(of: &[u64; REASONS]) -> BTreeMap<String, u64> {
+    Counters::reasons(of).map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
 fn port(port: &Port) -> PortStatus {
     let broken = port.device().is_some_and(|one| one.queues.iter().any(|one| one.broken.is_some()));
     let connected = matches!(&port.link, Link::Guest(seat) if seat.peer.is_some());
@@ -144,13 +201,12 @@ fn port(port: &Port) -> PortStatus {
     };
     let agreed = port.device().map_or(0, crate::vhost::Device::features);
     let socket = port.config.socket.as_ref().map(|path| path.display().to_string());
-    let reasons =
-        |of| Counters::reasons(of).map(|(name, count)| (name.to_owned(), count)).collect();
     let count = &port.counters;
     let offloads = OFFLOADS.iter().filter(|(_, bit)| agreed & bit != 0);
     PortStatus {
         name: port.config.name.clone(),
         key: port.config.key,
+        addresses: port.config.filter.addresses.iter().filter_map(Network::single).collect(),
         at: socket.or_else(|| port.config.tap.clone()).unwrap_or_default(),
         state: state.into(),
         trouble: port.trouble.clone(),
@@ -192,10 +248,32 @@ fn vsock((config, shown): &(VsockConfig, Arc<Shown>)) -> VsockStatus {
     }
 }
 
+fn host(host: &Host) -> HostStatus {
+    let (count, link) = (&host.counters, host.link.as_ref());
+    HostStatus {
+        name: host.config.name.clone(),
+        at: host.config.address.to_string(),
+        state: if link.is_some() { "up" } else { "down" }.into(),
+        trouble: host.trouble.clone(),
+        connections: host.connections,
+        keys: host.keys.clone(),
+        sent_frames: count.sent_frames,
+        sent_bytes: count.sent_bytes,
+        received_frames: count.received_frames,
+        received_bytes: count.received_bytes,
+        sent_messages: link.map_or(0, |link| link.received),
+        received_messages: link.map_or(0, |link| link.sent),
+        dropped: reasons(&count.dropped),
+        missed: reasons(&count.missed),
+        flooded: count.flooded,
+        unlearned: count.unlearned,
+    }
+}
+
 /// The state as JSON.
 #[must_use]
 pub fn status(switch: &Switch) -> String {
-    let clock = switch.clock;
+    let (clock, fabric) = (switch.clock, switch.hosts.config.as_ref());
     let status = Status {
         format: 1,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -204,6 +282,9 @@ pub fn status(switch: &Switch) -> String {
         addresses: switch.fdb.iter().count(),
         ports: switch.ports().map(port).collect(),
         vsock: switch.vsock.iter().map(vsock).collect(),
+        listens: fabric.map(|fabric| fabric.listen.to_string()).unwrap_or_default(),
+        sealed: fabric.is_some_and(|fabric| fabric.secret.is_some()),
+        hosts: switch.hosts.all.iter().map(host).collect(),
     };
     serde_json::to_string(&status).unwrap_or_default()
 }
@@ -212,7 +293,10 @@ pub fn status(switch: &Switch) -> String {
 #[must_use]
 pub fn fdb(switch: &Switch) -> String {
     let now = switch.clock.seconds;
-    let name = |index| switch.port(index).map(|port| port.config.name.clone()).unwrap_or_default();
+    let name = |index| match hosts::place(index).and_then(|place| switch.hosts.all.get(place)) {
+        Some(host) => format!("@{}", host.config.name),
+        None => switch.port(index).map(|port| port.config.name.clone()).unwrap_or_default(),
+    };
     let mut entries: Vec<_> = switch.fdb.iter().collect();
     entries.sort_unstable_by_key(|&(key, mac, _)| (key, mac));
     let live = entries.into_iter().filter(|(_, _, entry)| {

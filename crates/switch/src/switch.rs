@@ -3,11 +3,14 @@
 //! One thread does everything, so nothing here is locked. [`crate::forward`] moves frames,
 //! [`crate::attach`] lets front ends in and out, [`crate::server`] is the loop.
 
-use crate::config::{Config, PortConfig, VsockConfig};
+use crate::config::{Config, VsockConfig};
 use crate::fdb::Fdb;
 use crate::forward::Scratch;
+use crate::hosts::Hosts;
+use crate::places::Places;
 use crate::poller::Poller;
 use crate::port::Port;
+use crate::reload::Reloads;
 use crate::rests::Rests;
 use crate::ring::Room;
 use crate::trace::Tracer;
@@ -18,6 +21,10 @@ use ginnel_ivshmem::doorbell::Ringer;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+mod reload;
+
+pub(crate) use reload::GONE;
 
 /// A queue from which a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +37,7 @@ pub struct Sender {
 
 /// The switch.
 pub struct Switch {
-    /// By number. `None` while a port's own frames are being moved.
+    /// By number. `None` while a port's own frames are being moved, and where there is none.
     pub(crate) ports: Vec<Option<Box<Port>>>,
     /// Ports of each segment.
     pub(crate) segments: HashMap<u32, Vec<u32>>,
@@ -51,8 +58,16 @@ pub struct Switch {
     pub(crate) busy: bool,
     /// What is told of sockets between machines, which have a thread of their own.
     pub(crate) vsock: Vec<(VsockConfig, Arc<Shown>)>,
+    /// What all front ends together may share.
+    pub(crate) room: Arc<Room>,
+    /// The configuration that holds now, and what comes of another.
+    pub config: Config,
+    /// See above.
+    pub reloads: Reloads,
     /// How many mappings were cut short, when it was last looked.
     pub(crate) cuts: usize,
+    /// Other hosts.
+    pub hosts: Hosts,
 }
 
 /// The time: read once in a turn.
@@ -89,7 +104,10 @@ impl Switch {
     /// # Errors
     /// The first that cannot be opened.
     pub fn new(config: &Config, room: &Arc<Room>, poller: Poller) -> anyhow::Result<Self> {
+        let hosts = Hosts::new(config, &poller).context("other hosts")?;
+        let reloads = Reloads::new(&poller)?;
         let mut switch = Self {
+            hosts,
             ports: Vec::new(),
             segments: HashMap::new(),
             fdb: Fdb::default(),
@@ -104,25 +122,18 @@ impl Switch {
             poll: config.poll,
             busy: config.busy,
             vsock: Vec::new(),
+            room: Arc::clone(room),
+            config: config.clone(),
+            reloads,
             cuts: crate::ring::cuts(),
         };
         for port in &config.ports {
             let own = port.memory.unwrap_or_else(|| config.share(room.limit()));
-            switch.add(port.clone(), Limits { own, room: Arc::clone(room) })?;
+            let limits = Limits { own, room: Arc::clone(room) };
+            switch.insert(port.clone(), limits, &mut Places::default())?;
         }
+        switch.list_segments();
         Ok(switch)
-    }
-
-    fn add(&mut self, config: PortConfig, limits: Limits) -> anyhow::Result<()> {
-        let index = u32::try_from(self.ports.len())?;
-        for &mac in &config.filter.macs {
-            self.fdb.fix(config.key, mac, index);
-        }
-        self.segments.entry(config.key).or_default().push(index);
-        let name = config.name.clone();
-        let port = Port::open(index, config, limits, &self.poller);
-        self.ports.push(Some(Box::new(port.with_context(|| format!("port {name}"))?)));
-        Ok(())
     }
 
     /// A port by its number.
@@ -154,6 +165,12 @@ impl Switch {
             let sender = |(queue, _)| Sender { port: index, queue: queue as u16 };
             self.awake.extend(awake.map(sender));
         }
+    }
+
+    /// Is anything looked at in each turn?
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        !self.awake.is_empty() || self.hosts.any_awake()
     }
 
     /// A guest has kicked a queue.

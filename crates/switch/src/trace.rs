@@ -38,6 +38,17 @@ impl Tracer {
         self.readers.retain(|reader| reader.visitor != visitor);
     }
 
+    /// A port is no more: another in its place is nothing that they asked for.
+    pub fn forget(&mut self, port: u32) {
+        self.readers.retain(|reader| reader.port != port);
+    }
+
+    /// Does a visitor look at any port?
+    #[must_use]
+    pub fn has(&self, visitor: u32) -> bool {
+        self.readers.iter().any(|reader| reader.visitor == visitor)
+    }
+
     /// Does anybody look at this port?
     #[must_use]
     pub fn looks_at(&self, port: u32) -> bool {

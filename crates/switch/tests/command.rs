@@ -47,6 +47,19 @@ fn it_says_what_it_does() {
 }
 
 #[test]
+fn machines_have_names() {
+    let lab = Lab::new(
+        "[port.a]\naddress = [\"10.0.0.1\", \"fd00::1\", \"10.1.0.0/24\"]\n[port.b]\n\
+         [port.c]\nkey = 7\naddress = \"10.0.0.3\"\n",
+    );
+    let said = |arguments: &[&str]| text(&run(&lab, arguments).stdout);
+    let own = "10.0.0.1\ta\nfd00::1\ta\n";
+    assert_eq!(said(&["hosts"]), format!("{own}10.0.0.3\tc\n"));
+    assert_eq!(said(&["hosts", "--key", "0"]), own);
+    assert_eq!(said(&["hosts", "--key", "1"]), "");
+}
+
+#[test]
 fn frames_can_be_looked_at() {
     let lab = Lab::new("[port.a]\n[port.b]\n");
     let [mut a, mut b] = ["a", "b"].map(|name| lab.guest(name, Options::default()));

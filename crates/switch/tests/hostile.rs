@@ -1,6 +1,6 @@
 //! Guests and front ends that mean harm, are stuck, or die: their own port alone suffers.
 
-use crate::common::{ALL, Lab, PATIENCE, frame, mac, next, talk};
+use crate::common::{ALL, Lab, PATIENCE, alone, frame, mac, next, talk};
 use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
 use ginnel_switch::vhost::message::{Head, Request};
 use rustix::event::{EventfdFlags, eventfd};
@@ -322,12 +322,16 @@ pub fn lingering(seconds: u64) -> OwnedFd {
 
 #[test]
 fn a_close_that_waits_holds_up_its_port_alone() {
+    if !alone("hostile::a_close_that_waits_holds_up_its_port_alone") {
+        return;
+    }
     let mut all = Bystanders::new();
     let mut evil = all.evil();
     let began = Instant::now();
     // Beside a message that is heard. It comes in two parts, so that the switch has the last copy.
     let wrong = [255; 12];
-    evil.raw(&wrong[..11], &[&lingering(3)]).expect("told");
+    let waits = 3;
+    evil.raw(&wrong[..11], &[&lingering(waits)]).expect("told");
     evil.raw(&wrong[11..], &[]).expect("told");
     all.is_let_go(&mut evil, "flags");
     // The next front end waits until that is closed. Then the switch lets it go, too, with what it
@@ -337,7 +341,9 @@ fn a_close_that_waits_holds_up_its_port_alone() {
     next.raw(&wrong, &[]).expect("told");
     next.raw(&wrong, &[&lingering(120)]).expect("told");
     all.undisturbed();
-    assert_eq!(all.lab.port("evil").connections, 1);
+    // On a busy machine it may be over by now.
+    let heard = all.lab.port("evil").connections;
+    assert!(heard == 1 || began.elapsed() >= Duration::from_secs(waits), "{heard}");
     all.lab.until("evil", |port| port.connections == 2 && port.state == "waiting");
     all.undisturbed();
     assert!(began.elapsed() < Duration::from_secs(60), "the switch waited for it");
@@ -345,16 +351,7 @@ fn a_close_that_waits_holds_up_its_port_alone() {
 
 #[test]
 fn a_file_of_a_filesystem_that_never_answers_is_not_asked() {
-    // In a process of its own: a program that another test starts meanwhile has the file as well until
-    // its exec, which closes it and waits for the filesystem.
-    const ALONE: &str = "GINNEL_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let name = "hostile::a_file_of_a_filesystem_that_never_answers_is_not_asked";
-        let own = std::env::current_exe().expect("this program has a path");
-        let done = std::process::Command::new(own).args(["--exact", name]).env(ALONE, "1").output();
-        let done = done.expect("it runs");
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(done.status.success(), "{}{}", said(&done.stdout), said(&done.stderr));
+    if !alone("hostile::a_file_of_a_filesystem_that_never_answers_is_not_asked") {
         return;
     }
     let Some(deaf) = crate::common::fuse::Deaf::mount() else {

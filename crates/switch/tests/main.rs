@@ -3,5 +3,10 @@
 mod command;
 mod common;
 mod hostile;
+mod hostile_hosts;
+mod hosts;
+mod reload;
 mod switching;
+mod two_hosts;
 mod vsock;
+mod vsock_attack;

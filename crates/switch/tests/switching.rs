@@ -277,7 +277,8 @@ fn a_restarted_switch_goes_on_with_the_same_guests() {
             guest.tell(Request::SetFeatures, &options.features.to_le_bytes(), &[]).expect("told");
             guest.enable(true).expect("enabled");
             for queue in 0..2 {
-                // QEMU goes on where the used ring stands: what was taken and not given back comes again.
+                // QEMU goes on where the used ring stands: what was taken and not given back comes
+                // again.
                 let used = guest.queues[queue].places()[2] + 2;
                 let base = u16::from_le_bytes(guest.read(used));
                 guest.start(queue, base).expect("started");

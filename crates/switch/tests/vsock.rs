@@ -19,22 +19,26 @@ const THREE: &str = "[vsock.a]\ncid = 3\n[vsock.b]\ncid = 4\n[vsock.c]\ncid = 5\
 /// What a guest of Linux can keep for a connection.
 const WINDOW: u32 = 256 << 10;
 
-struct Guest {
-    front: FrontEnd,
-    cid: u64,
+pub struct Guest {
+    pub front: FrontEnd,
+    pub cid: u64,
 }
 
 impl Guest {
-    fn new(lab: &Lab, name: &str, cid: u64) -> Self {
+    pub fn new(lab: &Lab, name: &str, cid: u64) -> Self {
         Self::at(lab.directory.path(), name, cid)
     }
 
     fn at(place: &Path, name: &str, cid: u64) -> Self {
+        Self::with(place, name, cid, Options::vsock())
+    }
+
+    pub fn with(place: &Path, name: &str, cid: u64, options: Options) -> Self {
         let path = place.join(format!("{name}.vsock"));
         let until = Instant::now() + PATIENCE;
         loop {
             // Who was there before is let go a little later.
-            match FrontEnd::connect(&path, Options::vsock()) {
+            match FrontEnd::connect(&path, options) {
                 Ok(front) => return Self { front, cid },
                 Err(error) => assert!(Instant::now() < until, "{error}"),
             }
@@ -42,7 +46,7 @@ impl Guest {
         }
     }
 
-    fn header(&self, port: u32, to: (u64, u32), op: Op) -> Header {
+    pub fn header(&self, port: u32, to: (u64, u32), op: Op) -> Header {
         Header {
             from: Address { cid: self.cid, port },
             to: Address { cid: to.0, port: to.1 },
@@ -55,7 +59,7 @@ impl Guest {
         }
     }
 
-    fn send(&mut self, header: Header, data: &[u8]) {
+    pub fn send(&mut self, header: Header, data: &[u8]) {
         let header = Header { len: data.len() as u32, ..header };
         let until = Instant::now() + PATIENCE;
         while !self.front.send_with(1, &header.bytes(), data) {
@@ -64,11 +68,11 @@ impl Guest {
         }
     }
 
-    fn say(&mut self, port: u32, to: (u64, u32), op: Op) {
+    pub fn say(&mut self, port: u32, to: (u64, u32), op: Op) {
         self.send(self.header(port, to, op), &[]);
     }
 
-    fn take(&mut self, limit: Duration) -> Option<(Header, Vec<u8>)> {
+    pub fn take(&mut self, limit: Duration) -> Option<(Header, Vec<u8>)> {
         let whole = self.front.wait_with(0, limit)?;
         let header = Header::parse(whole.first_chunk::<HEADER>().expect("a header"));
         assert_eq!(whole.len(), HEADER + header.len as usize);
@@ -78,7 +82,7 @@ impl Guest {
 
     /// The next packet, which is this.
     #[track_caller]
-    fn hears(&mut self, from: (u64, u32), port: u32, op: Op) -> (Header, Vec<u8>) {
+    pub fn hears(&mut self, from: (u64, u32), port: u32, op: Op) -> (Header, Vec<u8>) {
         let (header, data) = self.take(PATIENCE).expect("a packet");
         let said = (header.from.cid, header.from.port, header.to.port, header.op);
         assert_eq!(said, (from.0, from.1, port, op as u16));
@@ -87,7 +91,7 @@ impl Guest {
 
     /// So many bytes of a connection, in however many packets.
     #[track_caller]
-    fn data(&mut self, from: (u64, u32), port: u32, len: usize) -> Vec<u8> {
+    pub fn data(&mut self, from: (u64, u32), port: u32, len: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while all.len() < len {
             all.extend(self.hears(from, port, Op::Rw).1);
@@ -108,11 +112,11 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
 }
 
 /// Two guests with a connection from port 1000 of the first to port 80 of the second.
-fn connect(a: &mut Guest, b: &mut Guest) {
+pub fn connect(a: &mut Guest, b: &mut Guest) {
     connect_from(a, b, 1000);
 }
 
-fn connect_from(a: &mut Guest, b: &mut Guest, port: u32) {
+pub fn connect_from(a: &mut Guest, b: &mut Guest, port: u32) {
     a.say(port, (b.cid, 80), Op::Request);
     let (request, _) = b.hears((a.cid, port), 80, Op::Request);
     assert_eq!((request.buf_alloc, request.fwd_cnt), (WINDOW, 0));

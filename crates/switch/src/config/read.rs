@@ -1,6 +1,7 @@
 //! The file as TOML has it, and how it becomes a [`Config`]: every value with its place, for saying
 //! where something is wrong.
 
+use super::fabric::RawFabric;
 use super::{
     Config, ConfigError, MACS, MAX_MACS, MAX_PAIRS, MAX_POLL, MAX_PORTS, PortConfig, RUN_DIR,
     VsockConfig, check_name, is_cid,
@@ -31,6 +32,7 @@ struct Raw {
     port: BTreeMap<Spanned<String>, RawPort>,
     #[serde(default)]
     vsock: BTreeMap<Spanned<String>, RawVsock>,
+    fabric: Option<RawFabric>,
 }
 
 #[derive(Deserialize)]
@@ -91,7 +93,7 @@ struct Sockets<'a> {
 }
 
 impl Reader<'_> {
-    fn wrong(
+    pub(super) fn wrong(
         &self,
         at: Range<usize>,
         key: impl Into<String>,
@@ -145,7 +147,8 @@ impl Reader<'_> {
         let metrics = self.metrics(raw.metrics.as_ref())?;
         let memory = self.size(raw.memory.as_ref(), "memory")?;
         let (run_dir, busy) = (run_dir.clone(), raw.busy);
-        Ok(Config { run_dir, metrics, poll, busy, memory, ports, vsock })
+        let fabric = raw.fabric.as_ref().map(|fabric| self.fabric(fabric)).transpose()?;
+        Ok(Config { run_dir, metrics, poll, busy, memory, ports, vsock, fabric })
     }
 
     fn check_ports(&self, raw: &Raw, ports: &[PortConfig]) -> Result<(), ConfigError> {
@@ -207,7 +210,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number<T: Copy + PartialOrd + fmt::Display>(
+    pub(super) fn number<T: Copy + PartialOrd + fmt::Display>(
         &self,
         raw: Option<&Spanned<T>>,
         default: T,

@@ -119,3 +119,55 @@ fn ports_on_the_command_line() {
         assert!(PortConfig::parse(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn other_hosts() {
+    let text = "[port.a]\nkey = 7\n[port.b]\n[port.c]\nkey = 7\n[fabric]\nlisten = \"10.0.0.1\"\n\
+                keys = [7, 9]\nmacs = 5\nprovider = \"verbs\"\n[fabric.hosts]\na = \"10.0.0.1\"\n\
+                b = \"10.0.0.2:7\"\nc = \"10.0.0.3\"\n";
+    let config = parse(text).expect("good");
+    let fabric = config.fabric.expect("a fabric");
+    assert_eq!(fabric.listen, "10.0.0.1:9192".parse().expect("an address"));
+    let hosts: Vec<_> = fabric.hosts.iter().map(|host| host.address.to_string()).collect();
+    assert_eq!(hosts, ["10.0.0.2:7", "10.0.0.3:9192"], "not itself");
+    assert_eq!((fabric.provider, fabric.macs, &fabric.secret), (Provider::Verbs, 5, &None));
+    assert_eq!(fabric.keys_of(&config.ports), [7]);
+    let wrong = |fabric: &str, words: &str| {
+        let said = parse(&format!("[port.a]\n[fabric]\n{fabric}\n")).expect_err(fabric);
+        assert!(said.contains(words), "{fabric}: {said}");
+    };
+    let host = "[fabric.hosts]\nb = \"10.0.0.2\"";
+    for (line, words) in [
+        ("listen = \"0.0.0.0\"", "t.toml:3: fabric.listen"),
+        ("listen = \"host1\"", "no host's address"),
+        ("listen = \"10.0.0.1\"\nprovider = \"udp\"", "t.toml:4: fabric.provider: must be \"tcp\""),
+        ("listen = \"10.0.0.1\"\nsecret = \"/none\"", "fabric.secret: /none: cannot be read"),
+        ("listen = \"10.0.0.1\"\nmacs = 0", "fabric.macs: must be 1 to"),
+        ("listen = \"10.0.0.2\"", "1 to 64 other hosts"),
+        ("listen = \"[fd00::1]:5\"", "IPv4 or IPv6"),
+        ("listen = \"10.0.0.1\"\nkey = 1", "docs/switch.md"),
+    ] {
+        wrong(&format!("{line}\n{host}"), words);
+    }
+    wrong("listen = \"10.0.0.1\"", "missing field `hosts`");
+    let twice = "listen = \"10.0.0.1\"\n[fabric.hosts]\nb = \"10.0.0.2\"\nc = \"10.0.0.2\"";
+    wrong(twice, "the name or the address of c");
+    wrong("listen = \"10.0.0.1\"\n[fabric.hosts]\n\"a b\" = \"10.0.0.2\"", "letters, digits");
+    assert!(HostConfig::parse("b=10.0.0.2").is_ok() && HostConfig::parse("b=[::1]:5").is_ok());
+    // A name: of its addresses the one of the kind of `listen`.
+    let text = "[port.a]\n[fabric]\nlisten = \"127.77.0.1\"\n[fabric.hosts]\nb = \"localhost:7\"\n";
+    let named = parse(text).expect("good").fabric.expect("a fabric");
+    assert_eq!(named.hosts, [HostConfig::at("b", "127.0.0.1:7".parse().expect("an address"))]);
+    // Longer than a name can be, so that nobody is asked.
+    let unknown = format!("b = \"{}\"", "x".repeat(64));
+    wrong(
+        &format!("listen = \"10.0.0.1\"\n[fabric.hosts]\n{unknown}"),
+        "t.toml:5: fabric.hosts.b: \"xxx",
+    );
+    for bad in ["b=a b", "b=host:0", "b=host:x", "b=1.2.3", "b=-", "b=h/x"] {
+        assert!(HostConfig::parse(bad).is_err(), "{bad}");
+    }
+    for bad in ["b", "=10.0.0.2", "b=", "b=10.0.0.2:0", "b=224.0.0.1", "b=::"] {
+        assert!(HostConfig::parse(bad).is_err(), "{bad}");
+    }
+}

@@ -14,9 +14,12 @@ use ginnel_ivshmem::doorbell::Ringer;
 use std::sync::Arc;
 
 impl Switch {
-    /// Gives a frame to one port.
+    /// Gives a frame to one port, or to a host.
     #[inline]
     pub(super) fn deliver(&mut self, index: u32, from: u32, queue: u16, frame: &mut Frame<'_, '_>) {
+        if let Some(place) = crate::hosts::place(index) {
+            return self.hosts.give(place, frame.key, frame.front, frame.rest);
+        }
         let Self { ports, scratch, tracer, touched, ringer, .. } = self;
         let Some(to) = ports.get_mut(index as usize).and_then(Option::as_mut) else { return };
         if to.traced {
@@ -52,7 +55,7 @@ impl Switch {
         }
     }
 
-    /// Tells those guests of their frames to which some were given.
+    /// Tells those guests of their frames to which some were given, and sends hosts theirs.
     pub(crate) fn tell(&mut self) {
         for Sender { port, queue } in self.touched.drain(..) {
             let Some(port) = self.ports.get_mut(port as usize).and_then(Option::as_mut) else {
@@ -66,6 +69,7 @@ impl Switch {
                 port.counters.interrupts += 1;
             }
         }
+        self.tell_hosts();
     }
 }
 

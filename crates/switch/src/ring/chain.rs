@@ -196,6 +196,15 @@ impl<'m> Slices<'m> {
         }
     }
 
+    /// Copies all bytes to `to`, which is ours, as far as it has room.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) {
+        let mut done = 0;
+        for piece in &self.pieces {
+            done += piece.read(to.get_mut(done..).unwrap_or_default());
+        }
+    }
+
     /// Writes all bytes to `to`, as far as it has room.
     #[inline]
     pub(super) fn write_to(&self, mut to: Slice<'_>) {

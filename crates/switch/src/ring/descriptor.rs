@@ -48,20 +48,20 @@ pub fn append<'m>(
     }
 }
 
-/// Appends the buffers of a table of indirect descriptors (virtio 1.2, 2.7.5.3).
+/// Appends the buffers of a table of indirect descriptors (virtio 1.2, 2.7.5.3). Returns how many.
 pub fn walk_table<'m>(
     memory: &'m Memory,
     table: &Descriptor,
     flag: u16,
     to: &mut Slices<'m>,
-) -> Result<(), Broken> {
+) -> Result<usize, Broken> {
     let bytes = u64::from(table.len);
     let count = bytes / DESCRIPTOR;
     if count == 0 || bytes % DESCRIPTOR != 0 || count > u64::from(MAX_SIZE) {
         return Err(Broken::Indirect);
     }
     let mut index = 0u64;
-    for _ in 0..count.min(MAX_CHAIN as u64) {
+    for walked in 1..=MAX_CHAIN.min(count as usize) {
         let at = table.address.checked_add(index * DESCRIPTOR).ok_or(Broken::Indirect)?;
         let gone = Broken::Address(table.address, table.len);
         let slice = memory.slice(at, DESCRIPTOR).ok_or(gone)?;
@@ -74,7 +74,7 @@ pub fn walk_table<'m>(
         }
         append(memory, &descriptor, flag, to)?;
         if descriptor.flags & NEXT == 0 {
-            return Ok(());
+            return Ok(walked);
         }
         index = u64::from(descriptor.next);
         if index >= count {

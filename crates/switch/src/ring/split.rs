@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 const NO_INTERRUPT: u16 = 1;
 /// In the used ring's flags: the device does not want to be told.
 const NO_NOTIFY: u16 = 1;
-/// Pieces into which one received frame may go: those of 64 KiB are 128 bytes each, on average.
+/// Descriptors into which one received frame may go: those of 64 KiB are 128 bytes each, on
+/// average.
 const MAX_PIECES: usize = 512;
 
 /// One queue that is being served.
@@ -131,7 +132,8 @@ impl Ring {
         Descriptor::of([word(0), word(1)])
     }
 
-    /// Appends the buffers of a chain to `to`.
+    /// Appends the buffers of a chain to `to`. Returns of how many descriptors it is: empty ones
+    /// take their time, too.
     #[inline]
     fn walk<'m>(
         &self,
@@ -139,9 +141,9 @@ impl Ring {
         head: u16,
         flag: u16,
         to: &mut Slices<'m>,
-    ) -> Result<(), Broken> {
+    ) -> Result<usize, Broken> {
         let mut index = head;
-        for _ in 0..usize::from(self.layout.size).min(MAX_CHAIN) {
+        for walked in 1..=usize::from(self.layout.size).min(MAX_CHAIN) {
             let descriptor = self.descriptor(index);
             if descriptor.flags & INDIRECT != 0 {
                 if !self.layout.indirect || descriptor.flags & NEXT != 0 {
@@ -151,7 +153,7 @@ impl Ring {
             }
             append(memory, &descriptor, flag, to)?;
             if descriptor.flags & NEXT == 0 {
-                return Ok(());
+                return Ok(walked);
             }
             index = descriptor.next;
             if index > self.mask {
@@ -214,8 +216,8 @@ impl Ring {
             return Ok(None);
         }
         let head = self.head(self.next)?;
-        self.walk(memory, head, WRITE, to)?;
-        if to.count() > MAX_PIECES { Err(Broken::Endless) } else { Ok(Some(head)) }
+        let walked = self.walk(memory, head, WRITE, to)?;
+        if walked > MAX_PIECES { Err(Broken::Endless) } else { Ok(Some(head)) }
     }
 
     /// Writes `front`, and then `rest`, as far as there is room, into the chain that was looked at,
@@ -258,6 +260,7 @@ impl Ring {
         }
         let mut buffers = Slices::new();
         let mut chains: SmallVec<[(u16, usize); 4]> = SmallVec::new();
+        let mut walked = 0;
         while buffers.len() < total {
             let entry = self.next.wrapping_add(chains.len() as u16);
             if entry == self.seen {
@@ -270,13 +273,13 @@ impl Ring {
                 return Err(Refused::TooLong);
             }
             let (head, before) = (self.head(entry)?, buffers.len());
-            self.walk(memory, head, WRITE, &mut buffers)?;
+            walked += self.walk(memory, head, WRITE, &mut buffers)?;
             let room = buffers.len() - before;
             if room < header {
                 return Err(Broken::Tiny(room).into());
             }
             // Who offers crumbs would have every sender's turn spent on them.
-            if buffers.count() > MAX_PIECES {
+            if walked > MAX_PIECES {
                 return Err(Broken::Endless.into());
             }
             chains.push((head, room));

@@ -237,6 +237,23 @@ fn crumbs_do_not_take_everybodys_time() {
 }
 
 #[test]
+fn empty_buffers_take_time_too() {
+    let mut queue = queue(0);
+    let table = GUEST + 0x20000;
+    for n in 0..600u64 {
+        let (flags, next) = if n < 599 { (3u64, n + 1) } else { (2, 0) };
+        let len = if n == 0 { 100 } else { 0 };
+        let words = [GUEST, len | flags << 32 | next << 48].map(u64::to_le_bytes);
+        queue.guest.write(table + 16 * n, &words.concat());
+    }
+    queue.offer(table, 9600, 4, 0);
+    assert_eq!(queue.deliver(&[0; 2000]), Err(Refused::Broken(Broken::Endless)));
+    let mut buffers = Slices::new();
+    let looked = queue.ring.peek(&queue.memory, &mut buffers);
+    assert_eq!(looked, Err(Broken::Endless));
+}
+
+#[test]
 fn interrupts_come_where_the_guest_wants_them() {
     let mut queue = queue(1);
     let send = |queue: &mut Queue| {

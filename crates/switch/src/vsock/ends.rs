@@ -76,8 +76,12 @@ impl Hub {
         let keys = [key(one, two), key(two, one)];
         let own = |one: &End| by.is_some_and(|by| one.at == At::Machine(by));
         let told = [own(one), own(two)];
-        if let Some(stream) = stream {
-            self.send_away(stream.socket);
+        let guest = [one.at, two.at].into_iter().find_map(|at| match at {
+            At::Machine(index) => Some(index),
+            At::Host => None,
+        });
+        if let (Some(stream), Some(index)) = (stream, guest) {
+            self.send_away(index, stream.socket);
         }
         for (place, known) in keys.into_iter().enumerate() {
             let Some((index, key)) = known else { continue };

@@ -10,12 +10,16 @@ use crate::ring::{Broken, Memory, Ring, Slices};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of one machine that may wait for one other, and for all others. They are more than the
-/// credit of many connections that Linux opens; whoever has more of them loses those.
-const MOST_FOR_ONE: usize = 16 << 20;
-const MOST_FOR_ALL: usize = 64 << 20;
+/// Bytes of one machine that may wait for all others, of which one has at most a part of what is
+/// free: so those who take nothing leave something for those who do, however many they are. (In a
+/// switch of packets: dynamic thresholds, Choudhury and Hahne 1998.) For the first it is 16 MiB,
+/// more than the credit of many connections that Linux opens; whoever has more of them loses those.
+const MOST_FOR_ALL: usize = 80 << 20;
+const PART_OF_FREE: usize = 4;
 /// Bytes of one packet that waited.
 const PIECE: usize = 64 << 10;
+/// Packets that one machine is given before others have their turn, however small its buffers are.
+const TURN: usize = 256;
 
 /// Puts one packet into a ring: the header, and as much of `rest` as fits, which is taken off.
 /// False where the guest has made no buffer available.
@@ -51,7 +55,8 @@ impl Hub {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let At::Machine(index) = connection.ends[to].at else { return };
         let from = connection.ends[1 - to].at;
-        if self.machines.get(index as usize).is_some_and(|one| !one.queue.is_empty()) {
+        let waits = self.machines.get(index as usize).is_some_and(|one| !one.queue.is_empty());
+        if waits && !self.behind.contains(&index) {
             self.flush(index);
         }
         let free = self.machines.get(index as usize).is_some_and(|one| one.queue.is_empty());
@@ -86,7 +91,9 @@ impl Hub {
     fn hold(&mut self, from: u32, to: u32, bytes: usize) -> bool {
         let Some(sender) = self.machines.get_mut(from as usize) else { return false };
         let one = self.held.entry((from, to)).or_default();
-        if *one + bytes > MOST_FOR_ONE || sender.held + bytes > MOST_FOR_ALL {
+        let free = MOST_FOR_ALL.saturating_sub(sender.held + bytes);
+        // `one` is a part of what is held: so at first this is 1/5 of all.
+        if *one + bytes > free / PART_OF_FREE {
             return false;
         }
         *one += bytes;
@@ -99,7 +106,7 @@ impl Hub {
         let before = rest.len();
         let done = self.with_ring(index, |hub, ring, memory| {
             let Some(connection) = hub.connections.get_mut(&id) else { return Ok(true) };
-            loop {
+            for _ in 0..TURN {
                 let header = connection.header(to, op);
                 let placed = place(ring, memory, header, &mut VecDeque::new(), rest)?;
                 if placed && rest.is_empty() {
@@ -109,19 +116,34 @@ impl Hub {
                     return Ok(false);
                 }
             }
+            hub.fall_behind(index);
+            Ok(false)
         });
         let given = before - rest.len();
         self.count(index, |shown| Shown::add(&shown.received, given as u64));
         done
     }
 
-    /// Gives a machine what waits for it, as far as it takes it.
+    /// A machine is given more in the next turn.
+    fn fall_behind(&mut self, index: u32) {
+        if !self.behind.contains(&index) {
+            self.behind.push(index);
+        }
+    }
+
+    /// Gives a machine what waits for it, as far as it takes it; after a turn of it others come
+    /// first.
     pub(super) fn flush(&mut self, index: u32) {
-        let mut served = Vec::new();
+        let (mut served, mut left) = (Vec::new(), TURN);
         self.with_ring(index, |hub, ring, memory| {
             loop {
+                if left == 0 {
+                    hub.fall_behind(index);
+                    return Ok(false);
+                }
                 let Some(machine) = hub.machines.get_mut(index as usize) else { return Ok(true) };
                 if let Some(&header) = machine.replies.front() {
+                    left -= 1;
                     if place(ring, memory, header, &mut VecDeque::new(), &mut Slices::new())? {
                         machine.replies.pop_front();
                     } else if !ring.arm()? {
@@ -130,12 +152,12 @@ impl Hub {
                     continue;
                 }
                 let Some(&id) = machine.queue.front() else { return Ok(true) };
-                if hub.flush_one(index, id, ring, memory)? {
+                if hub.flush_one((index, id), ring, memory, &mut left)? {
                     if let Some(machine) = hub.machines.get_mut(index as usize) {
                         machine.queue.pop_front();
                     }
                     served.push(id);
-                } else if !ring.arm()? {
+                } else if left > 0 && !ring.arm()? {
                     return Ok(false);
                 }
             }
@@ -148,13 +170,13 @@ impl Hub {
         }
     }
 
-    /// Gives a machine what waits of one connection: is that all?
+    /// Gives a machine what waits of one connection, in so many packets at most: is that all?
     fn flush_one(
         &mut self,
-        index: u32,
-        id: u64,
+        (index, id): (u32, u64),
         ring: &mut Ring,
         memory: &Memory,
+        left: &mut usize,
     ) -> Result<bool, Broken> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(true) };
         let Some(to) = (0..2).find(|&to| {
@@ -166,6 +188,10 @@ impl Hub {
         let mut given = 0;
         let result = loop {
             let Some(op) = connection.ends[to].waiting.next() else { break Ok(true) };
+            if *left == 0 {
+                break Ok(false);
+            }
+            *left -= 1;
             let header = connection.header(to, op);
             let waiting = &mut connection.ends[to].waiting;
             let (before, mut none) = (waiting.data.len(), VecDeque::new());

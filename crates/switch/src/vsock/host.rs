@@ -1,6 +1,7 @@
-//! Programs of the host, by unix sockets, as Firecracker and vhost-device-vsock have it: a machine's
-//! connection to port N of the host is one to the socket `PATH_N`. A program that connects to
-//! `PATH` writes `CONNECT N\n`, and reads `OK M\n` once the machine has accepted on its port N.
+//! Programs of the host, by unix sockets, as Firecracker and vhost-device-vsock have it: a
+//! machine's connection to port N of the host is one to the socket `PATH_N`. A program that
+//! connects to `PATH` writes `CONNECT N\n`, and reads `OK M\n` once the machine has accepted on its
+//! port N.
 
 use super::connection::{At, End, State, Stream, WINDOW};
 use super::hub::Hub;
@@ -112,21 +113,20 @@ impl Hub {
 
     /// May a machine have another connection with a program of the host?
     fn takes_streams(&self, index: u32) -> bool {
-        self.closer.go_on();
-        if self.closer.waiting() > MAX_UNCLOSED {
+        let Some(machine) = self.machines.get(index as usize) else { return false };
+        machine.closer.go_on();
+        if machine.closer.waiting() > MAX_UNCLOSED {
             return false;
         }
-        let Some(machine) = self.machines.get(index as usize) else { return false };
         machine.connections.keys().filter(|(_, cid, _)| *cid == HOST).count() < MAX_STREAMS
     }
 
     /// A program connects.
     pub(super) fn accept_at_door(&mut self, index: u32) {
-        let Some(door) = self.machines.get(index as usize).and_then(|one| one.door.as_ref()) else {
-            return;
-        };
-        self.closer.go_on();
-        if self.closer.waiting() > MAX_UNCLOSED {
+        let Some(machine) = self.machines.get(index as usize) else { return };
+        let Some(door) = &machine.door else { return };
+        machine.closer.go_on();
+        if machine.closer.waiting() > MAX_UNCLOSED {
             self.poller.forget(door);
             return self.rests.add(Token::Door(index), self.clock.now + EXHAUSTED);
         }
@@ -157,17 +157,27 @@ impl Hub {
 
     /// Whoever has not said what it wants is sent away.
     fn dismiss(&mut self, id: u64) {
-        if let Some(Greeting { socket, .. }) = self.greetings.remove(&id) {
-            self.send_away(socket);
+        if let Some(Greeting { socket, machine, .. }) = self.greetings.remove(&id) {
+            self.send_away(machine, socket);
         }
     }
 
-    /// Ends a stream. It is closed elsewhere: descriptors that nobody read go with it.
-    pub(super) fn send_away(&self, socket: OwnedFd) {
+    /// The same with all of a machine's.
+    pub(super) fn dismiss_all(&mut self, index: u32) {
+        let ours = self.greetings.iter().filter(|(_, one)| one.machine == index);
+        for id in ours.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.dismiss(id);
+        }
+    }
+
+    /// Ends a stream of a machine. It is closed elsewhere: descriptors that nobody read go with it.
+    pub(super) fn send_away(&self, index: u32, socket: OwnedFd) {
         self.poller.forget(&socket);
         // It may have gone already.
         let _ = shutdown(&socket, Shutdown::Both);
-        self.closer.close(socket);
+        if let Some(machine) = self.machines.get(index as usize) {
+            machine.closer.close(socket);
+        }
     }
 
     /// A program's stream has something to say, or room, or has ended.
@@ -194,7 +204,8 @@ impl Hub {
         let mut byte = [0];
         // One by one: what follows the line is for the machine.
         while greeting.line.last() != Some(&b'\n') {
-            match get(&self.closer, &greeting.socket, &mut byte) {
+            let Some(machine) = self.machines.get(greeting.machine as usize) else { return };
+            match get(&machine.closer, &greeting.socket, &mut byte) {
                 Ok(None) => return,
                 Ok(Some(1)) if greeting.line.len() < MAX_LINE => greeting.line.extend(byte),
                 _ => return self.dismiss(id),
@@ -206,10 +217,12 @@ impl Hub {
         let takes = self.takes_streams(machine);
         let up = self.machine(machine).filter(|one| takes && one.is_up());
         let (Some(port), Some(cid)) = (port, up.map(|one| u64::from(one.config.cid))) else {
-            return self.send_away(socket);
+            return self.send_away(machine, socket);
         };
         let to = Address { cid, port };
-        let Some(from) = self.free_port(machine, port) else { return self.send_away(socket) };
+        let Some(from) = self.free_port(machine, port) else {
+            return self.send_away(machine, socket);
+        };
         let from = Address { cid: HOST, port: from };
         let ends = [(At::Host, from), (At::Machine(machine), to)];
         self.connect_as(id, ends.map(|(at, address)| End::new(at, address)));
@@ -311,7 +324,8 @@ impl Hub {
         }
         self.scratch.resize(PIECE as usize, 0);
         let into = self.scratch.get_mut(..credit).unwrap_or_default();
-        match get(&self.closer, &stream.socket, into) {
+        let Some(machine) = self.machines.get(index as usize) else { return false };
+        match get(&machine.closer, &stream.socket, into) {
             Ok(Some(0)) => {
                 stream.readable = false;
                 connection.ends[host].shut |= NO_SEND;

@@ -4,9 +4,11 @@ use super::connection::{At, Connection, End, State};
 use super::host::Greeting;
 use super::machine::{Machine, RECEIVES, SENDS, Shown};
 use super::packet::{HEADER, HOST, Header, Op, STREAM};
-use crate::closer::Closer;
+use super::reload::{Heard, Orders};
+
 use crate::config::Config;
-use crate::poller::Poller;
+use crate::places::Places;
+use crate::poller::{Poller, Token};
 use crate::rests::Rests;
 use crate::ring::{Room, Slices};
 use crate::switch::Clock;
@@ -26,15 +28,15 @@ const LONGEST: u32 = 1 << 20;
 const MAX_BEGUN: usize = 1024;
 /// Answers that wait for one machine before it is heard further.
 const MAX_REPLIES: usize = 64;
-/// Connections of which something waits for one machine, over or not, before it is heard further and
-/// others may connect to it.
+/// Connections of which something waits for one machine, over or not, before it is heard further
+/// and others may connect to it.
 const MAX_WAITING: usize = 4 * MAX_BEGUN;
 
 /// The hub.
 pub struct Hub {
     /// By their numbers.
     pub machines: Vec<Machine>,
-    by_cid: HashMap<(u32, u64), u32>,
+    pub(super) by_cid: HashMap<(u32, u64), u32>,
     pub(super) connections: HashMap<u64, Connection>,
     /// The next number of a connection or greeting.
     pub(super) next: u64,
@@ -47,19 +49,22 @@ pub struct Hub {
     pub(super) awake: Vec<u32>,
     /// Machines that were given something that they were not told of yet.
     pub(super) touched: Vec<u32>,
+    /// Machines that take more than one turn may give them.
+    pub(super) behind: Vec<u32>,
     /// Machines that broke a rule, whose connections are to end.
     pub(super) fallen: Vec<u32>,
     /// Connections whose program may have something to be read.
     pub(super) ready: Vec<u64>,
     pub(super) scratch: Vec<u8>,
-    /// Closes streams of the host.
-    pub(super) closer: Arc<Closer>,
     pub(super) poller: Poller,
     pub(super) ringer: Ringer,
     pub(super) rests: Rests,
     pub(super) clock: Clock,
     pub(super) cuts: usize,
-    poll: Duration,
+    pub(super) poll: Duration,
+    /// Where a change is heard of, and told.
+    pub(super) orders: Heard,
+    teller: Orders,
 }
 
 impl Hub {
@@ -68,7 +73,11 @@ impl Hub {
     /// # Errors
     /// The first that cannot be opened.
     pub fn new(config: &Config, room: &Arc<Room>, poller: Poller) -> anyhow::Result<Self> {
+        let (teller, orders) = Orders::new()?;
+        poller.watch(orders.bell(), Token::Reload)?;
         let mut hub = Self {
+            orders,
+            teller,
             machines: Vec::new(),
             by_cid: HashMap::new(),
             connections: HashMap::new(),
@@ -78,10 +87,10 @@ impl Hub {
             held: HashMap::new(),
             awake: Vec::new(),
             touched: Vec::new(),
+            behind: Vec::new(),
             fallen: Vec::new(),
             ready: Vec::new(),
             scratch: Vec::new(),
-            closer: Arc::default(),
             poller,
             ringer: Ringer::new(),
             rests: Rests::default(),
@@ -93,20 +102,32 @@ impl Hub {
             let index = u32::try_from(hub.machines.len())?;
             let own = one.memory.unwrap_or_else(|| config.share(room.limit()));
             let limits = Limits { own, room: Arc::clone(room) };
-            let machine = Machine::open(index, one.clone(), limits, &hub.poller);
+            let open = (&mut Places::default(), &hub.poller);
+            let machine = Machine::open(index, one.clone(), limits, open);
             hub.machines.push(machine.with_context(|| format!("vsock {}", one.name))?);
             hub.by_cid.insert((one.key, u64::from(one.cid)), index);
         }
         Ok(hub)
     }
 
+    /// Where it is told of other machines while it runs.
+    #[must_use]
+    pub fn orders(&self) -> Orders {
+        self.teller.clone()
+    }
+
     pub(super) fn machine(&mut self, index: u32) -> Option<&mut Machine> {
         self.machines.get_mut(index as usize)
     }
 
-    /// One turn: every machine that is awake. True where there was something.
+    /// One turn: every machine that is awake, or to which something is to be given. True where
+    /// there was something.
     pub fn turn(&mut self) -> bool {
-        let (mut found, mut place) = (false, 0);
+        let (mut found, mut place) = (!self.behind.is_empty(), 0);
+        for index in std::mem::take(&mut self.behind) {
+            self.flush(index);
+            self.tell();
+        }
         while let Some(&index) = self.awake.get(place) {
             let (worked, asleep) = self.serve(index);
             found |= worked;
@@ -126,8 +147,9 @@ impl Hub {
         if number == RECEIVES {
             self.flush(index);
         }
-        // Whoever takes answers again may have more to send.
-        let Some(machine) = self.machine(index) else { return };
+        // Whoever takes answers again may have more to send. Whose other queue is stopped already
+        // is heard when it goes on: it goes on where it was stopped.
+        let Some(machine) = self.machine(index).filter(|one| one.is_up()) else { return };
         let Some(device) = machine.seat.device_mut() else { return };
         let Some(queue) = device.queues.get_mut(usize::from(SENDS)) else { return };
         if queue.ring.is_some() && !queue.awake {

@@ -2,11 +2,12 @@
 
 use super::connection::At;
 use super::packet::Header;
+use crate::closer::Closer;
 use crate::config::VsockConfig;
+use crate::places::{Place, Places};
 use crate::poller::{Poller, Token};
-use crate::seat::{Place, Seat};
+use crate::seat::Seat;
 use crate::vhost::{Limits, Model};
-use anyhow::Context;
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,6 +61,8 @@ pub struct Machine {
     pub config: VsockConfig,
     /// Its device.
     pub seat: Seat,
+    /// Closes streams of programs of the host: one that waits for ever holds up this machine alone.
+    pub closer: Arc<Closer>,
     /// Where programs of the host connect.
     pub door: Option<UnixListener>,
     /// Its connections, by their numbers.
@@ -78,10 +81,12 @@ pub struct Machine {
     pub stopped: Option<u16>,
     /// What others are told.
     pub shown: Arc<Shown>,
+    /// It is no more in the configuration.
+    pub gone: bool,
 }
 
 impl Machine {
-    /// Listens at its sockets.
+    /// Has its sockets of `places`.
     ///
     /// # Errors
     /// Those of the system.
@@ -89,21 +94,22 @@ impl Machine {
         index: u32,
         config: VsockConfig,
         limits: Limits,
-        poller: &Poller,
+        (places, poller): (&mut Places, &Poller),
     ) -> anyhow::Result<Self> {
-        let place = Place { socket: &config.socket, mode: config.mode, group: config.group };
+        let (mode, group) = (config.mode, config.group);
+        let listener = places.socket(Place { socket: &config.socket, mode, group })?;
         let kind = (Model::vsock(config.cid), limits);
-        let seat = Seat::open((&config.name, index), &place, kind, poller)?;
+        let seat = Seat::open((&config.name, index), listener, kind, poller)?;
         let mut door = None;
-        if let Some(path) = &config.host {
-            let listener = crate::port::listen(path, config.mode, config.group)
-                .with_context(|| format!("{}: cannot listen", path.display()))?;
+        if let Some(socket) = &config.host {
+            let listener = places.socket(Place { socket, mode, group })?;
             poller.watch(&listener, Token::Door(index))?;
             door = Some(listener);
         }
         Ok(Self {
             config,
             seat,
+            closer: Arc::default(),
             door,
             connections: HashMap::new(),
             began: 0,
@@ -113,6 +119,7 @@ impl Machine {
             held: 0,
             stopped: None,
             shown: Arc::default(),
+            gone: false,
         })
     }
 

@@ -24,6 +24,7 @@ mod host;
 pub mod hub;
 pub mod machine;
 pub mod packet;
+pub mod reload;
 mod server;
 
 pub use hub::Hub;

@@ -57,7 +57,14 @@ impl Hub {
             Token::FrontEnd(index) => self.hear(index),
             Token::Door(index) => self.accept_at_door(index),
             Token::Stream(id) => self.hear_stream(id),
-            Token::Signal | Token::Tap(_) | Token::Control | Token::Visitor(_) => {}
+            Token::Reload => self.hear_orders(),
+            Token::Signal
+            | Token::Prepared
+            | Token::Tap(_)
+            | Token::Control
+            | Token::Visitor(_)
+            | Token::Hosts
+            | Token::Host(_) => {}
         }
     }
 
@@ -113,7 +120,7 @@ impl Hub {
         }
     }
 
-    fn detach(&mut self, index: u32, why: &str) {
+    pub(super) fn detach(&mut self, index: u32, why: &str) {
         let poller = self.poller.clone();
         let Some(machine) = self.machine(index) else { return };
         if machine.seat.leave(&poller, why) {

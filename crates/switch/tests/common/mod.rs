@@ -1,12 +1,13 @@
 //! A switch in a thread of the test, and guests at its ports.
 
+pub mod fabric;
 pub mod fuse;
 
-use ginnel_switch::config::Config;
 use ginnel_switch::control;
 use ginnel_switch::front_end::{FrontEnd, Options};
+use ginnel_switch::reload::{Outcome, Source};
 use ginnel_switch::server::Server;
-use ginnel_switch::status::{Address, PortStatus, Status};
+use ginnel_switch::status::{Address, HostStatus, PortStatus, Status};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -39,14 +40,30 @@ impl Lab {
 
     /// Starts a switch in the same directory.
     pub fn start(&mut self, ports: &str) {
-        let text = format!("run_dir = {:?}\nmetrics = \"off\"\n{ports}", self.directory.path());
-        let config = Config::parse(&text, "t.toml".as_ref()).expect("a configuration");
+        let source = Source { file: self.write(ports), busy: false };
+        let config = source.load().expect("a configuration");
         let (end, ends) = UnixStream::pair().expect("a pair");
         let mut server = Server::new(&config).expect("a switch");
+        let (asks, _) = UnixStream::pair().expect("a pair");
+        server.reload_from(source, asks).expect("it can be read again");
         let run = move || server.run(ends).expect("it runs");
         let named = std::thread::Builder::new().name(self.name.clone());
         self.thread = Some(named.spawn(run).expect("a thread"));
         self.end = Some(end);
+    }
+
+    /// Writes the configuration: its file.
+    fn write(&self, ports: &str) -> PathBuf {
+        let text = format!("run_dir = {:?}\nmetrics = \"off\"\n{ports}", self.directory.path());
+        let file = self.directory.path().join("switch.toml");
+        std::fs::write(&file, text).expect("written");
+        file
+    }
+
+    /// Has it read another configuration.
+    pub fn reload(&self, ports: &str) -> Outcome {
+        self.write(ports);
+        serde_json::from_str(&self.ask("reload")).expect("an outcome")
     }
 
     pub fn stop(&mut self) {
@@ -101,6 +118,24 @@ impl Lab {
         status.ports.into_iter().find(|port| port.name == name).expect("a port")
     }
 
+    pub fn host(&self, name: &str) -> HostStatus {
+        let status: Status = serde_json::from_str(&self.ask("status")).expect("a status");
+        status.hosts.into_iter().find(|host| host.name == name).expect("a host")
+    }
+
+    /// Waits until another host is as it should be.
+    pub fn until_host(&self, name: &str, good: impl Fn(&HostStatus) -> bool) -> HostStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let host = self.host(name);
+            if good(&host) {
+                return host;
+            }
+            assert!(Instant::now() < until, "it does not come to be so: {host:#?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub fn addresses(&self) -> Vec<Address> {
         serde_json::from_str(&self.ask("fdb")).expect("a table")
     }
@@ -123,6 +158,23 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Runs the test of this name in a process of its own: true there. A program that another test starts
+/// meanwhile has all files of this process until its exec, which closes them; where a close waits, it
+/// would wait as well.
+#[must_use]
+pub fn alone(name: &str) -> bool {
+    const ALONE: &str = "GINNEL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("this program has a path");
+    let done = std::process::Command::new(own).args(["--exact", name]).env(ALONE, "1").output();
+    let done = done.expect("it runs");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(done.status.success(), "{}{}", said(&done.stdout), said(&done.stderr));
+    false
 }
 
 /// The address of guest `n`.

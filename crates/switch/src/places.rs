@@ -1,0 +1,139 @@
+//! Sockets and tap devices: opened before a port or a device is there that has them, so that a
+//! configuration is taken as a whole or not at all ([`crate::reload`]).
+
+use crate::tap::Tap;
+use anyhow::Context;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// A path at which front ends, or programs of the host, connect.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The path.
+    pub socket: &'a Path,
+    /// Permissions of the socket.
+    pub mode: u32,
+    /// Its group, if it is not the switch's.
+    pub group: Option<u32>,
+}
+
+/// What is open and belongs to nobody yet. What nobody takes is closed and taken away again.
+#[derive(Debug, Default)]
+pub struct Places {
+    sockets: HashMap<PathBuf, UnixListener>,
+    taps: HashMap<String, Tap>,
+}
+
+impl Places {
+    /// Opens a socket that somebody is to take.
+    ///
+    /// # Errors
+    /// Those of the system, with the path.
+    pub fn open_socket(&mut self, place: Place<'_>) -> anyhow::Result<()> {
+        self.sockets.insert(place.socket.to_owned(), listen(place)?);
+        Ok(())
+    }
+
+    /// Opens a tap device that somebody is to take.
+    ///
+    /// # Errors
+    /// Those of the system, with the name.
+    pub fn open_tap(&mut self, name: &str) -> anyhow::Result<()> {
+        self.taps.insert(name.to_owned(), tap(name)?);
+        Ok(())
+    }
+
+    /// The socket at a path: the one that is open, or else it is opened now.
+    ///
+    /// # Errors
+    /// Those of the system, with the path.
+    pub fn socket(&mut self, place: Place<'_>) -> anyhow::Result<UnixListener> {
+        self.sockets.remove(place.socket).map_or_else(|| listen(place), Ok)
+    }
+
+    /// A tap device: the one that is open, or else it is opened now.
+    ///
+    /// # Errors
+    /// Those of the system, with the name.
+    pub fn tap(&mut self, name: &str) -> anyhow::Result<Tap> {
+        self.taps.remove(name).map_or_else(|| tap(name), Ok)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        for (path, listener) in self.sockets.drain() {
+            drop(listener);
+            take_away(&path);
+        }
+    }
+}
+
+fn tap(name: &str) -> anyhow::Result<Tap> {
+    Tap::open(name).with_context(|| format!("tap device {name}"))
+}
+
+/// Takes away a socket at which nobody listens any more.
+pub fn take_away(path: &Path) {
+    let is_socket = path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket && !is_served(path) {
+        // Whoever comes next takes it away, too.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Does anybody listen there? Never waits, as for one whose queue is full.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return true;
+    };
+    let connected = SocketAddrUnix::new(path).and_then(|address| connect(&socket, &address));
+    !matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
+/// Listens at a path. What a switch that is gone left there is taken away; one that lives, or a
+/// file that is no socket, is left alone.
+pub(crate) fn listen(place: Place<'_>) -> anyhow::Result<UnixListener> {
+    let path = place.socket.display();
+    bind(place).with_context(|| format!("{path}: cannot listen"))
+}
+
+fn bind(Place { socket: path, mode, group }: Place<'_>) -> io::Result<UnixListener> {
+    if let Ok(meta) = path.symlink_metadata() {
+        if !meta.file_type().is_socket() {
+            return Err(io::Error::other("the path is taken by something that is no socket"));
+        }
+        if is_served(path) {
+            return Err(io::Error::other("another switch serves this socket"));
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    give(Place { socket: path, mode, group })?;
+    Ok(listener)
+}
+
+/// Says who may connect there.
+///
+/// # Errors
+/// Those of the system.
+pub fn give(Place { socket, mode, group }: Place<'_>) -> io::Result<()> {
+    rustix::fs::chmod(socket, rustix::fs::Mode::from_raw_mode(mode))?;
+    if let Some(group) = group {
+        rustix::fs::chown(socket, None, Some(rustix::fs::Gid::from_raw(group)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! Another configuration, taken over between two turns.
+
+use super::Switch;
+use crate::closer::Closer;
+use crate::config::{Config, PortConfig};
+use crate::places::{Places, take_away};
+use crate::port::{Link, Port};
+use crate::reload::{Outcome, is_same};
+use crate::vhost::Limits;
+use anyhow::Context;
+use std::sync::Arc;
+
+/// What is said to whom stood at a port that is no more.
+pub(crate) const GONE: &str = "it is no more in the configuration";
+
+impl Switch {
+    /// Has the ports and hosts of this configuration from now on, and opens none: what is new is in
+    /// `places`.
+    pub(crate) fn take_over(&mut self, config: Config, places: &mut Places, outcome: &mut Outcome) {
+        let mut troubles = Vec::new();
+        for index in 0..self.ports.len() as u32 {
+            let Some(port) = self.port(index) else { continue };
+            if !config.ports.iter().any(|one| is_same(one, &port.config)) {
+                outcome.removed.push(port.config.name.clone());
+                self.remove(index);
+            }
+        }
+        for port in &config.ports {
+            let own = port.memory.unwrap_or_else(|| config.share(self.room.limit()));
+            let limits = Limits { own, room: Arc::clone(&self.room) };
+            let known = self.ports().find(|one| is_same(&one.config, port));
+            match known.map(|known| (known.index, known.config.clone())) {
+                Some((index, old)) => {
+                    if old != *port {
+                        outcome.changed.push(port.name.clone());
+                    }
+                    // What it may not say any more is not known of it either.
+                    let says = |one: &PortConfig| (one.key, one.macs, one.filter.clone());
+                    if says(&old) != says(port) {
+                        self.fdb.forget(index);
+                    }
+                    self.change(index, port.clone(), limits);
+                }
+                None => match self.insert(port.clone(), limits, places) {
+                    Ok(()) => outcome.added.push(port.name.clone()),
+                    Err(error) => troubles.push(format!("{error:#}")),
+                },
+            }
+        }
+        self.list_segments();
+        (self.poll, self.busy) = (config.poll, config.busy);
+        if config.fabric == self.config.fabric {
+            self.hosts.renew_keys(&config.ports);
+        } else {
+            outcome.changed.push("fabric".into());
+            if let Err(error) = self.renew_hosts(&config) {
+                troubles.push(format!("other hosts: {error:#}"));
+            }
+        }
+        self.config = config;
+        outcome.add(&troubles);
+    }
+
+    /// The configuration is to be read again. `visitor` is told what came of it.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn reload(&mut self, visitor: Option<u32>) -> Result<(), String> {
+        self.reloads.begin(visitor.as_slice(), &self.config)
+    }
+
+    /// Opens a port in a place that is free. (A port is out of its place only while its own frames
+    /// are being moved.)
+    pub(super) fn insert(
+        &mut self,
+        config: PortConfig,
+        limits: Limits,
+        places: &mut Places,
+    ) -> anyhow::Result<()> {
+        let free = self.ports.iter().position(Option::is_none).unwrap_or(self.ports.len());
+        let (index, name) = (u32::try_from(free)?, config.name.clone());
+        let port = Port::open(index, config, limits, (places, &self.poller));
+        let port = Some(Box::new(port.with_context(|| format!("port {name}"))?));
+        match self.ports.get_mut(free) {
+            Some(place) => *place = port,
+            None => self.ports.push(port),
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, index: u32, config: PortConfig, limits: Limits) {
+        let now = self.clock.now;
+        if let Some(port) = self.port_mut(index) {
+            port.change(config, limits, now);
+        }
+    }
+
+    /// Lets a port's front end go, and has its number free.
+    fn remove(&mut self, index: u32) {
+        let poller = self.poller.clone();
+        let Some(mut port) = self.ports.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
+        let socket = port.config.socket.clone();
+        match &mut port.link {
+            Link::Guest(seat) => seat.close(&poller, GONE),
+            Link::Tap(tap) => poller.forget(&*tap),
+        }
+        self.relist(index);
+        // The kernel may take its time to let a device go.
+        Arc::new(Closer::default()).close(port);
+        self.fdb.forget(index);
+        self.tracer.forget(index);
+        if let Some(path) = socket {
+            take_away(&path);
+        }
+    }
+
+    /// Which ports are of which segment, and which addresses are theirs for ever.
+    pub(super) fn list_segments(&mut self) {
+        self.segments.clear();
+        self.fdb.unfix();
+        for port in self.ports.iter().flatten() {
+            self.segments.entry(port.config.key).or_default().push(port.index);
+            for &mac in &port.config.filter.macs {
+                self.fdb.fix(port.config.key, mac, port.index);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Sockets between machines, one of which, or a program of the host, wants the others held up.
+
+use crate::common::{Lab, PATIENCE, alone};
+use crate::vsock::{Guest, connect, connect_from};
+use ginnel_switch::front_end::{FrontEnd, GUEST, Options};
+use ginnel_switch::vhost::message::Request;
+use ginnel_switch::vsock::packet::{HEADER, HOST, Header, Op};
+use ginnel_switch::wire::features;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Machines `a`, `b`, … with the context ids from 3 on.
+fn machines(count: u8) -> (Lab, Vec<String>) {
+    let names: Vec<String> =
+        (b'a'..).take(count.into()).map(|name| char::from(name).into()).collect();
+    let one = |(at, name): (usize, &String)| format!("[vsock.{name}]\ncid = {}\n", at + 3);
+    (Lab::new(&names.iter().enumerate().map(one).collect::<String>()), names)
+}
+
+/// A connection from port 1000 of one to port 80 of another, which says that it keeps any amount.
+fn connect_wide(from: &mut Guest, to: &mut Guest) {
+    from.say(1000, (to.cid, 80), Op::Request);
+    to.hears((from.cid, 1000), 80, Op::Request);
+    let answer = to.header(80, (from.cid, 1000), Op::Response);
+    to.send(Header { buf_alloc: 1 << 30, ..answer }, &[]);
+    from.hears((to.cid, 80), 1000, Op::Response);
+}
+
+#[test]
+fn those_who_take_nothing_leave_room_for_who_does() {
+    let (lab, names) = machines(8);
+    let mut guests: Vec<Guest> =
+        names.iter().zip(3..).map(|(name, cid)| Guest::new(&lab, name, cid)).collect();
+    let (mut a, mut good) = (guests.remove(0), guests.remove(0));
+    let piece = vec![7; 60_000];
+    for stalled in &mut guests {
+        connect_wide(&mut a, stalled);
+        // As much as is taken of it; what is too much is that connection's own end.
+        for _ in 0..300 {
+            a.send(a.header(1000, (stalled.cid, 80), Op::Rw), &piece);
+            if let Some((header, _)) = a.take(Duration::ZERO) {
+                assert_eq!((header.from.cid, header.op), (stalled.cid, Op::Rst as u16));
+                break;
+            }
+        }
+        while a.take(Duration::from_millis(20)).is_some() {}
+    }
+    connect_wide(&mut a, &mut good);
+    // More than it has buffers for at the moment.
+    let sent = 20 * piece.len();
+    for _ in 0..20 {
+        a.send(a.header(1000, (good.cid, 80), Op::Rw), &piece);
+    }
+    assert_eq!(good.data((3, 1000), 80, sent).len(), sent);
+    while let Some((header, _)) = a.take(Duration::from_millis(50)) {
+        assert_ne!(header.from.cid, good.cid, "it has lost its connection");
+    }
+}
+
+/// A machine offers as many buffers of one byte as its queue holds, each a chain of so many
+/// descriptors, all at once. Returns how often, in some time, the switch told it of some.
+fn crumbs(b: &FrontEnd, chain: u16, patience: Duration) -> u64 {
+    let (buffer, size) = (GUEST + (64 << 10), b.queues[0].size());
+    let [_, available, used] = b.queues[0].places();
+    b.describe(0, 0, buffer, HEADER as u32 + 1, 2 | 1, 1);
+    for index in 1..chain {
+        let more = u16::from(index + 1 < chain);
+        b.describe(0, index, buffer, 0, 2 | more, index + 1);
+    }
+    for entry in 0..u64::from(size) {
+        b.write(available + 4 + 2 * entry, &[0, 0]);
+    }
+    let told = |b: &FrontEnd| {
+        let mut count = [0; 8];
+        rustix::io::read(&b.queues[0].call, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    let was = u16::from_le_bytes(b.read(used + 2));
+    told(b);
+    fence(Ordering::SeqCst);
+    b.write(available + 2, &was.wrapping_add(size).to_le_bytes());
+    b.kick(0);
+    let until = Instant::now() + patience;
+    let mut count = 0;
+    while u16::from_le_bytes(b.read(used + 2)) != was.wrapping_add(size) && Instant::now() < until {
+        count += told(b);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    count + told(b)
+}
+
+#[test]
+fn who_takes_crumbs_takes_no_more_than_its_turn() {
+    for chain in [512, 513] {
+        let (lab, _) = machines(4);
+        let mut a = Guest::new(&lab, "a", 3);
+        let mut options = Options { size: 1024, ..Options::vsock() };
+        // It is told each time.
+        options.features &= !features::EVENT_IDX;
+        let mut b = Guest::with(lab.directory.path(), "b", 4, options);
+        let [mut c, mut d] = [("c", 5), ("d", 6)].map(|(name, cid)| Guest::new(&lab, name, cid));
+        connect_wide(&mut a, &mut b);
+        connect(&mut c, &mut d);
+        // It takes nothing, until all its good buffers are full and much waits.
+        for piece in vec![7; 4 << 20].chunks(60_000) {
+            a.send(a.header(1000, (4, 80), Op::Rw), piece);
+        }
+        if chain == 512 {
+            let times = crumbs(&b.front, chain, PATIENCE);
+            assert!(times >= 4, "others had their turn {times} times while it was given 1024");
+        } else {
+            crumbs(&b.front, chain, Duration::ZERO);
+            a.hears((4, 80), 1000, Op::Rst);
+        }
+        c.send(c.header(1000, (6, 80), Op::Rw), b"ping");
+        assert_eq!(d.data((5, 1000), 80, 4), b"ping");
+    }
+}
+
+#[test]
+fn a_close_that_waits_shuts_the_door_of_its_machine_alone() {
+    if !alone("vsock_attack::a_close_that_waits_shuts_the_door_of_its_machine_alone") {
+        return;
+    }
+    let (lab, _) = machines(2);
+    let [mut a, mut b] = [("a", 3), ("b", 4)].map(|(name, cid)| Guest::new(&lab, name, cid));
+    let path = |name: &str| lab.directory.path().join(format!("{name}.host"));
+    let program = UnixStream::connect(path("a")).expect("connected");
+    let program = FrontEnd::prepare(program, Options::vsock()).expect("made");
+    program.raw(b"CONNECT 22\n", &[]).expect("told");
+    program.raw(b"x", &[&crate::hostile::lingering(120)]).expect("told");
+    let (request, _) = a.take(PATIENCE).expect("a packet");
+    a.say(22, (HOST, request.from.port), Op::Response);
+    a.hears((HOST, request.from.port), 22, Op::Rst);
+    // Others come and go at the other door.
+    for _ in 0..100 {
+        let mut program = UnixStream::connect(path("b")).expect("connected");
+        let _ = program.write_all(b"nonsense\n");
+    }
+    let mut program = UnixStream::connect(path("b")).expect("connected");
+    program.write_all(b"CONNECT 22\n").expect("written");
+    let (request, _) = b.take(PATIENCE).expect("the door is open");
+    assert_eq!((request.to.port, request.op), (22, Op::Request as u16));
+}
+
+#[test]
+fn what_is_sent_while_queues_are_stopped_waits() {
+    let (lab, _) = machines(2);
+    let [mut a, mut b] = [("a", 3), ("b", 4)].map(|(name, cid)| Guest::new(&lab, name, cid));
+    connect(&mut a, &mut b);
+    connect_from(&mut a, &mut b, 1001);
+    let stop = |guest: &mut Guest, queue: u8| {
+        let asked = guest.front.question(Request::GetVringBase, &[queue, 0, 0, 0, 0, 0, 0, 0]);
+        let state = asked.expect("stopped");
+        u16::from_le_bytes([state[4], state[5]])
+    };
+    for round in 0..3u8 {
+        let receives = stop(&mut a, 0);
+        // Between the two the guest runs on.
+        a.send(a.header(1000, (4, 80), Op::Rw), &[round; 10]);
+        std::thread::sleep(Duration::from_millis(50));
+        let sends = stop(&mut a, 1);
+        for (queue, base) in [receives, sends].into_iter().enumerate() {
+            a.front.start(queue, base).expect("started");
+        }
+        assert_eq!(b.data((3, 1000), 80, 10), [round; 10]);
+        a.send(a.header(1001, (4, 80), Op::Rw), b"also");
+        assert_eq!(b.data((3, 1001), 80, 4), b"also");
+        let taken = u32::from(round + 1) * 10;
+        b.send(Header { fwd_cnt: taken, ..b.header(80, (3, 1000), Op::Rw) }, b"back");
+        assert_eq!(a.data((4, 80), 1000, 4), b"back");
+    }
+}
