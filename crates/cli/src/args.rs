@@ -12,8 +12,9 @@ use std::path::PathBuf;
 
 /// Carries the TCP connections of unmodified programs on one host through shared memory.
 ///
-/// Programs started with `ginnel run` meet one another in a segment of shared memory. Connections whose both ends are
-/// there move into it and back as needed; all others stay ordinary TCP. No daemon and no configuration is needed.
+/// Programs started with `ginnel run` meet one another in a segment of shared memory. Connections
+/// whose both ends are there move into it and back as needed; all others stay ordinary TCP. No
+/// daemon and no configuration is needed.
 #[derive(Debug, Parser)]
 #[command(name = "ginnel", version, max_term_width = 100, after_long_help = EXIT)]
 pub struct Cli {
@@ -50,7 +51,10 @@ Environment, handed to PROGRAM and all that it starts:
   GINNEL_RING_MAX  largest size of a ring, rounded likewise, at least GINNEL_RING. Only directions
                    through which much goes get more than 1048576, two of a user's at a time; one
                    such ring takes at most 1/16 of the segment, all of them 1/8 [default: 4194304]
-  GINNEL_GO        1: programs in Go are reached too (new); else they stay on TCP
+  GINNEL_BROKER    socket of ginnel-broker, which gives programs of different users or containers
+                   memory for each pair of processes; off: none
+                   [default: /run/ginnel/broker/broker.sock, where it is there]
+  GINNEL_GO        0: programs in Go stay on TCP; 1: static ones are reached, too
   GINNEL_POLICY    rules as in a --policy file, between semicolons, instead of the user's own
   GINNEL_TOKENS    1: wake the other end over TCP even where a FIFO could be had
   GINNEL_VERBOSE   1: say on standard error what happens, as --verbose sets it
@@ -73,8 +77,9 @@ be started, 127 if it was not found.";
 pub enum Command {
     /// Run a program with its sockets accelerated
     ///
-    /// Both ends of a connection must run this way, in the same segment, to meet. A program that cannot be reached
-    /// (statically linked, setuid, Go) runs as ever, on TCP, and one line on standard error says so.
+    /// Both ends of a connection must run this way, in the same segment, to meet. A program that
+    /// cannot be reached (statically linked, setuid) runs as ever, on TCP, and one line on standard
+    /// error says so.
     #[command(after_long_help = RUN)]
     Run(Run),
     /// Show segments, processes and connections, and why a connection is not accelerated
@@ -83,19 +88,24 @@ pub enum Command {
     Top(Top),
     /// Look for everything that can keep connections on TCP, and say what to do about it
     ///
-    /// One line for each thing: "ok", "WRONG" with what is wrong and what to do, or "-" where it is not there and not every use needs it. Works on a host and in a
-    /// virtual machine. The exit status is 1 where something is wrong.
+    /// One line for each thing: "ok", "WRONG" with what is wrong and what to do, or "-" where it is
+    /// not there and not every use needs it. Works on a host and in a virtual machine. The exit
+    /// status is 1 where something is wrong.
     Doctor(Doctor),
     /// Have all programs leave a segment: their connections go on over TCP
     ///
-    /// Before a virtual machine's device is unplugged, for a live migration perhaps (docs/migration.md): no connection breaks, and no byte is lost or repeated. Done when
-    /// nothing of any of them is in the segment. Asks the programs of this user; as root those of all users. Programs that start meanwhile stay on TCP too.
-    /// The exit status is 1 where a program has not answered in time: it is named, the others stay on TCP, and the request stands.
+    /// Before a virtual machine's device is unplugged, for a live migration perhaps
+    /// (docs/migration.md): no connection breaks, and no byte is lost or repeated. Done when
+    /// nothing of any of them is in the segment. Asks the programs of this user; as root those of
+    /// all users. Programs that start meanwhile stay on TCP too. The exit status is 1 where a
+    /// program has not answered in time: it is named, the others stay on TCP, and the request
+    /// stands.
     Detach(Detach),
     /// Let programs that left a segment join it again: their connections move as they are used
     ///
-    /// The segment may be another one under the same name. In a virtual machine, a program takes the device that `ginnel run` would find now, unless it was started with
-    /// --segment. The exit status is 1 where a program finds no segment in time; it joins as soon as there is one.
+    /// The segment may be another one under the same name. In a virtual machine, a program takes
+    /// the device that `ginnel run` would find now, unless it was started with --segment. The exit
+    /// status is 1 where a program finds no segment in time; it joins as soon as there is one.
     Attach(Attach),
     /// Create, list and remove segments
     Segment(Segment),
@@ -103,14 +113,15 @@ pub enum Command {
     Ls(Ls),
     /// Take the names from objects of a segment
     ///
-    /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes on using it; its
-    /// memory is freed when nobody does.
+    /// Nobody finds an object by its name from then on, and another may have it. Who uses it goes
+    /// on using it; its memory is freed when nobody does.
     Rm(Rm),
     /// Copy files between processes, containers and virtual machines of this host
     ///
-    /// One of both sides is NAME:PATH, below the directory that `ginnel cp serve` offers there under that name; the other
-    /// is a path here. What is there before stays until the whole new file is there. The rules are rsync's (docs/cp.md):
-    /// a source with a slash at its end means what lies in it.
+    /// One of both sides is NAME:PATH, below the directory that `ginnel cp serve` offers there
+    /// under that name; the other is a path here. What is there before stays until the whole new
+    /// file is there. The rules are rsync's (docs/cp.md): a source with a slash at its end means
+    /// what lies in it.
     #[command(after_long_help = cp::CP)]
     Cp(cp::Cp),
     /// Switch services of systemd on and off
@@ -121,14 +132,15 @@ pub enum Command {
     Vm(Vm),
     /// Start an MPI program whose ranks reach each other through shared memory
     ///
-    /// Becomes the mpirun that is found (Open MPI's or MPICH's) with the settings that this takes: docs/mpi.md. All
-    /// arguments after ginnel's own are mpirun's: ginnel mpirun -n 4 PROGRAM
+    /// Becomes the mpirun that is found (Open MPI's or MPICH's) with the settings that this takes:
+    /// docs/mpi.md. All arguments after ginnel's own are mpirun's: ginnel mpirun -n 4 PROGRAM
     Mpirun(Mpirun),
     /// Print settings for MPI libraries
     Mpi(Mpi),
     /// Compare transports on this machine, as a report with charts
     ///
-    /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help (docs/bench.md).
+    /// Starts ginnel-bench, which lies beside ginnel: `ginnel bench --help` is its help
+    /// (docs/bench.md).
     #[command(disable_help_flag = true)]
     Bench(Bench),
     /// Print the manual page, completions, or docs/reference.md
@@ -139,17 +151,18 @@ pub enum Command {
 /// `ginnel run`
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Segment in which to meet: a name, or a path if it contains a slash. A name that ginneld serves on this host is
-    /// ginneld's segment, and so is the path of its host.sock; else it is a file, made if there is none
+    /// Segment in which to meet: a name, or a path if it contains a slash. A name that ginneld
+    /// serves on this host is ginneld's segment, and so is the path of its host.sock; else it is a
+    /// file, made if there is none
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
-    /// Rules about which connections may be carried, after those of /etc/ginnel/policy [default: ginnel/policy in
-    /// $XDG_CONFIG_HOME or ~/.config, if there is one]
+    /// Rules about which connections may be carried, after those of /etc/ginnel/policy [default:
+    /// ginnel/policy in $XDG_CONFIG_HOME or ~/.config, if there is one]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Carry connections with this address, or network (10.0.0.0/24), though their ends cannot prove
-    /// that they hold them: whoever has the segment can then pretend to be the other end. Both ends
-    /// need it; may be given several times
+    /// Carry connections with this address, or network (10.0.0.0/24), though their ends cannot
+    /// prove that they hold them: whoever has the segment can then pretend to be the other end.
+    /// Both ends need it; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     pub allow: Vec<String>,
     /// Say on standard error what happens
@@ -158,6 +171,10 @@ pub struct Run {
     /// Sleep at once rather than spin for some microseconds first
     #[arg(long)]
     pub no_spin: bool,
+    /// Have System V shared memory and semaphores (shmget, semget) in the segment, too: all
+    /// programs that run so in it share them, as in an IPC namespace of their own (docs/sysv.md)
+    #[arg(long)]
+    pub sysv: bool,
     /// The program, looked up in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
     pub command: Vec<OsString>,
@@ -177,7 +194,8 @@ pub struct Status {
 /// `ginnel detach`
 #[derive(Debug, Args)]
 pub struct Detach {
-    /// Segment to leave: a name, or a path if it contains a slash, such as /dev/ginnel0 [default: the one that ginnel run takes]
+    /// Segment to leave: a name, or a path if it contains a slash, such as /dev/ginnel0 [default:
+    /// the one that ginnel run takes]
     #[arg(long, visible_alias = "device", value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
     /// Seconds to wait
@@ -206,15 +224,18 @@ fn patience(text: &str) -> Result<f64, String> {
 /// `ginnel doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Also look whether this program can have the library: whether it uses glibc, and one that is new enough
+    /// Also look whether this program can have the library: whether it uses glibc, and one that is
+    /// new enough
     pub program: Option<OsString>,
-    /// Print JSON: {"version", "ok", "checks": [{"check", "state": "ok"|"none"|"wrong", "found", "advice"}]}
+    /// Print JSON: {"version", "ok", "checks": [{"check", "state": "ok"|"none"|"wrong", "found",
+    /// "advice"}]}
     #[arg(long)]
     pub json: bool,
     /// This is a virtual machine that is to have a device: none is wrong
     #[arg(long)]
     pub vm: bool,
-    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
+    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment
+    /// named default]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -228,7 +249,8 @@ pub struct Top {
     /// End after so many pictures
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
-    /// One picture, without taking over the terminal; the same as -n 1 where standard output is no terminal
+    /// One picture, without taking over the terminal; the same as -n 1 where standard output is no
+    /// terminal
     #[arg(long, conflicts_with = "count")]
     pub once: bool,
 }
@@ -290,8 +312,8 @@ pub struct Remove {
     /// Name in the directory, or a path if it contains a slash
     #[arg(value_name = "NAME|PATH")]
     pub name: SegmentName,
-    /// Remove it although processes use it, or although it is no segment. Those processes keep their connections; new
-    /// ones do not meet them
+    /// Remove it although processes use it, or although it is no segment. Those processes keep
+    /// their connections; new ones do not meet them
     #[arg(long)]
     pub force: bool,
 }
@@ -302,7 +324,8 @@ pub struct Ls {
     /// Segment: a name, or a path if it contains a slash [default: the one that ginnel run takes]
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
-    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users", "removed"}]}
+    /// Print JSON: {"version", "segment", "objects": [{"name", "kind", "size", "owner", "users",
+    /// "waiting", "removed"}]}
     #[arg(long)]
     pub json: bool,
 }
@@ -334,8 +357,9 @@ pub struct Vm {
 pub enum VmCommand {
     /// Print the QEMU options with which a virtual machine joins a segment, or a switch
     ///
-    /// To be put into QEMU's command line: qemu-system-x86_64 … $(ginnel vm args --segment default --slot 1). Each machine needs a slot of
-    /// its own in a segment. With libvirt, see docs/libvirt.md.
+    /// To be put into QEMU's command line: qemu-system-x86_64 … $(ginnel vm args --segment default
+    /// --slot 1). Each machine needs a slot of its own in a segment. With libvirt, see
+    /// docs/libvirt.md.
     ///
     /// With --net the machine gets a network card at a port of ginnel-switch (docs/switch.md):
     /// qemu-system-x86_64 -m 1G … $(ginnel vm args --net /run/ginnel-switch/vm1.sock --memory 1G).
@@ -353,10 +377,12 @@ pub struct VmArgs {
     /// Slot in the segment, from 1 on: the machine's peer id
     #[arg(long, value_name = "N", required_unless_present_any = ["net", "vsock"])]
     pub slot: Option<u16>,
-    /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on machine pc: pci.0
+    /// Put the device on this PCI bus, rather than behind a root port of its own on pcie.0; on
+    /// machine pc: pci.0
     #[arg(long, value_name = "BUS")]
     pub bus: Option<String>,
-    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment named default]
+    /// ginneld's configuration [default: /etc/ginnel/ginneld.toml if it is there, else one segment
+    /// named default]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Socket of a port of ginnel-switch: a network card, rather than a segment
@@ -406,6 +432,8 @@ pub enum Over {
     Tcp,
     /// By libfabric and Ginnel's provider: faster, on one host, where the library has libfabric
     Fabric,
+    /// By UCX and Ginnel's transport: as fast, where the library has UCX (Open MPI, MPICH)
+    Ucx,
 }
 
 /// `ginnel mpi`
@@ -419,7 +447,8 @@ pub struct Mpi {
 /// The commands on MPI libraries.
 #[derive(Debug, Subcommand)]
 pub enum MpiCommand {
-    /// Print the settings that ginnel mpirun makes, for a shell: eval "$(ginnel mpi env --for openmpi)"
+    /// Print the settings that ginnel mpirun makes, for a shell: eval "$(ginnel mpi env --for
+    /// openmpi)"
     Env(Env),
 }
 
@@ -467,7 +496,8 @@ pub struct Generate {
     /// Shell of the completions
     #[arg(long, value_enum, default_value = "bash")]
     pub shell: clap_complete::Shell,
-    /// Write one manual page for each command into this directory, rather than the main one to standard output
+    /// Write one manual page for each command into this directory, rather than the main one to
+    /// standard output
     #[arg(long, value_name = "DIRECTORY")]
     pub into: Option<PathBuf>,
 }

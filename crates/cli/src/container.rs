@@ -8,8 +8,8 @@ use crate::status::print;
 use crate::{policy, run};
 use anyhow::{Context, Result, bail, ensure};
 use edits::{Edits, Mount};
-use ginnel_preload::{Preload, TOKEN};
 use ginnel_region::{Config, Error, Segment};
+use ginnel_tcp::broker;
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
@@ -28,8 +28,9 @@ const PREFIX: &str = "ginnel-segment-";
 /// The shared segment's file, and its size: memory is taken only as it is used.
 const SHARED: &str = "segment";
 const SIZE: u64 = 1 << 30;
-/// What images are expected to have at least: Debian 10, RHEL 8 and what came after.
-const GLIBC: u32 = 28;
+/// What images are expected to have at least: RHEL 7, Amazon Linux 2, Ubuntu 14.04, Debian 8 and what
+/// came after.
+const GLIBC: u32 = 17;
 
 /// Runs one of them.
 pub fn container(command: &ContainerCommand) -> Result<()> {
@@ -87,9 +88,8 @@ fn prepare(args: &Group) -> Result<Edits> {
     let place = place(&args.name);
     let mut edits = Edits::default();
     let name = library.file_name().unwrap_or_default();
-    // By the path that only glibc follows: a plain one would stop every program of an image for musl.
-    let list = run::with_shim(None, &Path::new(LIBRARY).join(name), Preload::Token)?;
-    debug_assert!(list.to_string_lossy().starts_with(TOKEN));
+    // A plain path would stop every program of an image for musl.
+    let list = run::with_shim(None, &Path::new(LIBRARY).join(name), run::for_all(&library))?;
     edits.variables.push(("LD_PRELOAD", list.to_string_lossy().into_owned()));
     let shown = place.display().to_string();
     if args.any_user {
@@ -105,6 +105,9 @@ fn prepare(args: &Group) -> Result<Edits> {
     let folder = library.parent().unwrap_or(Path::new("/"));
     edits.mounts.push(Mount { host: folder.into(), container: LIBRARY.into(), writable: false });
     edits.mounts.push(Mount { host: place.clone(), container: place, writable: true });
+    // With containers of other groups, and programs of other users: memory for each pair.
+    let broker = Path::new(broker::DEFAULT).parent().filter(|broker| broker.is_dir());
+    edits.mounts.extend(broker.map(|broker| Mount { host: broker.into(), container: broker.into(), writable: false }));
     Ok(edits)
 }
 

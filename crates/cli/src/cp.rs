@@ -1,4 +1,5 @@
-//! `ginnel cp` and `ginnel cp serve`: what the user wants, and what is shown of it. The copying is the crate `ginnel-cp`.
+//! `ginnel cp` and `ginnel cp serve`: what the user wants, and what is shown of it. The copying is
+//! the crate `ginnel-cp`.
 
 use crate::args::cp::{Cp, CpCommand, Serve};
 use crate::objects::{open, open_as};

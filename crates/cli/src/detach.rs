@@ -1,6 +1,7 @@
 //! `ginnel detach` and `ginnel attach`: all programs leave a segment, and join it again.
 //!
-//! The request stands in the ledger of each user (`ginnel_tcp::ledger`); the programs' service threads answer it. Here is only the asking and the waiting.
+//! The request stands in the ledger of each user (`ginnel_tcp::ledger`); the programs' service
+//! threads answer it. Here is only the asking and the waiting.
 
 use crate::args::{Attach, Detach};
 use crate::status::{directories, print};
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The tables that may be written to: one's own; for root every user's, unless one directory is named.
+/// The tables that may be written to: one's own; for root every user's, unless one directory is
+/// named.
 fn all_tables() -> Result<Vec<(PathBuf, Tables)>> {
     let everybody = ginnel_region::sys::effective_ids().0 == 0 && std::env::var_os("GINNEL_DIR").is_none();
     let all = if everybody { directories() } else { vec![default_directory()] };
@@ -88,7 +90,8 @@ impl Place {
         self.tables.ledger.slots().filter(|slot| leave::is_in_segment(slot, self.segment.id())).filter(held).count()
     }
 
-    /// Processes that have not answered. One without a service thread has nothing in the segment, unless it shares it with one that has such a thread.
+    /// Processes that have not answered. One without a service thread has nothing in the segment,
+    /// unless it shares it with one that has such a thread.
     fn silent(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.users().filter(|(index, process)| process.has(ProcessFlags::Serves) || self.connections(*index) != 0)
     }

@@ -1,8 +1,11 @@
-//! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One line each: well, or what is wrong and what to do.
+//! `ginnel doctor`: everything that can keep connections on TCP, looked at one after the other. One
+//! line each: well, or what is wrong and what to do.
 //!
-//! Here is what concerns every machine; [`program`] looks at a program that is named, [`host`] at `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who
-//! proves that connections are this user's.
+//! Here is what concerns every machine; [`program`] looks at a program that is named, [`host`] at
+//! `ginneld`, [`guest`] at the device of a virtual machine, [`proof`] at who proves that
+//! connections are this user's.
 
+mod broker;
 mod guest;
 mod host;
 mod program;
@@ -31,7 +34,8 @@ use std::process::{Command, Stdio};
 const VERSION: u32 = 1;
 /// Descriptors below which a process is left on TCP (`ginnel_tcp::attach`).
 const FEWEST_DESCRIPTORS: u64 = 256;
-/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some fifty connections, bytes.
+/// Room below which a directory will not hold much of a segment: its tables, a ledger, and some
+/// fifty connections, bytes.
 const LITTLE_ROOM: u64 = 8 << 20;
 
 /// So much of a limit on memory is to be left for rings, bytes: for a few connections.
@@ -115,6 +119,7 @@ pub fn doctor(args: &Doctor) -> Result<bool> {
     all.push(ledger(&settings.node.directory));
     all.push(segment(&settings));
     all.push(proof::check(&settings));
+    all.push(broker::check(settings.broker.as_deref()));
     all.push(io_uring(&settings.node.directory));
     all.extend(guest::checks(args.vm));
     all.extend(host::checks(args.config.as_deref()));
@@ -161,7 +166,8 @@ fn library() -> Finding {
     let Ok(own) = std::env::current_exe() else {
         return Finding::wrong("library", "cannot tell where ginnel is", "mount /proc");
     };
-    // This program itself is one that it can be loaded into. The linker complains on standard error, and goes on.
+    // This program itself is one that it can be loaded into. The linker complains on standard
+    // error, and goes on.
     let mut command = Command::new(own);
     command.arg("--version").env("LD_PRELOAD", &shim).env("GINNEL_OFF", "1").stdin(Stdio::null());
     match command.output() {

@@ -1,6 +1,8 @@
-//! The few calls that have no safe form: becoming another program without disturbing what it inherits, and asking who we are.
+//! The few calls that have no safe form: becoming another program without disturbing what it
+//! inherits, and asking who we are.
 //!
-//! `std::process::Command` would reset the signal mask and SIGPIPE: a service manager's choice of them would be lost.
+//! `std::process::Command` would reset the signal mask and SIGPIPE: a service manager's choice of
+//! them would be lost.
 #![expect(unsafe_code, reason = "calls of the C library; each argues for itself")]
 
 use std::ffi::{CString, OsString};
@@ -8,9 +10,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
-/// Becomes `command` (looked up in PATH, or the file `in_place`), with `environment`. Returns only with the
-/// `errno`.
+/// Becomes `command` (looked up in PATH, or the file `in_place`), with `environment`. Returns only
+/// with the `errno`.
 pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsString, OsString)>) -> i32 {
     let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
     let arguments: Vec<CString> = command.iter().map(|argument| text(argument.as_bytes().to_vec())).collect();
@@ -27,15 +30,17 @@ pub fn exec(command: &[OsString], in_place: Option<&Path>, environment: Vec<(OsS
     let in_place = in_place.map(|file| text(file.as_os_str().as_bytes().to_vec()));
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
     let file = in_place.as_ref().map_or(arguments[0], |file| file.as_ptr());
-    // SAFETY: both lists end with a null pointer, the first has a string before it (clap requires a program); the strings live until
-    // after the call, which returns only where it failed.
+    // SAFETY: both lists end with a null pointer, the first has a string before it (clap requires a
+    // program); the strings live until after the call, which returns only where it failed.
     unsafe { libc::execvpe(file, arguments.as_ptr(), environment.as_ptr()) };
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Runs `command` with `environment` to its end; its exit status, or as a shell has it, 128 and the signal
-/// that ended it. What ends this process by hand (SIGTERM, SIGHUP) is handed on to it; what a terminal sends
-/// (SIGINT, SIGQUIT) it gets itself.
+/// Runs `command` with `environment` to its end; its exit status, or as a shell has it, 128 and the
+/// signal that ended it. What ends this process by hand (SIGTERM, SIGHUP) is handed on to it; what
+/// a terminal sends (SIGINT, SIGQUIT) it gets itself.
+///
+/// What it leaves behind becomes this process's child: see [`wait_for_the_rest`].
 ///
 /// # Errors
 /// Where it does not start.
@@ -58,12 +63,29 @@ pub fn wait_for(command: &[OsString], environment: Vec<(OsString, OsString)>) ->
         // SAFETY: the handler does nothing.
         unsafe { signal_hook::low_level::register(signal, || {}) }?;
     }
+    // SAFETY: no memory is passed.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     let mut child = std::process::Command::new(program).args(arguments).env_clear().envs(environment).spawn()?;
     CHILD.store(i32::try_from(child.id()).unwrap_or(0), Ordering::Relaxed);
     let status = child.wait();
     CHILD.store(0, Ordering::Relaxed);
     let status = status?;
     Ok(status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1))
+}
+
+/// Waits for what the program of [`wait_for`] left behind, at most so long: a launcher that ends its
+/// ranks by a signal may be gone before they are.
+pub fn wait_for_the_rest(most: Duration) {
+    let until = Instant::now() + most;
+    loop {
+        // SAFETY: a null pointer: the status is not wanted.
+        match unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } {
+            0 if Instant::now() > until => return,
+            0 => std::thread::sleep(Duration::from_millis(5)),
+            -1 => return,
+            _ => {}
+        }
+    }
 }
 
 /// May this process execute the file?

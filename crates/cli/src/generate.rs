@@ -1,4 +1,5 @@
-//! `ginnel generate`: manual pages, completions and docs/reference.md, from the definitions in [`crate::args`].
+//! `ginnel generate`: manual pages, completions and docs/reference.md, from the definitions in
+//! [`crate::args`].
 
 use crate::args::{Cli, Generate, What};
 use anyhow::{Context, Result};
@@ -19,10 +20,12 @@ pub fn generate(args: &Generate) -> Result<()> {
         (What::Man, None) => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
         (What::Man, Some(directory)) => {
             clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())?;
-            // The daemons have no such command of their own: what only packagers ask for is in one place.
+            // The daemons have no such command of their own: what only packagers ask for is in one
+            // place.
             let daemons = [
                 (ginnel_host::args::Cli::command(), "8"),
                 (ginnel_host::args::Prover::command(), "8"),
+                (ginnel_host::args::Broker::command(), "8"),
                 (ginnel_switch::args::Cli::command(), "8"),
                 // As memcached's.
                 (ginnel_cache::server::args::Args::command(), "1"),

@@ -1,4 +1,5 @@
-//! The `ginnel` command: starts programs with their sockets accelerated, and shows what is carried how.
+//! The `ginnel` command: starts programs with their sockets accelerated, and shows what is carried
+//! how.
 //!
 //! | module | part |
 //! |---|---|
@@ -18,8 +19,8 @@
 //! | [`mpi`] | `ginnel mpirun`, `ginnel mpi env` |
 //! | [`bench`] | `ginnel bench`: becoming ginnel-bench |
 //!
-//! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard descriptors, and `ginnel run`
-//! would hand both on to the program.
+//! The Rust runtime's start is left out: it would ignore SIGPIPE and open closed standard
+//! descriptors, and `ginnel run` would hand both on to the program.
 #![cfg_attr(not(test), no_main)]
 #![cfg_attr(test, allow(dead_code, reason = "the tests have their own main"))]
 #![deny(unsafe_code)]

@@ -1,23 +1,26 @@
-//! `ginnel mpirun` and `ginnel mpi env`: the settings by which an MPI library's ranks reach each other
-//! through shared memory.
+//! `ginnel mpirun` and `ginnel mpi env`: the settings by which an MPI library's ranks reach each
+//! other through shared memory.
 //!
 //! Each MPI library has its own names for the same two questions: which transport a rank takes, and
 //! which variables the launcher hands to ranks. [`Library`] knows both. The launcher itself is not
 //! carried: its own connections are few and long-lived, and on another host it may have no Ginnel.
 //!
-//! A job whose ranks were killed has nobody left to give back what they held in the provider's segment. So
-//! `ginnel mpirun --over fabric` waits for the launcher, and does that.
+//! A job whose ranks were killed has nobody left to give back what they held in the provider's
+//! segment, or the UCX transport's, which is the same. So `ginnel mpirun` waits for the launcher
+//! then, and does that.
 
 use crate::args::{Env, For, Mpirun, Over, Run};
 use crate::name::SegmentName;
 use crate::{exec, run};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_node::home::default_directory;
+use ginnel_region::sys;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A variable and its value.
 type Setting = (&'static str, OsString);
@@ -60,8 +63,16 @@ impl Library {
                 ("OMPI_MCA_mtl_ofi_provider_include", "ginnel"),
                 ("OMPI_MCA_osc", "^rdma"),
             ])),
+            (Self::OpenMpi, Over::Ucx) => Ok(owned(&[
+                ("OMPI_MCA_pml", "ucx"),
+                ("OMPI_MCA_osc", "ucx"),
+                // It would take UCX for certain cards only.
+                ("OMPI_MCA_opal_common_ucx_tls", "any"),
+                ("OMPI_MCA_opal_common_ucx_devices", "any"),
+            ])),
+            (Self::Mpich, Over::Ucx) => Ok(Vec::new()),
             (Self::Mpich, Over::Fabric) => bail!(
-                "Debian's MPICH has UCX and no libfabric: use --over tcp, or an MPICH that was built with ch4:ofi \
+                "Debian's MPICH has UCX and no libfabric: use --over ucx or tcp, or an MPICH that was built with ch4:ofi \
                  and the settings of ginnel mpi env --for libfabric --over fabric"
             ),
         }
@@ -70,6 +81,9 @@ impl Library {
     /// The launcher's arguments that hand variables to every rank, on every host.
     fn hand_on(self, settings: &[Setting]) -> Vec<OsString> {
         let one = |(name, value): &Setting| match self {
+            // Everybody may read a command line.
+            Self::OpenMpi if *name == KEY => vec!["-x".into(), name.into()],
+            Self::Mpich if *name == KEY => Vec::new(),
             Self::OpenMpi => {
                 let mut both = OsString::from(name);
                 both.push("=");
@@ -92,20 +106,85 @@ fn ucx_over_tcp() -> Vec<Setting> {
 }
 
 const PROVIDER: &str = "libginnel-fi.so";
+const TRANSPORT: &str = "libuct_ginnel.so";
+
+/// The variable that has the job's key, which ranks seal their messages with.
+const KEY: &str = "GINNEL_JOB_KEY";
+
+/// How long ranks may take to end after their launcher. What a rank left running in the background
+/// may go on for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A library that lies beside the shim.
+fn beside_shim(name: &str) -> Result<PathBuf> {
+    let shim = run::shim()?;
+    let path = shim.parent().unwrap_or(Path::new("/")).join(name);
+    ensure!(path.is_file(), "{} is not there, beside {}", path.display(), shim.display());
+    Ok(path)
+}
 
 /// What has libfabric find the provider, and what a rank has of Ginnel's settings.
 fn of_provider(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
-    let shim = run::shim()?;
-    let folder = shim.parent().unwrap_or(Path::new("/"));
-    ensure!(folder.join(PROVIDER).is_file(), "{PROVIDER} is not in {}, beside {}", folder.display(), shim.display());
+    let provider = beside_shim(PROVIDER)?;
+    let folder = provider.parent().unwrap_or(Path::new("/"));
     let mut settings = vec![("FI_PROVIDER_PATH", folder.as_os_str().to_owned())];
-    settings.extend(of_environment(&["GINNEL_DIR", "GINNEL_SIZE"]));
+    settings.extend(of_segment(segment)?);
+    Ok(settings)
+}
+
+/// What has UCX take the transport, and what a rank has of Ginnel's settings.
+fn of_transport(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
+    let mut preload = beside_shim(TRANSPORT)?.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let mut settings = vec![("LD_PRELOAD", preload)];
+    // What the user has said of it stands, but has to reach the ranks. Windows are to lie in the
+    // segment.
+    for (name, value) in [("UCX_TLS", "ginnel,self"), ("UCX_ALLOC_PRIO", "md:ginnel,thp,mmap,heap")] {
+        settings.push((name, std::env::var_os(name).unwrap_or_else(|| value.into())));
+    }
+    let transports = settings.iter().find(|(name, _)| *name == "UCX_TLS").map(|(_, value)| value.clone());
+    for name in transports.as_deref().map_or(&[][..], beside_others) {
+        settings.push((name, std::env::var_os(name).unwrap_or_else(|| "inf".into())));
+    }
+    settings.push((KEY, std::env::var_os(KEY).unwrap_or_else(new_key)));
+    settings.extend(of_segment(segment)?);
+    Ok(settings)
+}
+
+/// From which length on UCX sends in other ways than by its first transport. Where it has another
+/// transport beside this one, it takes that for what is long, also between ranks of one segment: so
+/// never.
+fn beside_others(transports: &OsStr) -> &'static [&'static str] {
+    let own = |word: &[u8]| [&b"ginnel"[..], b"self"].contains(&word);
+    let alone = transports.as_bytes().split(|byte| *byte == b',').all(own);
+    if alone { &[] } else { &["UCX_RNDV_THRESH", "UCX_ZCOPY_THRESH"] }
+}
+
+fn new_key() -> OsString {
+    format!("{:016x}{:016x}", sys::random_u64(), sys::random_u64()).into()
+}
+
+/// Which segment a rank is to use.
+fn of_segment(segment: Option<&SegmentName>) -> Result<Vec<Setting>> {
+    let mut settings = of_environment(&["GINNEL_DIR", "GINNEL_SIZE"]);
     if let Some(segment) = segment {
         settings.push(("GINNEL_FABRIC", std::path::absolute(segment.path(&default_directory()))?.into()));
     } else {
         settings.extend(of_environment(&["GINNEL_FABRIC"]));
     }
     Ok(settings)
+}
+
+/// What ranks are given, by the way that they take.
+fn of_ranks(over: Over, segment: Option<&SegmentName>, verbose: bool) -> Result<Vec<Setting>> {
+    match over {
+        Over::Tcp => of_run(&as_run(segment.cloned(), verbose)),
+        Over::Fabric => of_provider(segment),
+        Over::Ucx => of_transport(segment),
+    }
 }
 
 fn of_environment(names: &[&'static str]) -> Vec<Setting> {
@@ -135,7 +214,7 @@ fn of_run(args: &Run) -> Result<Vec<Setting>> {
 /// Becomes the launcher; returns only where that failed, with the exit status.
 pub fn mpirun(args: &Mpirun) -> i32 {
     match prepare(args) {
-        Ok((command, environment)) if args.over == Over::Fabric => wait(args, &command, environment),
+        Ok((command, environment)) if args.over != Over::Tcp => wait(args, &command, environment),
         Ok((command, environment)) => {
             let errno = exec::exec(&command, None, environment);
             eprintln!("ginnel: cannot run {}: {}", args.launcher.display(), std::io::Error::from_raw_os_error(errno));
@@ -153,6 +232,8 @@ fn wait(args: &Mpirun, command: &[OsString], environment: Environment) -> i32 {
     let named = environment.iter().find(|(name, _)| name == "GINNEL_FABRIC").map(|(_, path)| path.into());
     let path = named.map_or_else(ginnel_fabric::node::default_path, Ok);
     let done = exec::wait_for(command, environment);
+    // Ranks that are just being ended still hold what they have.
+    exec::wait_for_the_rest(PATIENCE);
     if let Err(error) = path.and_then(|path| ginnel_fabric::node::clean(&path).map_err(|error| format!("{error:?}"))) {
         eprintln!("ginnel: cannot look for what ended ranks left: {error}");
     }
@@ -170,41 +251,39 @@ fn prepare(args: &Mpirun) -> Result<(Vec<OsString>, Environment)> {
     };
     let library = Library::of(&launcher)?;
     let transport = library.transport(args.over)?;
-    let ranks = match args.over {
-        Over::Tcp => of_run(&as_run(args.segment.clone(), args.verbose))?,
-        Over::Fabric => of_provider(args.segment.as_ref())?,
-    };
+    let ranks = of_ranks(args.over, args.segment.as_ref(), args.verbose)?;
     // What the user has said of the transport stands.
     let said = |(name, _): &Setting| std::env::var_os(name).is_none();
     let transport: Vec<Setting> = transport.into_iter().filter(said).collect();
-    // As it was named: Open MPI's, called by a path, puts its own folder first into the ranks' PATH.
+    // As it was named: Open MPI's, called by a path, puts its own folder first into the ranks'
+    // PATH.
     let mut command = vec![args.launcher.clone()];
     command.extend(library.hand_on(&ranks));
     command.extend(args.arguments.iter().cloned());
-    let segment = ranks.into_iter().filter(|(name, _)| *name == "GINNEL_FABRIC");
+    let segment = ranks.into_iter().filter(|(name, _)| ["GINNEL_FABRIC", KEY].contains(name));
     let environment = std::env::vars_os().chain(segment.chain(transport).map(|(name, value)| (name.into(), value)));
     Ok((command, environment.collect()))
 }
 
 fn as_run(segment: Option<SegmentName>, verbose: bool) -> Run {
-    Run { segment, policy: None, allow: Vec::new(), verbose, no_spin: false, command: Vec::new() }
+    Run { segment, policy: None, allow: Vec::new(), verbose, no_spin: false, sysv: false, command: Vec::new() }
 }
 
 /// Prints the settings as a shell's `export` lines.
 pub fn env(args: &Env) -> Result<()> {
-    let ranks = match args.over {
-        Over::Tcp => of_run(&as_run(args.segment.clone(), false))?,
-        Over::Fabric => of_provider(args.segment.as_ref())?,
-    };
+    let ranks = of_ranks(args.over, args.segment.as_ref(), false)?;
     let settings = match (args.library, args.over) {
         (For::Openmpi, over) => {
             let mut settings = Library::OpenMpi.transport(over)?;
             settings.push(("OMPI_MCA_mca_base_env_list", env_list(&ranks)?));
+            settings.extend(ranks.into_iter().filter(|(name, _)| *name == KEY));
             settings
         }
         (For::Mpich, over) => [Library::Mpich.transport(over)?, ranks].concat(),
         (For::Ucx, Over::Tcp) => [ucx_over_tcp(), ranks].concat(),
-        (For::Ucx, Over::Fabric) => bail!("UCX does not use libfabric: --over tcp"),
+        (For::Ucx, Over::Ucx) => ranks,
+        (For::Ucx, Over::Fabric) => bail!("UCX does not use libfabric: --over ucx or tcp"),
+        (For::Libfabric, Over::Ucx) => bail!("libfabric does not use Ginnel's transport for UCX: --over fabric or tcp"),
         (For::Libfabric, Over::Tcp) => [owned(&[("FI_PROVIDER", "tcp")]), ranks].concat(),
         (For::Libfabric, Over::Fabric) => [owned(&[("FI_PROVIDER", "ginnel")]), ranks].concat(),
     };
@@ -228,8 +307,11 @@ fn env_list(settings: &[Setting]) -> Result<OsString> {
             list.push(";");
         }
         list.push(name);
-        list.push("=");
-        list.push(value);
+        // That one is taken from the launcher's environment.
+        if *name != KEY {
+            list.push("=");
+            list.push(value);
+        }
     }
     Ok(list)
 }
@@ -263,6 +345,12 @@ mod tests {
         let settings = owned(&[("A", "1"), ("B", "x y")]);
         assert_eq!(Library::OpenMpi.hand_on(&settings), ["-x", "A=1", "-x", "B=x y"]);
         assert_eq!(Library::Mpich.hand_on(&settings), ["-genv", "A", "1", "-genv", "B", "x y"]);
+    }
+
+    #[test]
+    fn long_messages_stay_in_the_segment_beside_other_transports() {
+        let set = |transports: &str| beside_others(OsStr::new(transports)).len();
+        assert_eq!((set("ginnel"), set("ginnel,self"), set("ginnel,tcp,self"), set("all")), (0, 0, 2, 2));
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub fn is_by_product(name: &str) -> bool {
     name.ends_with(".wake") || name.ends_with(".new")
 }
 
-/// Is this a file that a segment's members make in its directory of wake-ups (`ginnel_node::waiter`, `ginnel_tcp::attach`)?
+/// Is this a file that a segment's members make in its directory of wake-ups
+/// (`ginnel_node::waiter`, `ginnel_tcp::attach`)?
 pub fn is_wake_file(name: &str) -> bool {
     let rest = |kind: char| name.strip_prefix(kind).filter(|rest| !rest.is_empty());
     rest('w').is_some_and(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))

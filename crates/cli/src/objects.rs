@@ -54,6 +54,7 @@ fn as_json(object: &ObjectInfo) -> Value {
         "size": object.size,
         "owner": object.owner.as_ref().map(|owner| json!({"pid": owner.pid})),
         "users": object.users.iter().map(user).collect::<Vec<_>>(),
+        "waiting": object.waiting,
         "removed": object.removed,
     })
 }

@@ -14,8 +14,8 @@ pub const VARIABLE: &str = "GINNEL_POLICY";
 /// The machine's.
 const SYSTEM: &str = "/etc/ginnel/policy";
 
-/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow` did,
-/// `trusted` what ginneld's configuration trusts in the segment. `None`: there are none.
+/// All rules that hold for a program: `file` is what `--policy` named, `allowed` what `--allow`
+/// did, `trusted` what ginneld's configuration trusts in the segment. `None`: there are none.
 pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Result<Option<OsString>> {
     let system = read(Path::new(SYSTEM), true)?;
     let given = match std::env::var(VARIABLE) {
@@ -41,8 +41,8 @@ pub fn rules(file: Option<&Path>, allowed: &[String], trusted: &[String]) -> Res
     Ok((file.is_some() || !all.trim().is_empty()).then(|| all.into()))
 }
 
-/// The machine's rules, what was allowed and what is trusted in the segment (as for [`rules`]), on one
-/// line, for a place that outlives this user's session.
+/// The machine's rules, what was allowed and what is trusted in the segment (as for [`rules`]), on
+/// one line, for a place that outlives this user's session.
 pub fn for_service(allowed: &[String], trusted: &[String]) -> Result<Option<String>> {
     let system = read(Path::new(SYSTEM), true)?;
     let rules = system.lines().map(|line| line.split('#').next().unwrap_or_default());
@@ -62,7 +62,8 @@ fn users_file() -> Option<PathBuf> {
     Some(configuration.join("ginnel/policy"))
 }
 
-/// The user's own, by default: whose home cannot even be entered (it may be that of another user, before a change) has none.
+/// The user's own, by default: whose home cannot even be entered (it may be that of another user,
+/// before a change) has none.
 fn read_own(file: &Path) -> Result<String> {
     match std::fs::metadata(file) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(String::new()),

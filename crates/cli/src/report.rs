@@ -64,6 +64,9 @@ pub struct Segment {
     pub members: Vec<Member>,
     /// Why it cannot be used.
     pub error: Option<String>,
+    /// Its named objects.
+    #[serde(skip)]
+    pub objects: Vec<ginnel_region::Entry>,
     /// Its random number.
     #[serde(skip)]
     pub id: u64,
@@ -99,7 +102,8 @@ pub struct Process {
     pub segment: Option<String>,
     /// It set up an io_uring.
     pub io_uring: bool,
-    /// It lives in another pid namespace: its number means nothing here, and it is shown also when it ended.
+    /// It lives in another pid namespace: its number means nothing here, and it is shown also when
+    /// it ended.
     pub other_pid_namespace: bool,
     /// Why it cannot accelerate anything: a word.
     pub reason: Option<String>,

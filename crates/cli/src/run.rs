@@ -5,7 +5,7 @@ use crate::{exec, policy, served};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_node::home::{check_directory, default_directory};
 use ginnel_node::join::is_socket;
-use ginnel_preload::{BY_LOADER, Finding, LOADER, Preload, TOKEN, Unreachable, Way};
+use ginnel_preload::{BY_LOADER, Finding, LIB, LOADER, Preload, TOKEN, Unreachable, Way};
 use ginnel_region::device;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,11 @@ pub const CANNOT: i32 = 126;
 const MISSING: i32 = 127;
 
 const SHIM: &str = "libginnel_shim.so";
+/// What is preloaded beside it for System V objects.
+const SYSV: &str = "libginnel_sysv.so";
 
-/// Settings that are numbers. The shim itself takes what it does not understand for not said: it must not keep a program from running.
+/// Settings that are numbers. The shim itself takes what it does not understand for not said: it
+/// must not keep a program from running.
 const NUMBERS: [&str; 7] =
     ["GINNEL_SIZE", "GINNEL_SPIN", "GINNEL_AFTER", "GINNEL_RING", "GINNEL_RING_MAX", "GINNEL_TOKENS", "GINNEL_VERBOSE"];
 
@@ -38,7 +41,7 @@ pub fn run(args: &Run) -> i32 {
     };
     // The file to execute in the program's place.
     let in_place = loader.filter(|_| way == Way::Loader);
-    let mut environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.why.preload())) {
+    let mut environment = match environment(args, finding.map_or(Preload::Kept, |finding| finding.preload())) {
         Ok(environment) => environment,
         Err(error) => {
             eprintln!("ginnel: {error:#}");
@@ -54,7 +57,8 @@ pub fn run(args: &Run) -> i32 {
         environment.push((BY_LOADER.to_string_lossy().into_owned().into(), file.into()));
     }
     if let (Some(finding), Some(file)) = (finding.filter(|_| way == Way::None), &file) {
-        eprintln!("ginnel: {}: it stays on TCP", says(finding, file));
+        let sysv = if args.sysv { ", and its System V objects in the kernel" } else { "" };
+        eprintln!("ginnel: {}: it stays on TCP{sysv}", says(finding, file));
     }
     let errno = exec::exec(&args.command, in_place.as_deref(), environment);
     let error = std::io::Error::from_raw_os_error(errno);
@@ -90,7 +94,8 @@ pub fn says(finding: Finding, file: &Path) -> String {
     format!("{decided} {}", finding.why)
 }
 
-/// What is executed in the place of a program in Go without a dynamic linker: it lies beside the library.
+/// What is executed in the place of a program in Go without a dynamic linker: it lies beside the
+/// library.
 fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> {
     finding.filter(|finding| finding.why == Unreachable::StaticGo && finding.interpreter().is_none())?;
     let loader = shim().ok()?.with_file_name(LOADER);
@@ -98,10 +103,22 @@ fn loader(finding: Option<&Finding>, program: Option<&CStr>) -> Option<PathBuf> 
     ginnel_preload::can_load(&name, program?).then_some(loader)
 }
 
-/// Is it in Go, and has the user not asked for such programs?
+/// Is it in Go, and has the user switched such programs off, or not asked for static ones?
 fn is_switched_off(finding: Option<&Finding>) -> bool {
-    finding.is_some_and(|finding| matches!(finding.why, Unreachable::Go | Unreachable::StaticGo))
-        && std::env::var_os("GINNEL_GO").is_none_or(|value| value != "1")
+    finding.is_some_and(|finding| match finding.why {
+        Unreachable::Go => ginnel_preload::is_go_off(),
+        Unreachable::StaticGo => !ginnel_preload::is_static_go_on(),
+        _ => false,
+    })
+}
+
+/// How the program in `file`, of which this was found, comes to have the library.
+pub fn way(finding: &Finding, file: &Path) -> Way {
+    if is_switched_off(Some(finding)) {
+        return Way::None;
+    }
+    let name = CString::new(file.as_os_str().as_bytes()).ok();
+    ginnel_preload::way(Some(finding.why), loader(Some(finding), name.as_deref()).is_some())
 }
 
 /// The file that the program's name means.
@@ -124,7 +141,10 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
     }
     let mut changes: Vec<(&str, OsString)> = Vec::new();
     if preload != Preload::Gone {
-        changes.push(("LD_PRELOAD", with_shim(std::env::var_os("LD_PRELOAD"), &shim()?, preload)?));
+        let shim = shim()?;
+        let list = with_shim(std::env::var_os("LD_PRELOAD"), &shim, preload)?;
+        let list = if args.sysv { with_sysv(&list, &shim)? } else { list };
+        changes.push(("LD_PRELOAD", list));
         changes.push(("ASAN_OPTIONS", sanitizers_options(std::env::var_os("ASAN_OPTIONS"))));
     }
     if let Some(segment) = &args.segment {
@@ -150,7 +170,8 @@ pub fn environment(args: &Run, preload: Preload) -> Result<Vec<(OsString, OsStri
     } else if let Some(socket) = served::from_environment() {
         changes.push(("GINNEL_SEGMENT", socket.into()));
     }
-    // In a virtual machine: the segment that its host shares with it, unless something else was said.
+    // In a virtual machine: the segment that its host shares with it, unless something else was
+    // said.
     if args.segment.is_none()
         && std::env::var_os("GINNEL_SEGMENT").is_none()
         && let Some(device) = device::find()
@@ -196,15 +217,29 @@ pub fn shim() -> Result<PathBuf> {
     }
 }
 
+/// How the library is named where nobody sees which programs are started: for each C library that
+/// there is one for.
+pub fn for_all(shim: &Path) -> Preload {
+    let name = CString::new(shim.as_os_str().as_bytes());
+    if name.is_ok_and(|name| ginnel_preload::has_musl(&name)) { Preload::Either } else { Preload::Token }
+}
+
 /// The list of preloads with the shim first, once (ld.so(8): divided by spaces or colons).
 pub fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Result<OsString> {
     let name = shim.as_os_str().as_bytes();
     let divides = |byte: &u8| *byte == b' ' || *byte == b':';
     ensure!(!name.iter().any(divides), "{} cannot be preloaded: its path has a space or a colon", shim.display());
     let before = before.unwrap_or_default();
-    let mut list = OsString::from(if preload == Preload::Kept { "" } else { TOKEN });
-    list.push(shim);
-    let is_shim = |other: &[u8]| other.strip_prefix(TOKEN.as_bytes()).unwrap_or(other) == name;
+    let own = ginnel_preload::parts(name);
+    let mut list = match preload {
+        Preload::Either => {
+            let (folder, file) = (shim.parent().unwrap_or(Path::new("/")), shim.file_name().unwrap_or_default());
+            folder.join(LIB).join(file).into_os_string()
+        }
+        Preload::Kept => shim.into(),
+        Preload::Token | Preload::TokenOnly | Preload::Gone => [OsStr::new(TOKEN), shim.as_os_str()].into_iter().collect(),
+    };
+    let is_shim = |other: &[u8]| other == name || ginnel_preload::parts(other).is_some_and(|parts| Some(parts) == own);
     for other in before.as_bytes().split(divides).filter(|other| !other.is_empty() && !is_shim(other)) {
         list.push(":");
         list.push(OsStr::from_bytes(other));
@@ -212,8 +247,23 @@ pub fn with_shim(before: Option<OsString>, shim: &Path, preload: Preload) -> Res
     Ok(list)
 }
 
-/// A program built with an address sanitizer does not start where a preloaded library comes before the sanitizer's own, lest that go unnoticed (compiler-rt,
-/// `asan_linux.cpp`), unless it is told to. The shim's calls go on to those of the sanitizer, so it may start.
+/// The list with the library for System V objects in it, once, which lies beside the shim. It is
+/// named so that only glibc's dynamic linker finds it: see [`TOKEN`].
+fn with_sysv(list: &OsStr, shim: &Path) -> Result<OsString> {
+    let library = shim.with_file_name(SYSV);
+    ensure!(library.is_file(), "{SYSV} is not in {}: build it (cargo build --release)", shim.parent().unwrap_or(shim).display());
+    let mut name = OsString::from(TOKEN);
+    name.push(&library);
+    let is_it = |other: &[u8]| other == name.as_bytes() || other == library.as_os_str().as_bytes();
+    let others = list.as_bytes().split(|byte| *byte == b':').filter(|other| !is_it(other)).map(OsStr::from_bytes);
+    let mut others: Vec<OsString> = others.map(OsStr::to_owned).collect();
+    others.insert(others.len().min(1), name);
+    Ok(others.join(OsStr::new(":")))
+}
+
+/// A program built with an address sanitizer does not start where a preloaded library comes before
+/// the sanitizer's own, lest that go unnoticed (compiler-rt, `asan_linux.cpp`), unless it is told
+/// to. The shim's calls go on to those of the sanitizer, so it may start.
 fn sanitizers_options(before: Option<OsString>) -> OsString {
     const OPTION: &str = "verify_asan_link_order";
     let before = before.unwrap_or_default();
@@ -243,7 +293,23 @@ mod tests {
         assert_eq!(with(&format!("{token}:/a.so")), "/l/shim.so:/a.so", "it is one library by either name");
         assert_eq!(named("/l/shim.so", Preload::Token), token.as_str());
         assert_eq!(named(&token, Preload::Token), token.as_str());
+        let either = "/l/$LIB/shim.so";
+        assert_eq!(named(&token, Preload::Either), either);
+        assert_eq!(with(&format!("{either}:/a.so")), "/l/shim.so:/a.so");
         assert!(with_shim(None, Path::new("/with space/shim.so"), Preload::Kept).is_err());
+    }
+
+    #[test]
+    fn the_library_for_system_v_comes_behind_the_shim_and_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        let shim = place.path().join(SHIM);
+        let with = |list: &str| with_sysv(OsStr::new(list), &shim);
+        assert!(with("/shim.so").is_err(), "it is not there");
+        std::fs::write(place.path().join(SYSV), "").expect("written");
+        let name = format!("{TOKEN}{}", place.path().join(SYSV).display());
+        let once = with("/shim.so:/a.so").expect("a list");
+        assert_eq!(once, format!("/shim.so:{name}:/a.so").as_str());
+        assert_eq!(with(&once.to_string_lossy()).expect("a list"), once);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 pub fn socket(name: &str) -> Option<PathBuf> {
     let config = Config::of_this_host();
     let socket = config.socket(name, 0);
-    // Where the daemon is away its name is not to become that of a file: the program is told. A directory that somebody else may have
-    // made is no daemon's, whoever listens there.
+    // Where the daemon is away its name is not to become that of a file: the program is told. A
+    // directory that somebody else may have made is no daemon's, whoever listens there.
     let configured = Path::new(DEFAULT_FILE).exists() && config.segments.contains_key(name);
     let away = configured && !config.run_dir.exists();
     (away || (configured || socket.exists() && is_socket(&socket)) && is_trusted(&config.run_dir)).then_some(socket)

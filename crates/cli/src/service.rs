@@ -1,8 +1,8 @@
 //! `ginnel service`: a systemd service runs with the library, by a drop-in, and without it again.
 //!
 //! The drop-in names the library and the segment, and opens the unit's sandbox where it is narrower
-//! than the library needs. It names no directory (`GINNEL_DIR`): that of the service's own user is the
-//! library's choice, also where the service changes its user, or has another one each time.
+//! than the library needs. It names no directory (`GINNEL_DIR`): that of the service's own user is
+//! the library's choice, also where the service changes its user, or has another one each time.
 
 mod dropin;
 mod sandbox;
@@ -13,9 +13,10 @@ use crate::status::{json, print};
 use crate::{policy, run, served, table};
 use anyhow::{Context, Result, bail, ensure};
 use ginnel_node::join::is_socket;
-use ginnel_preload::{Preload, Unreachable};
+use ginnel_preload::{Unreachable, Way};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -116,7 +117,8 @@ fn variables(args: &Enable) -> Result<Vec<(String, String)>> {
         trusted = served::trusted(&named);
         all.push(("GINNEL_SEGMENT".to_owned(), named.to_string_lossy().into_owned()));
     }
-    // The machine's rules and those given here; not this user's, who may be another than the service's.
+    // The machine's rules and those given here; not this user's, who may be another than the
+    // service's.
     if let Some(rules) = policy::for_service(&args.allow, &trusted)? {
         all.push((policy::VARIABLE.to_owned(), rules));
     }
@@ -133,8 +135,8 @@ fn plan(manager: Manager, name: &str, library: &Path, common: &[(String, String)
     let socket = common.iter().any(|(name, value)| name == "GINNEL_SEGMENT" && is_socket(Path::new(value)));
     let openings = sandbox::look(&unit, library, socket)?;
     let before = unit.variable("LD_PRELOAD").or_else(|| manager.variable("LD_PRELOAD"));
-    // By the path that only glibc follows: a unit may start other programs before its own.
-    let list = run::with_shim(before.map(Into::into), library, Preload::Token)?;
+    // A unit may start other programs before its own.
+    let list = run::with_shim(before.map(Into::into), library, run::for_all(library))?;
     let mut variables = vec![("LD_PRELOAD".to_owned(), list.to_string_lossy().into_owned())];
     variables.extend_from_slice(common);
     let mut remarks = openings.remarks;
@@ -148,9 +150,10 @@ fn plan(manager: Manager, name: &str, library: &Path, common: &[(String, String)
 /// The first program of the service's that the library cannot reach.
 fn programs(unit: &Unit, library: &Path) -> Result<()> {
     for file in unit.programs() {
-        // A program that may not be looked at may have it all the same. One in Go is reached where that
-        // is asked for, and the environment alone does not start its loader.
-        let finding = run::look_with(&file, Some(library)).filter(|finding| finding.why != Unreachable::Unknown);
+        // A program that may not be looked at may have it all the same. The environment alone does
+        // not start the loader of static ones in Go.
+        let is_reached = |why| why == Unreachable::Unknown || ginnel_preload::way(Some(why), false) == Way::Preload;
+        let finding = run::look_with(&file, Some(library)).filter(|finding| !is_reached(finding.why));
         let Some(finding) = finding else { continue };
         bail!(
             "{}: {}, so no preloaded library reaches it; its connections stay on TCP (`ginnel doctor {}`)",
@@ -189,9 +192,10 @@ fn environment(unit: &Unit) -> Result<()> {
 fn counts(manager: Manager, plan: &Plan, library: &Path) -> Result<()> {
     let unit = manager.show(&plan.unit.name)?;
     let list = unit.variable("LD_PRELOAD").unwrap_or_default();
-    let name = library.to_string_lossy();
+    let parts = |name| ginnel_preload::parts(name);
+    let own = parts(library.as_os_str().as_bytes());
     ensure!(
-        list.split(':').any(|entry| entry.ends_with(&*name)),
+        list.split(':').any(|entry| own.is_some() && parts(entry.as_bytes()) == own),
         "{}: a drop-in that comes after {} sets LD_PRELOAD={list}; give it a name that sorts before, and try again",
         unit.name,
         plan.place.display()
@@ -207,7 +211,8 @@ fn take_back(manager: Manager, written: &[&PathBuf]) {
     let _ = manager.systemctl(&["daemon-reload"]);
 }
 
-/// Starts a service anew, if it runs. Where it does not start with the library, it gets back what it had.
+/// Starts a service anew, if it runs. Where it does not start with the library, it gets back what
+/// it had.
 fn restart(manager: Manager, plan: &Plan, library: &Path) -> Result<()> {
     let name = &plan.unit.name;
     let ran = plan.unit.get("ActiveState") == "active";

@@ -68,7 +68,8 @@ impl Survey {
         self
     }
 
-    /// What is there now. `patient`: waits a second where something died just now, so that its memory is freed too.
+    /// What is there now. `patient`: waits a second where something died just now, so that its
+    /// memory is freed too.
     pub fn look(&mut self, patient: bool) -> Directory {
         let mut seen = Directory { directory: self.directory.display().to_string(), ..Directory::default() };
         if let Err(error) = self.open_tables() {
@@ -118,7 +119,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Segments in the directory, and those elsewhere that this process's environment or a process of the ledger names.
+    /// Segments in the directory, and those elsewhere that this process's environment or a process
+    /// of the ledger names.
     fn segment_paths(&mut self) -> Vec<PathBuf> {
         let directory = self.directory.clone();
         let mut paths = files(&directory);
@@ -188,6 +190,7 @@ impl Survey {
                 segment.free_pages = Some(free);
                 segment.free_extents = Some(free);
                 segment.tokens_only = Some(region.tokens_only());
+                segment.objects = region.names().entries().collect();
             }
             Err(error) => segment.error = Some(error.to_string()),
         }
@@ -269,7 +272,7 @@ impl Survey {
             processes: holders.iter().map(|process| Holder { pid: process.pid, name: process.name.clone() }).collect(),
             local: address(tuple.local, tuple.local_port),
             remote: address(tuple.remote, tuple.remote_port),
-            segment: names.get(&slot.segment.load(Relaxed)).cloned(),
+            segment: if slot.has(flag::PAIR) { Some(PAIR.into()) } else { names.get(&slot.segment.load(Relaxed)).cloned() },
             stage: stage_word(stage),
             out_carrier,
             in_carrier,
@@ -288,8 +291,12 @@ impl Survey {
         (slot.cookie.load(Acquire) == cookie && slot.generation.load(Relaxed) == generation).then_some(connection)
     }
 
-    /// The segment that a connection is in.
+    /// The segment that a connection is in; not that of a pair, whose other process chooses what
+    /// number stands there.
     fn region_of(&self, slot: &Slot) -> Option<&Region> {
+        if slot.has(flag::PAIR) {
+            return None;
+        }
         let id = slot.segment.load(Relaxed);
         self.regions.values().filter_map(|(_, region)| region.as_ref().ok()).find(|region| region.id() == id)
     }
@@ -306,8 +313,12 @@ impl Survey {
         self.direction(slot, 0).is_some_and(Direction::asked_back)
     }
 
-    /// By what this end is woken when it sleeps: what it asked for last, else what it would ask for.
+    /// By what this end is woken when it sleeps: what it asked for last, else what it would ask
+    /// for.
     fn wake(&self, slot: &Slot) -> Wake {
+        if slot.has(flag::PAIR) {
+            return Wake::Token;
+        }
         let region = self.region_of(slot);
         let wish = self.direction(slot, 1).map(|incoming| Want::of(incoming.want_data().load(Relaxed)));
         let tokens_only = region.is_some_and(Region::tokens_only);
@@ -320,6 +331,10 @@ impl Survey {
         }
     }
 }
+
+/// What stands for the memory that two processes have from the broker, which nobody else can look
+/// into.
+const PAIR: &str = "(pair)";
 
 /// A file, a device that a driver made, or a daemon's socket.
 fn may_be_segment(path: &Path) -> bool {
@@ -385,7 +400,8 @@ fn mapped(process: &processes::Process) -> Vec<PathBuf> {
     segments
 }
 
-/// Waits until it is known which of a table's processes live: of those in other pid namespaces that takes a while.
+/// Waits until it is known which of a table's processes live: of those in other pid namespaces that
+/// takes a while.
 pub fn settle(processes: &Processes) {
     if processes.living().count() != 0 && processes.is_in_doubt() {
         std::thread::sleep(Duration::from_millis(processes::PATIENCE + 10));

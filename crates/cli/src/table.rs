@@ -1,4 +1,5 @@
-//! Tables for people: columns as wide as what is in them, and one remark per row, which moves below the row where it does not fit.
+//! Tables for people: columns as wide as what is in them, and one remark per row, which moves below
+//! the row where it does not fit.
 
 use crate::report::{Carrier, Connection, Holder, Process, Segment, Wake};
 use crate::size::short;
@@ -113,13 +114,19 @@ pub fn segments(segments: &[Segment], width: usize) -> String {
 
 /// Named objects of a segment.
 pub fn objects(objects: &[ginnel::ObjectInfo], width: usize) -> String {
-    let mut table = Table::new(&["NAME", "KIND", "SIZE", "OWNER", "USERS"], "");
+    let mut table = Table::new(&["NAME", "KIND", "SIZE", "OWNER", "WAITING", "USERS"], "");
     for object in objects {
         let owner = object.owner.as_ref().map_or("(kept)".to_owned(), |owner| owner.pid.to_string());
         let user = |user: &ginnel::User| format!("{} ({})", user.pid, user.program);
         let users: Vec<String> = object.users.iter().map(user).collect();
-        let cells =
-            [text(&object.name), text(object.kind.name()), number(short(object.size)), text(&owner), text(&users.join(", "))];
+        let cells = [
+            text(&object.name),
+            text(object.kind.name()),
+            number(short(object.size)),
+            text(&owner),
+            number(object.waiting),
+            text(&users.join(", ")),
+        ];
         table.row(cells, if object.removed { "removed; freed when nobody uses it" } else { "" });
     }
     table.lines(width)

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, queue, style, terminal};
 use ginnel_node::home::default_directory;
-use ginnel_region::sys;
+use ginnel_region::{Entry, sys};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -72,7 +72,8 @@ fn wait(interval: Duration, ended: &AtomicBool) -> Result<bool> {
         }
         let ms = i32::try_from(left.min(TICK).as_millis()).unwrap_or(0).max(1);
         if sys::poll(libc::STDIN_FILENO, libc::POLLIN, ms) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
-            // The terminal is gone. (crossterm would read its end of file again and again, and hear of no signal either.)
+            // The terminal is gone. (crossterm would read its end of file again and again, and hear
+            // of no signal either.)
             return Ok(true);
         }
         if !event::poll(Duration::ZERO)? {
@@ -201,13 +202,27 @@ fn picture(seen: &Directory, before: &HashMap<(u64, u64), Counters>, seconds: f6
             (Some(error), _) => error.clone(),
             (None, used) => format!("{} of {} in use", human(used.unwrap_or(0)), human(segment.size)),
         };
-        text += &format!("segment {}: {state}\n", clean(&segment.name));
+        text += &format!("segment {}: {state}{}\n", clean(&segment.name), objects(&segment.objects));
     }
     if let Some(error) = &seen.error {
         text += &format!("{error}\n");
     }
     text.push('\n');
     if rows.is_empty() { text + "No connection is open.\n" } else { text + &table::rates(&rows, width) }
+}
+
+/// How many named objects there are, and the largest of them; `ginnel ls` shows who uses each.
+fn objects(entries: &[Entry]) -> String {
+    let bytes = entries.iter().map(|entry| entry.size).fold(0u64, u64::saturating_add);
+    let Some(largest) = entries.iter().max_by_key(|entry| entry.size) else { return String::new() };
+    let named = |entry: &Entry| {
+        let name = clean(&String::from_utf8_lossy(&entry.name));
+        format!("{} {name}", ginnel::Kind::of(entry.kind).name())
+    };
+    match entries {
+        [one] => format!("; 1 object: {} of {}", named(one), human(bytes)),
+        _ => format!("; {} objects of {}, the largest {}", entries.len(), human(bytes), named(largest)),
+    }
 }
 
 fn rated<'a>(connection: &'a Connection, before: &HashMap<(u64, u64), Counters>, seconds: f64) -> Rated<'a> {

@@ -1,4 +1,5 @@
-//! `ginnel doctor` on a host: each thing that can be wrong, made wrong. In a virtual machine: `guest/tests/doctor.rs`.
+//! `ginnel doctor` on a host: each thing that can be wrong, made wrong. In a virtual machine:
+//! `guest/tests/doctor.rs`.
 
 use crate::common::{Place, Said};
 use std::fs;

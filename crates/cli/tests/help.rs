@@ -1,4 +1,5 @@
-//! What help and errors look like. `TRYCMD=overwrite cargo test -p ginnel-cli` takes the present words over.
+//! What help and errors look like. `TRYCMD=overwrite cargo test -p ginnel-cli` takes the present
+//! words over.
 
 #[test]
 fn words() {

@@ -1,5 +1,5 @@
-//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
-//! One file's tests, or one: `cargo test -p ginnel-cli doctor::`.
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap
+//! across files. One file's tests, or one: `cargo test -p ginnel-cli doctor::`.
 
 mod common;
 mod doctor;

@@ -28,10 +28,23 @@ fn objects_are_listed_and_removed() {
     let shown = place.run(&["ls", "--segment", "some"]).out;
     assert!(shown.contains("frames") && shown.contains("1.0M"), "{shown}");
 
+    let top = place.run(&["top", "--once", "--interval", "0.1"]).out;
+    assert!(top.contains("; 2 objects of 1.0 MiB, the largest memory frames\n"), "{top}");
+
     ginnel::Barrier::create(&segment, "z barrier", 2).expect("free");
     ginnel::Event::create(&segment, "z event", ginnel::Reset::Auto).expect("free");
     ginnel::RwLock::create(&segment, "z rwlock").expect("free");
-    ginnel::Semaphore::create(&segment, "z semaphore", 0, 1).expect("free");
+    let semaphore = ginnel::Semaphore::create(&segment, "z semaphore", 0, 1).expect("free");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| semaphore.acquire().map(ginnel::Permit::use_up));
+        let waiting = || json(&["ls", "--segment", "some", "--json"])["objects"][5]["waiting"].clone();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while waiting() != 1 && std::time::Instant::now() < until {}
+        semaphore.add(1).expect("room");
+        assert!(waits.join().expect("one").is_ok());
+        assert_eq!(waiting(), 0);
+    });
+    drop(semaphore);
     let kinds = ["barrier", "event", "rwlock", "semaphore"];
     let listed = json(&["ls", "--segment", "some", "--json"]);
     let listed = listed["objects"].as_array().expect("a list")[2..].iter().map(|object| object["kind"].clone());

@@ -1,5 +1,5 @@
-//! `ginnel run`: what the program gets, and what is said about programs that cannot be reached. The shim's place is taken
-//! by a library that does nothing: the C library itself.
+//! `ginnel run`: what the program gets, and what is said about programs that cannot be reached. The
+//! shim's place is taken by a library that does nothing: the C library itself.
 
 use crate::common::{Place, Said};
 use ginnel_tests::build::executable;
@@ -130,7 +130,8 @@ fn a_setting_that_is_no_number_is_named() {
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "empty is not said");
 }
 
-/// A service manager's choice: systemd starts services with SIGPIPE ignored. Rust's runtime would change it on the way.
+/// A service manager's choice: systemd starts services with SIGPIPE ignored. Rust's runtime would
+/// change it on the way.
 #[test]
 fn ignored_signals_and_closed_descriptors_are_inherited_unchanged() {
     let place = Place::new();

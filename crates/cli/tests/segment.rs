@@ -175,7 +175,8 @@ fn memory_of_the_dead_is_free_after_one_look() {
     assert_eq!(place.run(&["segment", "remove", "default"]).code, Some(0));
 }
 
-/// A container's processes have a list of their own, in a `/dev/shm` of their own, and a segment of ours.
+/// A container's processes have a list of their own, in a `/dev/shm` of their own, and a segment of
+/// ours.
 #[test]
 fn members_with_another_list_are_counted_and_said_to_be_unseen() {
     let (place, container) = (Place::new(), Place::new());
@@ -193,7 +194,8 @@ fn members_with_another_list_are_counted_and_said_to_be_unseen() {
     assert!(said.code == Some(1) && said.err.contains("not in this user's list"), "{said:?}");
 }
 
-/// A directory that the library does not take: everything stays on TCP, and the first to be asked says so.
+/// A directory that the library does not take: everything stays on TCP, and the first to be asked
+/// says so.
 #[test]
 fn a_directory_that_is_not_the_users_alone_is_named() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! `ginnel vm args` against a configuration of ginneld. That QEMU takes the options is shown in `crates/host/tests/qemu.rs`.
+//! `ginnel vm args` against a configuration of ginneld. That QEMU takes the options is shown in
+//! `crates/host/tests/qemu.rs`.
 
 use crate::common::Place;
 use std::fs;

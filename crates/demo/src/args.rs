@@ -8,8 +8,9 @@ use crate::programs::Name;
 
 /// Runs real servers and clients plainly and under `ginnel run`, and prints one table.
 ///
-/// As root, servers and clients live in network namespaces of their own, made for the occasion, with a bridge between
-/// them. Without root they use the loopback interface. Then the same between two virtual machines. Nothing is left behind.
+/// As root, servers and clients live in network namespaces of their own, made for the occasion,
+/// with a bridge between them. Without root they use the loopback interface. Then the same between
+/// two virtual machines. Nothing is left behind.
 #[derive(Debug, Parser)]
 #[command(name = "ginnel-demo", version)]
 pub struct Args {
@@ -33,7 +34,8 @@ pub struct Args {
     #[arg(long, overrides_with = "further")]
     pub further: bool,
 
-    /// Also through the kernel's sockmap, by this program: `make demo-peers` compiles it. Needs root. No virtual machines
+    /// Also through the kernel's sockmap, by this program: `make demo-peers` compiles it. Needs
+    /// root. No virtual machines
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server_only", "plain_only"])]
     pub sockmap: Option<String>,
 
@@ -45,7 +47,9 @@ pub struct Args {
     #[arg(long)]
     no_guests: bool,
 
-    /// Only the servers run under `ginnel run`: what it costs to be ready for clients that are not. New servers in each round, which take turns of ten milliseconds with their loads. No virtual machines
+    /// Only the servers run under `ginnel run`: what it costs to be ready for clients that are not.
+    /// New servers in each round, which take turns of ten milliseconds with their loads. No virtual
+    /// machines
     #[arg(long)]
     pub server_only: bool,
 

@@ -1,8 +1,10 @@
-//! Servers and clients as child processes: started, waited for within a limit, stopped with all that they started.
+//! Servers and clients as child processes: started, waited for within a limit, stopped with all
+//! that they started.
 //!
-//! Each leads a process group of its own, so that its own children are found, and dies when this program dies
-//! (`setpriv --pdeathsig`), even by `kill -9`. A child is not reaped before its group is empty: until then the
-//! process id cannot be given to a stranger, so no signal from here can reach one.
+//! Each leads a process group of its own, so that its own children are found, and dies when this
+//! program dies (`setpriv --pdeathsig`), even by `kill -9`. A child is not reaped before its group
+//! is empty: until then the process id cannot be given to a stranger, so no signal from here can
+//! reach one.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -69,7 +71,8 @@ impl Child {
         self.pid
     }
 
-    /// Sends a signal to the child and all that it started. Its group is its own until the child is dropped.
+    /// Sends a signal to the child and all that it started. Its group is its own until the child is
+    /// dropped.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         kill_process_group(self.pid, signal).with_context(|| format!("cannot signal {}", self.name))
     }

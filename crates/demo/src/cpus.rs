@@ -1,6 +1,7 @@
 //! Which processor the servers run on, and which the clients.
 //!
-//! Pinned apart, a pair's two ends measure the way between them and not the scheduler's choices of the moment.
+//! Pinned apart, a pair's two ends measure the way between them and not the scheduler's choices of
+//! the moment.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 

@@ -1,4 +1,5 @@
-//! What is printed when a program does not end in time: Ginnel's own view, and where everybody stands.
+//! What is printed when a program does not end in time: Ginnel's own view, and where everybody
+//! stands.
 
 use anyhow::Result;
 
@@ -8,7 +9,8 @@ use crate::tools::{self, Ginnel};
 /// Longest report of one helper, in lines.
 const LINES: usize = 120;
 
-/// Prints `ginnel status --json` and the stacks of all processes of these children on standard error.
+/// Prints `ginnel status --json` and the stacks of all processes of these children on standard
+/// error.
 pub fn print(ginnel: Option<&Ginnel>, children: &[&Child]) {
     if let Some(ginnel) = ginnel {
         show("ginnel status --json", ginnel.status());

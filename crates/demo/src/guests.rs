@@ -1,5 +1,6 @@
-//! Pairs between two virtual machines that boot Debian's own kernel: the server in one, its load in the other. Plainly they use the machines' network (virtio-net, with
-//! a switch in this process between them); under Ginnel, the segment that `ginneld` shares with both.
+//! Pairs between two virtual machines that boot Debian's own kernel: the server in one, its load in
+//! the other. Plainly they use the machines' network (virtio-net, with a switch in this process
+//! between them); under Ginnel, the segment that `ginneld` shares with both.
 
 use std::cell::Cell;
 use std::fmt::{self, Debug, Formatter, Write as _};

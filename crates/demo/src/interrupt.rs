@@ -1,4 +1,5 @@
-//! Ctrl-C and its relatives: a signal only sets a number, and every wait in this program looks at it.
+//! Ctrl-C and its relatives: a signal only sets a number, and every wait in this program looks at
+//! it.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -34,7 +35,8 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Asks `done` again and again until it has an answer, for `limit` at most; `None` when the time is over.
+/// Asks `done` again and again until it has an answer, for `limit` at most; `None` when the time is
+/// over.
 pub fn poll<T>(limit: Duration, mut done: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + limit;
     loop {

@@ -1,4 +1,5 @@
-//! What `ginnel-demo` shares with `ginnel bench --apps`: how servers and their clients are found, started and read, and how their figures are summed up.
+//! What `ginnel-demo` shares with `ginnel bench --apps`: how servers and their clients are found,
+//! started and read, and how their figures are summed up.
 
 #![forbid(unsafe_code)]
 

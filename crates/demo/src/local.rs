@@ -120,7 +120,8 @@ impl Server for Listening<'_> {
     }
 }
 
-/// What a load of so many seconds has printed, once it has ended well. `others`: who else is looked at where it does not end.
+/// What a load of so many seconds has printed, once it has ended well. `others`: who else is looked
+/// at where it does not end.
 pub fn finish(bench: &Bench, load: &Child, seconds: u32, others: &[&Child]) -> Result<String> {
     let (name, limit) = (&load.name, Track::limit(seconds));
     match load.wait(limit)? {

@@ -1,18 +1,20 @@
 //! `ginnel-demo`: what Ginnel does for programs that know nothing of it, on the machine at hand.
 //!
-//! Debian's own servers (nginx, redis, memcached, iperf3) run in one network namespace and their own clients in
-//! another, with a bridge between them in a third: the shape of two machines on a software bridge. Each pair runs
-//! plainly and under `ginnel run`, in turn, and one table at the end compares the medians; where that is asked for also
-//! through the kernel's sockmap ([`sockmap`]). Then the same between two virtual machines.
+//! Debian's own servers (nginx, redis, memcached, iperf3) run in one network namespace and their
+//! own clients in another, with a bridge between them in a third: the shape of two machines on a
+//! software bridge. Each pair runs plainly and under `ginnel run`, in turn, and one table at the
+//! end compares the medians; where that is asked for also through the kernel's sockmap
+//! ([`sockmap`]). Then the same between two virtual machines.
 //!
 //! ```text
 //! make demo                          # installs what is missing, builds, runs everything
 //! target/release/ginnel-demo --quick --only nginx,redis
 //! ```
 //!
-//! The way through the files: [`args`] → [`place`] (where things run) → [`programs`] (what runs) → [`pair`] (the
-//! rounds, in [`local`] over [`child`], or in [`guests`]; [`turns`] where only servers run under Ginnel) → [`report`]. Whatever is made on the way is entered in [`undo`], which takes it back at
-//! the end, at Ctrl-C, at SIGTERM and in a panic.
+//! The way through the files: [`args`] → [`place`] (where things run) → [`programs`] (what runs) →
+//! [`pair`] (the rounds, in [`local`] over [`child`], or in [`guests`]; [`turns`] where only
+//! servers run under Ginnel) → [`report`]. Whatever is made on the way is entered in [`undo`],
+//! which takes it back at the end, at Ctrl-C, at SIGTERM and in a panic.
 #![forbid(unsafe_code)]
 
 mod args;

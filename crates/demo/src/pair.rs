@@ -1,4 +1,5 @@
-//! One server and its loads: the servers, one for each carrier, run side by side, and the loads take turns.
+//! One server and its loads: the servers, one for each carrier, run side by side, and the loads
+//! take turns.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -26,7 +27,8 @@ pub trait Ground: Debug {
 
 /// A server that listens. It is ended when it is dropped.
 pub trait Server {
-    /// Runs one load to its end and reads its figure. `before`: the figure that the same load reached before.
+    /// Runs one load to its end and reads its figure. `before`: the figure that the same load
+    /// reached before.
     fn load(&self, bench: &Bench, found: &Found, setting: &'static Setting, track: &Track, before: Option<f64>) -> Result<f64>;
 }
 
@@ -119,19 +121,22 @@ impl Track {
         Self { carrier, label, values: Vec::new(), failure: None, report }
     }
 
-    /// How long a load may take. Generous: the machine may be busy, and a number of requests is only an estimate of a time.
+    /// How long a load may take. Generous: the machine may be busy, and a number of requests is
+    /// only an estimate of a time.
     pub fn limit(seconds: u32) -> Duration {
         Duration::from_secs(u64::from(seconds) * 5 + 15)
     }
 }
 
-/// Measures all settings of a program. What goes wrong stands in the rows; an error means that it is time to go home.
+/// Measures all settings of a program. What goes wrong stands in the rows; an error means that it
+/// is time to go home.
 pub fn run(bench: &Bench, program: &dyn Program) -> Result<Vec<Row>> {
     let mut servers: Vec<Option<Box<dyn Server + '_>>> = bench.carriers.iter().map(|_| None).collect();
     each_setting(bench, program, |found, setting| measure(bench, found, setting, &mut servers))
 }
 
-/// Finds a program and its load, and has each setting measured; where they cannot be found, the rows say so.
+/// Finds a program and its load, and has each setting measured; where they cannot be found, the
+/// rows say so.
 pub fn each_setting(
     bench: &Bench,
     program: &dyn Program,
@@ -235,7 +240,8 @@ pub fn row(bench: &Bench, program: &dyn Program, setting: &Setting, tracks: &[Tr
     let of = |carrier| tracks.iter().find(|track| track.carrier == carrier && track.failure.is_none());
     let rounds_of = |carrier| of(carrier).map_or_else(Vec::new, |track| track.values.clone());
     let [plain, ginnel, sockmap] = [Carrier::Plain, Carrier::Ginnel, Carrier::Sockmap].map(rounds_of);
-    // Round by round: what changes about the machine from one round to the next is in both of a round's figures.
+    // Round by round: what changes about the machine from one round to the next is in both of a
+    // round's figures.
     let beside = |other: &[f64]| -> Vec<f64> { other.iter().zip(&ginnel).map(|(other, ginnel)| ginnel / other).collect() };
     let ratios = beside(&plain);
     let failures: Vec<String> = failure.into_iter().chain(tracks.iter().filter_map(|track| track.failure.clone())).collect();

@@ -1,4 +1,5 @@
-//! Where servers and clients run: two network namespaces with a bridge between them in a third, or loopback.
+//! Where servers and clients run: two network namespaces with a bridge between them in a third, or
+//! loopback.
 //!
 //! ```text
 //!  ginnel-demo-PID-a         ginnel-demo-PID-sw         ginnel-demo-PID-b
@@ -32,7 +33,8 @@ pub enum Place {
 #[derive(Debug)]
 pub struct Namespaces {
     name: String,
-    /// Two demos at once may share Ginnel's segment, which is one address space: each has a subnet of its own.
+    /// Two demos at once may share Ginnel's segment, which is one address space: each has a subnet
+    /// of its own.
     subnet: u8,
     _guards: Vec<undo::Guard>,
 }
@@ -100,7 +102,8 @@ impl Place {
         }
     }
 
-    /// The command that enters the place, to be put before another; it is replaced by that other one.
+    /// The command that enters the place, to be put before another; it is replaced by that other
+    /// one.
     pub fn enter(&self, side: Side) -> Vec<String> {
         match self {
             Self::Loopback => Vec::new(),
@@ -158,7 +161,8 @@ pub fn remove_namespace(name: &str) {
     }
 }
 
-/// Removes namespaces of an earlier demo that was killed outright (`kill -9`), and could not do so itself.
+/// Removes namespaces of an earlier demo that was killed outright (`kill -9`), and could not do so
+/// itself.
 pub fn sweep() {
     if !rustix::process::geteuid().is_root() {
         return;

@@ -15,7 +15,8 @@ pub fn is_listening(pid: i32, port: u16) -> bool {
     tables.iter().any(|table| listens_in(table, port))
 }
 
-/// The table's fields: number, local address and port, remote address and port, state (0A is LISTEN).
+/// The table's fields: number, local address and port, remote address and port, state (0A is
+/// LISTEN).
 fn listens_in(table: &str, port: u16) -> bool {
     let port = format!(":{port:04X}");
     table.lines().any(|line| {

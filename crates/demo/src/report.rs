@@ -12,7 +12,8 @@ use serde::Serialize;
 pub struct Results {
     /// One for each setting of each program.
     pub rows: Vec<Row>,
-    /// Part of the bytes of the sockmap's connections, of all programs, that went past TCP, 0 to 1, where a sockmap was measured.
+    /// Part of the bytes of the sockmap's connections, of all programs, that went past TCP, 0 to 1,
+    /// where a sockmap was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sockmap: Option<f64>,
 }

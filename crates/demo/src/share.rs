@@ -1,4 +1,5 @@
-//! How much of a client's traffic went through shared memory, as the shim reports it at the end of each process.
+//! How much of a client's traffic went through shared memory, as the shim reports it at the end of
+//! each process.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,8 @@ use serde::Deserialize;
 /// The variable that names the file to which the shim appends one JSON line per process.
 pub const REPORT_VARIABLE: &str = "GINNEL_REPORT";
 
-/// One process's line: bytes of payload by carrier and direction. What else is in it does not matter here.
+/// One process's line: bytes of payload by carrier and direction. What else is in it does not
+/// matter here.
 #[derive(Debug, Deserialize)]
 struct Line {
     tcp_in: u64,
@@ -17,7 +19,8 @@ struct Line {
     ring_out: u64,
 }
 
-/// The share of all bytes that went through rings, 0 to 1; `None` where nothing was reported or nothing moved.
+/// The share of all bytes that went through rings, 0 to 1; `None` where nothing was reported or
+/// nothing moved.
 pub fn read(path: &Path) -> Option<f64> {
     of(&fs::read_to_string(path).ok()?)
 }

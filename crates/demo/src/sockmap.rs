@@ -1,4 +1,5 @@
-//! The kernel's own way past TCP, beside which Ginnel is measured where that is asked for: a sockmap, in which `crates/bench/programs/sockmap.c` enters the connections of a cgroup.
+//! The kernel's own way past TCP, beside which Ginnel is measured where that is asked for: a
+//! sockmap, in which `crates/bench/programs/sockmap.c` enters the connections of a cgroup.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Held {
     holder: Child,
-    /// What stands before a program that is to run in it, and before what leads into a namespace: there the cgroups are not to be seen.
+    /// What stands before a program that is to run in it, and before what leads into a namespace:
+    /// there the cgroups are not to be seen.
     pub enter: Vec<String>,
 }
 
@@ -50,7 +52,8 @@ impl Held {
     }
 }
 
-/// The part that was handed on. What the kernel's TCP counted it carried, whatever the program that hands on believes.
+/// The part that was handed on. What the kernel's TCP counted it carried, whatever the program that
+/// hands on believes.
 fn share(printed: &str) -> Result<f64> {
     let line = printed.lines().find_map(|line| line.strip_prefix("result ")).context("the sockmap's program told no counts")?;
     let count = |key: &str| {

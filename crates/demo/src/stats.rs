@@ -1,7 +1,8 @@
 //! Medians and other quantiles of a few samples.
 
-/// The value below which a share `q` (0 to 1) of the values lies, interpolated between its two neighbours (Hyndman and Fan,
-/// "Sample Quantiles in Statistical Packages", 1996: type 7). None where there are no values.
+/// The value below which a share `q` (0 to 1) of the values lies, interpolated between its two
+/// neighbours (Hyndman and Fan, "Sample Quantiles in Statistical Packages", 1996: type 7). None
+/// where there are no values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,9 +1,9 @@
-//! What being there costs: a server under `ginnel run` beside a plain one, each with the same plain load, and the two pairs
-//! take turns of some milliseconds.
+//! What being there costs: a server under `ginnel run` beside a plain one, each with the same plain
+//! load, and the two pairs take turns of some milliseconds.
 //!
-//! A program is up to a tenth faster or slower from one second to the next, as the machine's other guests and its own
-//! clock have it, and the cost is some hundredths: measured one after the other, a hundred rounds leave it open. What
-//! changes from one turn to the next is in both figures.
+//! A program is up to a tenth faster or slower from one second to the next, as the machine's other
+//! guests and its own clock have it, and the cost is some hundredths: measured one after the other,
+//! a hundred rounds leave it open. What changes from one turn to the next is in both figures.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,17 @@ use crate::programs::{Program, Setting};
 use crate::report::Row;
 use crate::{diagnose, interrupt};
 
-/// How long a turn is: much shorter than what the machine's speed changes in, and long beside what a switch takes.
+/// How long a turn is: much shorter than what the machine's speed changes in, and long beside what
+/// a switch takes.
 const TURN: Duration = Duration::from_millis(10);
 
-/// A load's first turn: until it has connected, its own clock does not run, and would not tell how long it rested.
+/// A load's first turn: until it has connected, its own clock does not run, and would not tell how
+/// long it rested.
 const START: Duration = Duration::from_millis(50);
 
-/// A load and its server, which work in their turns and are stopped (`SIGSTOP`) in the others'. Both: a server that went on would answer in the other's time what is under way, which
-/// is most where there are many connections.
+/// A load and its server, which work in their turns and are stopped (`SIGSTOP`) in the others'.
+/// Both: a server that went on would answer in the other's time what is under way, which is most
+/// where there are many connections.
 struct Pair<'a> {
     load: Child,
     server: &'a Child,
@@ -141,7 +144,8 @@ fn measure(bench: &Bench, local: &Local, found: &Found, setting: &'static Settin
     Ok(pair::row(bench, found.program, setting, &tracks, None))
 }
 
-/// One round, with servers of its own: one start of a server is a little faster or slower than the next. Returns the plain server's figure and the other's, in the time of their own turns.
+/// One round, with servers of its own: one start of a server is a little faster or slower than the
+/// next. Returns the plain server's figure and the other's, in the time of their own turns.
 fn round(
     bench: &Bench,
     local: &Local,
@@ -156,7 +160,8 @@ fn round(
     let ours = servers.each_ref().map(|server| &server.child);
     let counts = found.program.counts_requests();
     let begin = |at: usize, setting, before| {
-        // Half of the time is the other's. A load that counts its requests takes no notice of the time.
+        // Half of the time is the other's. A load that counts its requests takes no notice of the
+        // time.
         let seconds = if counts { bench.args.seconds() } else { 2 * bench.args.seconds() };
         servers[at].begin(bench, found, setting, Begin { on: carriers[at], carrier: Carrier::Plain, report: None, seconds, before })
     };

@@ -1,8 +1,8 @@
 //! What has to be taken back: process groups, network namespaces, directories.
 //!
-//! Everything is entered here the moment it exists. Its guard takes it back when it goes out of scope; what is still
-//! entered when the program ends, or panics (the release build aborts then, and runs no destructor), goes in
-//! [`everything`], the latest first.
+//! Everything is entered here the moment it exists. Its guard takes it back when it goes out of
+//! scope; what is still entered when the program ends, or panics (the release build aborts then,
+//! and runs no destructor), goes in [`everything`], the latest first.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -18,12 +18,14 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes the directory, named for this process; a leftover of a process that is no more is replaced.
+    /// Makes the directory, named for this process; a leftover of a process that is no more is
+    /// replaced.
     pub fn create() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
         // Servers that become another user find their files by name.
         let make = || DirBuilder::new().mode(0o711).create(&path);
-        // Our own process id: whoever made it before is dead. A symbolic link there makes this fail, as it should.
+        // Our own process id: whoever made it before is dead. A symbolic link there makes this
+        // fail, as it should.
         make()
             .or_else(|_| fs::remove_dir_all(&path).and_then(|()| make()))
             .with_context(|| format!("cannot make {} (is TMPDIR a directory that you may write to?)", path.display()))?;

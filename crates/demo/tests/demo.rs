@@ -1,4 +1,5 @@
-//! The demo's promises that need no Ginnel: it measures, and it leaves nothing behind, however it ends.
+//! The demo's promises that need no Ginnel: it measures, and it leaves nothing behind, however it
+//! ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Everything that a run of the demo may touch: its TMPDIR, by which its processes are known as well.
+/// Everything that a run of the demo may touch: its TMPDIR, by which its processes are known as
+/// well.
 struct Trace {
     dir: PathBuf,
 }

@@ -1,7 +1,9 @@
-//! Ginnel's ring between two processes, in a segment of their own, without sockets: `ginnel bench` measures it beside the sockets, to tell what these cost above it.
+//! Ginnel's ring between two processes, in a segment of their own, without sockets: `ginnel bench`
+//! measures it beside the sockets, to tell what these cost above it.
 //!
-//! It is the rings' own code (positions, copies, the handshake with a sleeper) and the sleepers' FIFOs, and nothing else: one connection for a segment, one process an end, rings of one
-//! size. No interface for programs to build on.
+//! It is the rings' own code (positions, copies, the handshake with a sleeper) and the sleepers'
+//! FIFOs, and nothing else: one connection for a segment, one process an end, rings of one size. No
+//! interface for programs to build on.
 //!
 //! ```no_run
 //! # use std::io::{Read, Write};
@@ -14,7 +16,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The page that heads the segment's one group holds, for each direction (0: the client's bytes, 1: the server's), 1 KiB of words:
+//! The page that heads the segment's one group holds, for each direction (0: the client's bytes, 1:
+//! the server's), 1 KiB of words:
 //!
 //! | offset | what | written by |
 //! |---|---|---|
@@ -86,7 +89,8 @@ struct Direction {
 unsafe impl Send for Direction {}
 
 impl Listener {
-    /// Makes the segment (a file of this name, best in memory: /dev/shm), two rings of so many bytes in it, and the FIFOs PATH.up and PATH.down.
+    /// Makes the segment (a file of this name, best in memory: /dev/shm), two rings of so many
+    /// bytes in it, and the FIFOs PATH.up and PATH.down.
     ///
     /// # Errors
     /// Where the file exists or cannot be made, or the size is no power of two from 4 KiB to 1 GiB.
@@ -114,7 +118,8 @@ impl Listener {
         Ok(Self { segment, page: head.page(), path: path.to_owned() })
     }
 
-    /// Waits for the other end; then the names go, and what they named stays as long as an end does.
+    /// Waits for the other end; then the names go, and what they named stays as long as an end
+    /// does.
     ///
     /// # Errors
     /// Those of opening the FIFOs.
@@ -167,7 +172,8 @@ impl Direction {
         let value = |at| Untrusted::new(segment.word(words + at).load(Ordering::Relaxed));
         let size = value(SIZE).power_of_two(*RINGS.start(), *RINGS.end()).map_err(corrupt)?;
         let place = value(PLACE).checked(|place| segment.holds(*place, size)).map_err(corrupt)?;
-        // SAFETY: `holds`: so many bytes lie there inside the map, which stays as long as the segment does, which the end keeps; `size` is a power of two.
+        // SAFETY: `holds`: so many bytes lie there inside the map, which stays as long as the
+        // segment does, which the end keeps; `size` is a power of two.
         let ring = unsafe { Span::new(segment.base().add(place as usize), size, 0) };
         Ok(Self { words, ring, own: 0, seen: 0 })
     }
@@ -183,7 +189,8 @@ impl End {
         Ok(Self { segment, output, input, bell, other, nonblocking: false })
     }
 
-    /// The descriptor that becomes readable when a call that said `WouldBlock` is worth another try.
+    /// The descriptor that becomes readable when a call that said `WouldBlock` is worth another
+    /// try.
     #[must_use]
     pub fn bell(&self) -> RawFd {
         self.bell.as_raw_fd()
@@ -236,7 +243,8 @@ impl End {
             }
         }
         let n = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
-        // SAFETY: `buffer` is writable for `n` bytes, which `available` says are in the ring, and so no more than its size.
+        // SAFETY: `buffer` is writable for `n` bytes, which `available` says are in the ring, and
+        // so no more than its size.
         unsafe { input.ring.copy_out(input.own, buffer.as_mut_ptr(), n) };
         input.own += n as u64;
         let want = park::publish(input.word(segment, HEAD), input.own, input.word(segment, WANT_SPACE));
@@ -251,7 +259,8 @@ impl End {
         let size = output.ring.size();
         let mut room = free(output.own, Untrusted::new(output.seen), size).map_err(corrupt)?;
         if room < bytes.len() as u64 {
-            // Acquire pairs with the Release store of `publish`: the reader is done with these bytes.
+            // Acquire pairs with the Release store of `publish`: the reader is done with these
+            // bytes.
             output.seen = output.word(segment, HEAD).load(Ordering::Acquire);
             room = free(output.own, Untrusted::new(output.seen), size).map_err(corrupt)?;
         }
@@ -283,7 +292,8 @@ impl End {
         }
         loop {
             park::arm(want(self), Want::Token);
-            // Armed, and so told of whatever comes from here on: asleep only if nothing came before.
+            // Armed, and so told of whatever comes from here on: asleep only if nothing came
+            // before.
             if let Some(done) = attempt(self)? {
                 park::disarm(want(self), Want::Token);
                 return Ok(done);

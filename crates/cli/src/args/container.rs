@@ -13,12 +13,14 @@ pub struct Container {
 /// The commands for containers.
 #[derive(Debug, Subcommand)]
 pub enum ContainerCommand {
-    /// Make a device for container runtimes, by a CDI file: podman run --device ginnel.dev/segment=NAME IMAGE
+    /// Make a device for container runtimes, by a CDI file: podman run --device
+    /// ginnel.dev/segment=NAME IMAGE
     ///
     /// Containers that have the same device meet; image and command stay as they are. Makes the
     /// segment's directory in /dev/shm, and says so to systemd-tmpfiles, for the next boot.
     Cdi(Group),
-    /// Print the same as options, for runtimes without CDI: docker run $(ginnel container env NAME) IMAGE
+    /// Print the same as options, for runtimes without CDI: docker run $(ginnel container env NAME)
+    /// IMAGE
     Env(Group),
     /// Undo `ginnel container cdi` and `env`: the CDI file, and the directory where nobody uses it
     Remove(Remove),
@@ -30,16 +32,16 @@ pub struct Group {
     /// Name of the group of containers that meet
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: String,
-    /// Number that the programs' user has on the host: with --userns or rootless that is not what it is
-    /// within. Programs of other users stay on TCP [default: this user]
+    /// Number that the programs' user has on the host: with --userns or rootless that is not what
+    /// it is within. Programs of other users stay on TCP [default: this user]
     #[arg(long, value_name = "UID", conflicts_with = "any_user")]
     pub user: Option<u32>,
     /// Programs of all users and user namespaces: every member can then read, alter and pretend
     /// everything in the segment. Needs --allow
     #[arg(long, requires = "allow")]
     pub any_user: bool,
-    /// With --any-user: the network of the containers, whose connections are carried without a proof,
-    /// such as 10.88.0.0/16; may be given several times
+    /// With --any-user: the network of the containers, whose connections are carried without a
+    /// proof, such as 10.88.0.0/16; may be given several times
     #[arg(long, value_name = "ADDRESS", requires = "any_user")]
     pub allow: Vec<String>,
 }

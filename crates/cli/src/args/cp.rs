@@ -38,7 +38,8 @@ pub struct Cp {
     /// Offer a directory
     #[command(subcommand)]
     pub command: Option<CpCommand>,
-    /// What to copy, then where to: NAME:PATH of a server, or a path here. (A file that is called serve: ./serve)
+    /// What to copy, then where to: NAME:PATH of a server, or a path here. (A file that is called
+    /// serve: ./serve)
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
     /// Directories too, with all that is in them
@@ -74,7 +75,8 @@ pub struct Cp {
     /// Copy also what has the same size and time
     #[arg(short = 'I', long)]
     pub ignore_times: bool,
-    /// Keep what there is of a file when the copy is interrupted, and go on from there the next time
+    /// Keep what there is of a file when the copy is interrupted, and go on from there the next
+    /// time
     #[arg(long)]
     pub partial: bool,
     /// Write over files rather than beside them: a copy that is interrupted leaves a mixture
@@ -83,7 +85,8 @@ pub struct Cp {
     /// Delete at the destination what the source does not have; takes -r and one directory
     #[arg(long)]
     pub delete: bool,
-    /// Leave out what fits; may be given several times. With / in front: at the top of what is copied
+    /// Leave out what fits; may be given several times. With / in front: at the top of what is
+    /// copied
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// Leave out links that lead out of what is copied
@@ -107,7 +110,8 @@ pub struct Cp {
     /// Print JSON when it is done (docs/cp.md)
     #[arg(long)]
     pub json: bool,
-    /// Segment in which the server is: a name, or a path if it contains a slash [default: the one that ginnel run takes]
+    /// Segment in which the server is: a name, or a path if it contains a slash [default: the one
+    /// that ginnel run takes]
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
 }
@@ -117,8 +121,8 @@ pub struct Cp {
 pub enum CpCommand {
     /// Offer a directory to whoever has the segment, to be read
     ///
-    /// Nothing outside of it can be reached, whatever paths and links say. Whoever can open the segment can read it, and
-    /// with --writable write it, with this process's rights.
+    /// Nothing outside of it can be reached, whatever paths and links say. Whoever can open the
+    /// segment can read it, and with --writable write it, with this process's rights.
     Serve(Serve),
 }
 
@@ -134,7 +138,8 @@ pub struct Serve {
     /// Take files, too
     #[arg(long)]
     pub writable: bool,
-    /// Let clients say whose their files are, and set the bits by which a program gets their rights; as root only
+    /// Let clients say whose their files are, and set the bits by which a program gets their
+    /// rights; as root only
     #[arg(long, requires = "writable")]
     pub owners: bool,
     /// Take links that lead out of the directory. They are never followed here, but others might
@@ -149,7 +154,8 @@ pub struct Serve {
     /// Say on standard error what each client does
     #[arg(short, long)]
     pub verbose: bool,
-    /// Segment: a name, or a path if it contains a slash; made if there is none [default: the one that ginnel run takes]
+    /// Segment: a name, or a path if it contains a slash; made if there is none [default: the one
+    /// that ginnel run takes]
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
 }

@@ -16,10 +16,10 @@ pub struct Service {
 pub enum ServiceCommand {
     /// Have services run with their sockets accelerated, from their next start on
     ///
-    /// Writes one file for each, a drop-in named zz-ginnel.conf (systemd.unit(5)), and nothing else.
-    /// Looks at the unit's programs and its sandbox first: what cannot be served is refused with the
-    /// reason, and then nothing is changed for any of them. A service meets programs of its own user;
-    /// services of different users need --segment.
+    /// Writes one file for each, a drop-in named zz-ginnel.conf (systemd.unit(5)), and nothing
+    /// else. Looks at the unit's programs and its sandbox first: what cannot be served is refused
+    /// with the reason, and then nothing is changed for any of them. A service meets programs of
+    /// its own user; services of different users need --segment.
     Enable(Enable),
     /// Undo `ginnel service enable`
     ///
@@ -46,8 +46,8 @@ pub struct Enable {
     /// Segment in which to meet, as for `ginnel run` [default: that of the service's user]
     #[arg(long, value_name = "NAME|PATH")]
     pub segment: Option<SegmentName>,
-    /// Carry connections with this address, or network, without a proof, as for `ginnel run`; may be
-    /// given several times
+    /// Carry connections with this address, or network, without a proof, as for `ginnel run`; may
+    /// be given several times
     #[arg(long, value_name = "ADDRESS")]
     pub allow: Vec<String>,
 }

@@ -33,8 +33,8 @@ fn text(path: &Path) -> String {
 }
 
 impl Edits {
-    /// The CDI file of the device `name`. The version is the lowest that has all that is used, as the
-    /// specification advises: older runtimes refuse newer ones.
+    /// The CDI file of the device `name`. The version is the lowest that has all that is used, as
+    /// the specification advises: older runtimes refuse newer ones.
     pub fn cdi(&self, name: &str) -> Value {
         let env: Vec<String> = self.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mount = |mount: &Mount| {
@@ -52,8 +52,8 @@ impl Edits {
         })
     }
 
-    /// The same as options of docker, podman and nerdctl, for a shell. Words that hold spaces are in
-    /// single quotes, which a shell only takes off where it reads the line (`eval`).
+    /// The same as options of docker, podman and nerdctl, for a shell. Words that hold spaces are
+    /// in single quotes, which a shell only takes off where it reads the line (`eval`).
     pub fn options(&self) -> String {
         let word = |word: String| {
             // What a shell divides or would take for more than text, once it reads it.

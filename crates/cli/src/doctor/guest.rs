@@ -11,7 +11,8 @@ use std::time::Instant;
 const CHECK: &str = "device";
 /// What the driver's module is called.
 const DRIVER: &str = "ginnel";
-/// Loads that take longer than this go to the memory, nanoseconds. Those that do not take a few, under emulation too.
+/// Loads that take longer than this go to the memory, nanoseconds. Those that do not take a few,
+/// under emulation too.
 const UNCACHED_NS: u64 = 60;
 const ADD: &str = "add one on the host: `ginnel vm args --segment NAME --slot N` prints QEMU's options";
 
@@ -71,8 +72,9 @@ fn bus(device: &PciDevice, loaded: bool) -> Finding {
     }
 }
 
-/// Nanoseconds that a load of a segment's first word takes which was loaded just before. How memory is mapped no kernel tells a program; but an uncached load goes to
-/// the memory each time, which takes a hundred nanoseconds and more, and a cached one does not.
+/// Nanoseconds that a load of a segment's first word takes which was loaded just before. How memory
+/// is mapped no kernel tells a program; but an uncached load goes to the memory each time, which
+/// takes a hundred nanoseconds and more, and a cached one does not.
 fn load_ns(segment: &Segment) -> u64 {
     const LOADS: u32 = 1000;
     let batch = |_| {

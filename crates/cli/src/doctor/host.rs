@@ -1,4 +1,5 @@
-//! `ginneld` on this machine: its configuration, its sockets, and whether anybody listens there. None of the sockets is joined: that would take a slot.
+//! `ginneld` on this machine: its configuration, its sockets, and whether anybody listens there.
+//! None of the sockets is joined: that would take a slot.
 
 use super::{Finding, allowed};
 use ginnel_host::config::{Config, DEFAULT_FILE};

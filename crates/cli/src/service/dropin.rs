@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// It sorts behind what others call theirs (`override.conf` of `systemctl edit`), so that its list of
-/// preloads, which has theirs in it, counts.
+/// It sorts behind what others call theirs (`override.conf` of `systemctl edit`), so that its list
+/// of preloads, which has theirs in it, counts.
 const NAME: &str = "zz-ginnel.conf";
 
 /// By its first line it is known for ours.

@@ -1,5 +1,5 @@
-//! What a unit's sandbox leaves of what the library needs: a writable `/dev/shm`, its own file to be
-//! mapped, and a few system calls. Sources: systemd.exec(5).
+//! What a unit's sandbox leaves of what the library needs: a writable `/dev/shm`, its own file to
+//! be mapped, and a few system calls. Sources: systemd.exec(5).
 
 use super::systemd::Unit;
 use anyhow::{Result, bail};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// Where segment and list of sockets lie (`ginnel_node::home`).
 const SHARED: &str = "/dev/shm";
 
-/// Calls of the library's own that a program under a filter may never have made: without them it wakes
-/// by TCP alone, or, where the filter kills, the program ends.
+/// Calls of the library's own that a program under a filter may never have made: without them it
+/// wakes by TCP alone, or, where the filter kills, the program ends.
 const CALLS: [&str; 3] = ["membarrier", "memfd_create", "mknodat"];
 
 /// Below this many descriptors, or bytes of address space, the library leaves everything on TCP.
@@ -44,7 +44,8 @@ pub fn look(unit: &Unit, library: &Path, socket: bool) -> Result<Openings> {
         let folder = library.parent().unwrap_or(library).display();
         openings.open(format!("ExecPaths={folder}"), "the unit lets no other library be loaded");
     }
-    // No line of ours opens a filter: alone, where the unit's own is taken out later, it would be one.
+    // No line of ours opens a filter: alone, where the unit's own is taken out later, it would be
+    // one.
     let missing = missing_calls(&unit.words("SystemCallFilter"));
     if !missing.is_empty() {
         let calls = missing.join(" ");
@@ -134,7 +135,8 @@ fn hides(unit: &Unit, option: &str, path: &Path) -> bool {
     depth(&paths(unit, option), path) > depth(&bound, path)
 }
 
-/// The calls that a filter does not let through: a list of those that it lets, or after `~` of others.
+/// The calls that a filter does not let through: a list of those that it lets, or after `~` of
+/// others.
 fn missing_calls(filter: &[String]) -> Vec<&'static str> {
     let Some(first) = filter.first() else { return Vec::new() };
     let denies = first.starts_with('~');

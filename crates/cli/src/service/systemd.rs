@@ -128,8 +128,8 @@ impl Unit {
         lines.filter_map(|line| Some(line.split_once("path=")?.1.split_once(" ; ")?.0.into())).collect()
     }
 
-    /// Files with more of its environment, which count more than its own words. Each is shown with a
-    /// remark in brackets.
+    /// Files with more of its environment, which count more than its own words. Each is shown with
+    /// a remark in brackets.
     pub fn environment_files(&self) -> Vec<PathBuf> {
         let lines = self.get("EnvironmentFiles").lines();
         lines.map(|line| line.split(" (ignore_errors=").next().unwrap_or(line).into()).collect()

@@ -1,4 +1,5 @@
-//! memcached with one thread; memcaslap, of libmemcached, reads and writes values of 100 bytes, nine to one.
+//! memcached with one thread; memcaslap, of libmemcached, reads and writes values of 100 bytes,
+//! nine to one.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use crate::tools::Tool;
 /// memcached and memcaslap.
 pub struct Memcached;
 
-/// memcaslap's own description of a load: lengths of keys and values, then the share of sets (0) and gets (1).
+/// memcaslap's own description of a load: lengths of keys and values, then the share of sets (0)
+/// and gets (1).
 const MIX: &str = "key\n16 16 1\nvalue\n100 100 1\ncmd\n0 0.1\n1 0.9\n";
 
 impl Program for Memcached {

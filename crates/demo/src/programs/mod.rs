@@ -1,4 +1,5 @@
-//! The programs: for each, how its server and its load are started, at which settings, and how its figure is read.
+//! The programs: for each, how its server and its load are started, at which settings, and how its
+//! figure is read.
 
 pub mod iperf3;
 pub mod memcached;
@@ -46,13 +47,15 @@ pub trait Program {
     fn settings_of_server_only(&self) -> &'static [Setting] {
         &[]
     }
-    /// Writes what the server needs into its directory, and returns the arguments it is started with.
+    /// Writes what the server needs into its directory, and returns the arguments it is started
+    /// with.
     fn server(&self, program: &str, listen: &Listen) -> Result<Vec<String>>;
     /// Writes what the load needs, and returns the arguments it is started with.
     fn client(&self, load: &Load) -> Result<Vec<String>>;
     /// The figure, in [`Program::unit`], in what the load printed.
     fn read(&self, printed: &str) -> Result<f64>;
-    /// Whether the load is a number of requests and not a time, so that its speed must be known beforehand.
+    /// Whether the load is a number of requests and not a time, so that its speed must be known
+    /// beforehand.
     fn counts_requests(&self) -> bool {
         false
     }

@@ -1,4 +1,5 @@
-//! nginx with one worker and Debian's own settings for files; wrk asks for a page of 1 KiB again and again.
+//! nginx with one worker and Debian's own settings for files; wrk asks for a page of 1 KiB again
+//! and again.
 
 use std::fs;
 
@@ -55,8 +56,8 @@ impl Program for Nginx {
         let conf = listen.dir.join("nginx.conf");
         fs::write(&conf, configuration(&dir, listen)).context("cannot write nginx.conf")?;
         let mut command = words([&program, &"-p", &dir, &"-c", &conf.display()]);
-        // Before 1.19.5 there was no such option; without it nginx opens its log under /var/log before it has read
-        // the configuration.
+        // Before 1.19.5 there was no such option; without it nginx opens its log under /var/log
+        // before it has read the configuration.
         if tools::output(5, &[program, "-h"]).is_ok_and(|help| help.contains("-e filename")) {
             command.extend(words([&"-e", &"error.log"]));
         }
