@@ -1,0 +1,155 @@
+package main
+
+// The agent as the container runtime sees it: a plugin of NRI, the Node Resource Interface. It looks at
+// each container before it is made.
+//
+// Whatever happens here, containers start. The runtime goes on without a plugin that is gone, hangs or
+// breaks the protocol; a plugin that answers with an error fails the container, so this one never does.
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/containerd/nri/pkg/api"
+)
+
+type plugin struct {
+	libraries  *libraries
+	brokers    *brokers
+	namespaces namespaces
+	handlers   []string
+	meters     *meters
+
+	mutex sync.Mutex
+	// containers that run and were given something.
+	containers map[string]use
+}
+
+// use is what a container was given.
+type use struct{ library, group string }
+
+// namespaces says which annotations a namespace has; nil where that is not known.
+type namespaces interface {
+	annotations(name string) map[string]string
+}
+
+// Synchronize is called once, when the agent has registered: with all that there is.
+func (p *plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.mutex.Lock()
+	p.containers = map[string]use{}
+	p.mutex.Unlock()
+	for _, container := range containers {
+		if container.GetState() != api.ContainerState_CONTAINER_STOPPED {
+			p.note(container)
+		}
+	}
+	p.mutex.Lock()
+	slog.Info("registered with the runtime", "containers", len(containers), "in groups", len(p.containers))
+	p.mutex.Unlock()
+	p.tidy()
+	return nil, nil
+}
+
+// CreateContainer is called before a container is made.
+func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) (adjustment *api.ContainerAdjustment, _ []*api.ContainerUpdate, _ error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			slog.Error("a container starts without the library", "why", broken, "stack", string(debug.Stack()))
+			p.meters.containers.WithLabelValues(string(internalReason)).Inc()
+			adjustment = nil
+		}
+	}()
+	adjustment, name, why := p.judge(pod, container)
+	p.meters.containers.WithLabelValues(string(why)).Inc()
+	if why != notAsked {
+		slog.Info("container", "namespace", pod.GetNamespace(), "pod", pod.GetName(), "container", container.GetName(), "group", name, "result", string(why))
+	}
+	return adjustment, nil, nil
+}
+
+func (p *plugin) judge(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, string, reason) {
+	group, why := decide(pod, container.GetName(), p.namespaces.annotations(pod.GetNamespace()), p.handlers)
+	if why != injected {
+		return nil, "", why
+	}
+	if taken(pod, container) {
+		return nil, group.String(), takenPath
+	}
+	if !p.libraries.isThere() {
+		return nil, group.String(), noLibrary
+	}
+	directory, err := p.brokers.want(group)
+	if errors.Is(err, errTooMany) {
+		// Those that only wait for pods that may come again make room.
+		_, groups := p.used()
+		p.brokers.stopUnused(groups, fresh)
+		directory, err = p.brokers.want(group)
+	}
+	if err != nil {
+		slog.Warn("no broker", "group", group.String(), "why", err)
+		return nil, group.String(), noBroker
+	}
+	return adjust(container, p.libraries.current, directory), group.String(), injected
+}
+
+// PostCreateContainer is called once the container is made, with what it was given.
+func (p *plugin) PostCreateContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	p.note(container)
+	return nil
+}
+
+// StopContainer is called when a container ends, too.
+func (p *plugin) StopContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
+	p.forget(container)
+	return nil, nil
+}
+
+// RemoveContainer is called at the last.
+func (p *plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	p.forget(container)
+	return nil
+}
+
+func (p *plugin) note(container *api.Container) {
+	from, directory := given(container)
+	id := p.brokers.idOf(directory)
+	if id == "" {
+		return
+	}
+	if err := p.brokers.resume(id); err != nil {
+		slog.Warn("no broker", "group", id, "why", err)
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.containers[container.GetId()] = use{library: from, group: id}
+	p.meters.running.Set(float64(len(p.containers)))
+}
+
+func (p *plugin) forget(container *api.Container) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	delete(p.containers, container.GetId())
+	p.meters.running.Set(float64(len(p.containers)))
+}
+
+// tidy takes away what no container has.
+func (p *plugin) tidy() {
+	libraries, groups := p.used()
+	p.brokers.stopUnused(groups, idle)
+	p.brokers.removeLeft(groups)
+	p.libraries.removeUnused(libraries)
+}
+
+// used returns what containers have.
+func (p *plugin) used() (libraries, groups map[string]bool) {
+	libraries, groups = map[string]bool{}, map[string]bool{}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for _, use := range p.containers {
+		libraries[use.library], groups[use.group] = true, true
+	}
+	return libraries, groups
+}
