@@ -4,6 +4,7 @@
 #   tcp       Open MPI's btl/tcp between two network namespaces
 #   carried   the same under ginnel mpirun
 #   fabric    libfabric and Ginnel's provider, between the same namespaces
+#   ucx       UCX and Ginnel's transport, between the same namespaces
 #   vader     Open MPI's own shared memory, both ranks on one system: the mark
 #
 #   scripts/bench-mpi.sh [--rounds N] [--repeats N] [--most BYTES] [--output FILE]
@@ -72,6 +73,7 @@ run() {  # way
         tcp)     "${inside[@]}" mpirun.openmpi "${apart[@]}" --mca pml ob1 --mca btl tcp,self "${program[@]}" ;;
         carried) "${inside[@]}" "$ginnel" mpirun --launcher mpirun.openmpi "${apart[@]}" -x GINNEL_DIR "${program[@]}" ;;
         fabric)  "${inside[@]}" "$ginnel" mpirun --over fabric --launcher mpirun.openmpi "${apart[@]}" "${program[@]}" ;;
+        ucx)     "${inside[@]}" "$ginnel" mpirun --over ucx --launcher mpirun.openmpi "${apart[@]}" "${program[@]}" ;;
         vader)   mpirun.openmpi --mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism none \
                      --bind-to none -np 2 "${program[@]}" ;;
     esac >"$work/said" 2>&1 </dev/null || { echo "bench-mpi: $1 failed:" >&2; tail -n 20 "$work/said" >&2; return 1; }
@@ -81,7 +83,7 @@ run() {  # way
 
 mkdir -p "$(dirname "$output")"
 : > "$output"
-ways=(vader fabric carried tcp)
+ways=(vader fabric ucx carried tcp)
 for ((round = 1; round <= rounds; round++)); do
     echo "round $round of $rounds" >&2
     for way in "${ways[@]}"; do run "$way"; done
@@ -95,13 +97,13 @@ awk -F'\t' '
         return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
     }
     END {
-        printf "%10s %12s %12s %12s %12s | %s\n", "bytes", "vader us", "fabric us", "carried us", "tcp us", "fabric/vader tcp/fabric tcp/carried"
+        printf "%10s %12s %12s %12s %12s %12s | %s\n", "bytes", "vader us", "fabric us", "ucx us", "carried us", "tcp us", "fabric/vader ucx/vader tcp/fabric tcp/ucx tcp/carried"
         n = 0; for (size in sizes) order[++n] = size + 0
         for (i = 2; i <= n; i++) for (j = i; j > 1 && order[j - 1] > order[j]; j--) { t = order[j]; order[j] = order[j - 1]; order[j - 1] = t }
         for (i = 1; i <= n; i++) {
             s = order[i]; if (s != 1 && log(s) / log(2) % 1 > 1e-9) continue
             v = median(samples[s SUBSEP "vader"]); f = median(samples[s SUBSEP "fabric"])
-            c = median(samples[s SUBSEP "carried"]); p = median(samples[s SUBSEP "tcp"])
-            printf "%10d %12.2f %12.2f %12.2f %12.2f | %12.2f %10.1f %10.1f\n", s, v, f, c, p, f / v, p / f, p / c
+            c = median(samples[s SUBSEP "carried"]); p = median(samples[s SUBSEP "tcp"]); u = median(samples[s SUBSEP "ucx"])
+            printf "%10d %12.2f %12.2f %12.2f %12.2f %12.2f | %12.2f %9.2f %10.1f %7.1f %11.1f\n", s, v, f, u, c, p, f / v, u / v, p / f, p / u, p / c
         }
     }' "$output"

@@ -2,7 +2,8 @@
 # Frames a second through ginnel-switch, from one port to another and back, beside DPDK's testpmd
 # as the forwarder (io: without a look at the frame; mac: with one), in turn, on one processor; the
 # generator is testpmd with virtio_user on another. Then one frame in flight each way: polling, and
-# asleep between frames. Prints one table; every figure is the median of its rounds.
+# asleep between frames. Then two switches as two hosts, by libfabric over TCP on loopback, beside
+# libfabric's own latency. Prints one table; every figure is the median of its rounds.
 #
 #   scripts/bench-switch.sh [ROUNDS]          (3; after `cargo build --release -p ginnel-switch`)
 #
@@ -123,4 +124,33 @@ for kind in switch asleep io mac; do
     [[ $kind != io && $kind != mac ]] || label="testpmd $kind"
     # Two frames are under way, so each takes two of the times between frames.
     median <"$work/$kind-one" | awk -v l="$label" '{ printf "%-18s %10.2f\n", l, $1 ? 2e6 / $1 : 0 }'
+done
+
+hosts=${CARGO_TARGET_DIR:-target}/release/examples/hosts
+if [[ ! -x $hosts ]]; then
+    echo "two hosts: not measured (cargo build --release -p ginnel-switch --example hosts)" >&2
+    exit 0
+fi
+for round in $(seq "$rounds"); do
+    for kind in open secret; do
+        # "   64 bytes:  8.38" under its headline.
+        timeout 120 "$hosts" "$kind" 2>/dev/null | awk -v k="$work/$kind" '
+            /alone/ { part = "-alone-" } /in flight/ { part = "-us-" } /millions/ { part = "-many-" }
+            $2 == "bytes:" { print $3 >> (k part $1); if ($4) print $4, $5 >> (k "-cost-" $1) }'
+    done
+done
+echo "two hosts (two switches, libfabric over TCP on loopback): microseconds one way, one frame in flight"
+for file in {open-alone,open-us,secret-us}-{64,1514}; do
+    kind=${file%%-*}
+    [[ $file != *-alone-* ]] || kind="libfabric alone"
+    label="${file##*-} bytes, $kind"
+    median <"$work/$file" | awk -v l="$label" '{ printf "%-28s %10.2f\n", l, $1 }'
+done
+echo "two hosts: millions of frames a second one way, and nanoseconds of sender and receiver for each"
+for size in 64 512 1514; do
+    for kind in open secret; do
+        cost=$(for column in 1 2; do cut -d' ' -f"$column" "$work/$kind-cost-$size" | median; done)
+        median <"$work/$kind-many-$size" |
+            awk -v l="$size bytes, $kind" -v c="$cost" '{ split(c, n); printf "%-18s %10.3f %8.0f %8.0f\n", l, $1, n[1], n[2] }'
+    done
 done

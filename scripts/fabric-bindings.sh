@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Writes crates/fabric-provider/src/bindings.rs anew from libfabric's headers: types and numbers alone,
-# since a provider calls no function of libfabric's by name. Debian 12: bindgen, libclang1-14,
-# libclang-common-14-dev, libfabric-dev.
+# Writes crates/fabric-bindings/src/bindings.rs anew from libfabric's headers: types and numbers alone.
+# Debian 12: bindgen, libclang1-14, libclang-common-14-dev, libfabric-dev.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../crates/fabric-provider"
+cd "$(dirname "${BASH_SOURCE[0]}")/../crates/fabric-bindings"
 export LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-14/lib}
 
 bindgen bindings.h --size_t-is-usize --no-layout-tests --no-doc-comments \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages (release 12 was tried) that the demo, the tests, the bench, its peers or the conformance suites need, and nothing that is there already.
 #
-#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance|mpi]      (no argument: demo, test and bench)
+#   scripts/install-deps.sh [demo|test|bench|peers|switch|packages|conformance|mpi|ycsb]      (no argument: demo, test and bench)
 #
 # Needs root, or sudo without a password; without either it says what is missing. Reads nothing from standard input.
 # A server that comes with a package installed here (nginx, redis, memcached) is neither started nor left enabled.
@@ -9,8 +9,8 @@ set -euo pipefail
 
 group=${1:-all}
 case $group in
-    demo|test|bench|peers|switch|packages|conformance|mpi|all) ;;
-    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance|mpi]" >&2; exit 2 ;;
+    demo|test|bench|peers|switch|packages|conformance|mpi|ycsb|all) ;;
+    *) echo "usage: $0 [demo|test|bench|peers|switch|packages|conformance|mpi|ycsb]" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -23,11 +23,13 @@ servers=(nginx-light=nginx redis-server=redis-server redis-tools=redis-benchmark
 tools=(iproute2=ip util-linux=taskset gdb=gdb)
 guests=(qemu-system-x86=qemu-system-x86_64 busybox-static=busybox make=make libelf1=/usr/lib/x86_64-linux-gnu/libelf.so.1)
 tests=(dpkg-dev=dpkg-source perl=perl python3=python3 nftables=nft strace=strace netcat-openbsd=nc procps=ps netpipe-tcp=NPtcp dkms=dkms)
-packing=(debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage lintian=lintian binutils=objdump python3-venv=)
+packing=(rpm=rpmbuild debhelper=dh dh-dkms=dh_dkms dpkg-dev=dpkg-buildpackage lintian=lintian binutils=objdump python3-venv= musl-tools=musl-gcc)
 suites=(dpkg-dev=dpkg-source make=make cmake=cmake perl=perl libevent-dev= golang-go=go
         default-jdk-headless=java maven=mvn procps=ps curl=curl python3=python3
-        nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node)
+        etcd-server=etcd etcd-client=etcdctl nginx-light=nginx wrk=wrk postgresql= mariadb-server=mariadbd haproxy=haproxy openssh-server=sshd openssh-client=sftp gunicorn=gunicorn nodejs=node
+        redis-server=redis-server tcl=tclsh python3-venv=)
 mpi=(openmpi-bin=mpirun.openmpi libopenmpi-dev=mpicc.openmpi netpipe-openmpi=NPopenmpi libfabric-bin=fi_info)
+ycsb=(memcached=memcached default-jdk-headless=javac maven=mvn)
 # Not in every release: without them the tests that need them say that they were skipped.
 optional=()
 
@@ -35,21 +37,23 @@ case $group in
     demo)  wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}") ;;
     bench) wanted=("${build[@]}" "${tools[@]}") ;;
     mpi)   wanted=("${build[@]}" "${tools[@]}" "${mpi[@]}") ;;
+    ycsb)  wanted=("${build[@]}" "${tools[@]}" "${ycsb[@]}") ;;
     peers)
         wanted=("${build[@]}" "${tools[@]}")
         optional=(linux-libc-dev=/usr/include/linux/bpf.h ucx-utils=ucx_perftest) ;;
     packages)
         wanted=("${build[@]}" "${packing[@]}")
         optional=(mmdebstrap=mmdebstrap) ;;
-    switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=) ;;
+    switch) wanted=("${build[@]}" "${tools[@]}" dpdk-dev=dpdk-testpmd librte-net-virtio23= librte-net-vhost23= librte-mempool-ring23=
+                    libfabric1=) ;;
     conformance)
         wanted=("${build[@]}" "${tools[@]}" "${suites[@]}")
         optional=(python3.11=/usr/bin/python3.11 libpython3.11-testsuite=) ;;
     test|all)
         wanted=("${build[@]}" "${servers[@]}" "${tools[@]}" "${guests[@]}" "${tests[@]}")
-        optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell
+        optional=(musl-tools=musl-gcc liburing-dev= libjemalloc2= libtcmalloc-minimal4= python3.11=/usr/bin/python3.11 libpython3.11-testsuite= chromium-headless-shell=chromium-headless-shell python3-numpy=
                   golang-go=go sockperf=sockperf python3=python3 curl=curl
-                  "${mpi[@]}" mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
+                  "${mpi[@]}" ucx-utils=ucx_info mpich=mpirun.mpich libmpich-dev= libfabric-dev=/usr/include/rdma/fabric.h) ;;
 esac
 
 installed() {  # package=probe
@@ -74,6 +78,17 @@ if ! command -v "${CARGO:-cargo}" >/dev/null; then
     [[ -z ${SUDO_USER:-} ]] || echo "(sudo may have hidden yours: try  sudo env \"PATH=\$PATH\" make …)" >&2
     exit 1
 fi
+
+# Rust's standard library for musl, for the library that reaches such programs; without it they stay on TCP.
+musl=$(uname -m)-unknown-linux-musl
+case $group in
+    test|packages|all)
+        std=$(rustc --print target-libdir --target "$musl" 2>/dev/null || true)
+        if ! compgen -G "$std/libstd-*.rlib" >/dev/null; then
+            timeout 300 rustup --quiet target add "$musl" </dev/null ||
+                echo "not installed: Rust's target $musl; the tests that need it will be skipped" >&2
+        fi ;;
+esac
 
 mapfile -t missing < <(missing_of "${wanted[@]}")
 mapfile -t missing_optional < <(missing_of ${optional[@]+"${optional[@]}"})
@@ -173,7 +188,7 @@ fi
 for package in "${install[@]}"; do
     case $package in
         nginx-light) service=nginx ;;
-        redis-server|memcached|postgresql|haproxy) service=$package ;;
+        redis-server|memcached|etcd-server|postgresql|haproxy) service=${package/etcd-server/etcd} ;;
         mariadb-server) service=mariadb ;;
         openssh-server) service="ssh ssh.socket" ;;
         *) continue ;;

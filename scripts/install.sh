@@ -8,6 +8,8 @@
 # LIBDIR   where to put libraries that programs link with (PREFIX/lib)
 # DESTDIR  a directory that stands for the root directory, for whoever makes a package (none)
 # FROM     the directory of the built files (target/release)
+# GINNEL   a command that runs here, for manual pages and completions, where FROM's is for another
+#          processor (FROM/ginnel)
 #
 # packaging/files lists what is built. Nothing is started, no user is made: `make install` says what
 # is left to do.
@@ -18,6 +20,7 @@ what=${1:-}
 prefix=${PREFIX:-/usr/local}
 root=${DESTDIR:-}
 from=${FROM:-${CARGO_TARGET_DIR:-target}/release}
+ginnel=${GINNEL:-$from/ginnel}
 [[ $what == install || $what == uninstall ]] || { echo "usage: $0 install|uninstall" >&2; exit 2; }
 for name in PREFIX DESTDIR LIBDIR; do
     case ${!name:-/} in
@@ -34,7 +37,7 @@ share=$prefix/share
 zsh=${ZSH_COMPLETIONS:-$share/zsh/site-functions}
 # What an administrator changes: kept if it was, and never overwritten.
 configurations=(ginneld.toml switch.toml)
-units=(ginneld.service ginnel-prover.service ginnel-switch.service ginnel-cache@.service)
+units=(ginneld.service ginnel-prover.service ginnel-broker.service ginnel-switch.service ginnel-cache@.service)
 
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 work=$(mktemp -d)
@@ -48,6 +51,7 @@ built() {
         to=$prefix/$folder
         [[ $folder != LIB* ]] || to=$libdir${folder#LIB}
         case $crate:$name in
+            =:*) echo "link $name $to/${name##*/}" ;;
             -:*.in) echo "$mode $work/$name $to/$(basename "$name" .in)" ;;
             -:*) echo "$mode $name $to/${name##*/}" ;;
             *)
@@ -80,11 +84,11 @@ made() {
         sed "s|@PREFIX@|$prefix|; s|@LIBDIR@|$libdir|; s|@VERSION@|$version|" "$template" >"$work/$template"
     done
     mkdir -p "$work/man"
-    "$from/ginnel" generate man --into "$work/man"
+    "$ginnel" generate man --into "$work/man"
     for page in "$work"/man/*; do echo "644 $page $share/man/man${page##*.}/${page##*/}"; done
-    "$from/ginnel" generate completions --shell bash >"$work/bash"
-    "$from/ginnel" generate completions --shell zsh >"$work/zsh"
-    "$from/ginnel" generate completions --shell fish >"$work/fish"
+    "$ginnel" generate completions --shell bash >"$work/bash"
+    "$ginnel" generate completions --shell zsh >"$work/zsh"
+    "$ginnel" generate completions --shell fish >"$work/fish"
     echo "644 $work/bash $share/bash-completion/completions/ginnel"
     echo "644 $work/zsh $zsh/_ginnel"
     echo "644 $work/fish $share/fish/vendor_completions.d/ginnel.fish"
@@ -103,9 +107,13 @@ install_all() {
     fi
     { made; built; } >"$work/list"
     while read -r mode file to; do
-        [[ $mode == link || -f $file ]] || { echo "$file is not there: build it (make build)" >&2; exit 1; }
+        [[ $mode == link || -f $file || $file == */\$LIB/* ]] ||
+            { echo "$file is not there: build it (make build)" >&2; exit 1; }
     done <"$work/list"
     while read -r mode file to; do
+        # It takes more than a compiler to build.
+        [[ $mode == link || -f $file ]] || { echo "left out: the library for musl ($file)" >&2; continue; }
+        mkdir -p "$(dirname "$root$to")"
         # Under another name first: programs that run go on with the file that they have.
         if [[ $mode == link ]]; then
             ln -sfn "$file" "$root$to.new"
@@ -132,7 +140,7 @@ uninstall_all() {
     mapfile -t gone < <(built | while read -r mode file to; do echo "$to"; done)
     gone+=("${units[@]/#/$prefix/lib/systemd/system/}" "$prefix"/lib/sysusers.d/ginnel.conf
           "$share"/bash-completion/completions/ginnel "$zsh/_ginnel" "$share"/fish/vendor_completions.d/ginnel.fish)
-    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover,ginnel-switch}.8; do
+    for to in "$root$share"/man/man1/ginnel{,-*}.1 "$root$share"/man/man8/{ginneld,ginnel-prover,ginnel-broker,ginnel-switch}.8; do
         gone+=("${to#"$root"}")
     done
     for to in "${gone[@]}"; do
@@ -141,7 +149,7 @@ uninstall_all() {
         [[ $to != *.so.0 ]] || rm -f "$root$to".*
     done
     # Directories that are Ginnel's alone; a staged tree loses what is empty in it.
-    rmdir "$root$prefix/lib/ginnel" 2>/dev/null || true
+    rmdir "$root$prefix"/lib/ginnel/{\$LIB,lib64,lib/*,lib,} 2>/dev/null || true
     local file
     for file in "${configurations[@]}"; do
         if cmp -s "packaging/$file" "$root/etc/ginnel/$file"; then

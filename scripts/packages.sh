@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes Debian packages of the portable build (glibc 2.28 and later), and a plain apt repository of
+# Makes Debian packages of the portable build (glibc 2.17 and later), and a plain apt repository of
 # them, in target/packages, as packaging/debian/control lists them. docs/install.md says
 # how they are used.
 #
@@ -39,8 +39,11 @@ PREFIX=/usr LIBDIR=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH) DESTDIR=$t
     ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions scripts/install.sh install
 cp -r packaging/debian "$tree/debian"
 cp -r driver docs README.md CHANGELOG.md crates/cache-capi/python/ginnel_cache.py "$tree"
+cp -r crates/capi/python/ginnel "$tree/ginnel"
+rm -rf "$tree/ginnel/__pycache__"
 cp packaging/ginneld.service "$tree/debian/ginneld.service"
 cp packaging/ginnel-prover.service "$tree/debian/ginneld.ginnel-prover.service"
+cp packaging/ginnel-broker.service "$tree/debian/ginneld.ginnel-broker.service"
 cp packaging/ginnel-switch.service "$tree/debian/ginnel-switch.service"
 cp packaging/ginnel-cache@.service "$tree/debian/ginnel-cache@.service"
 cp packaging/ginnel.sysusers "$tree/debian/ginneld.sysusers"
