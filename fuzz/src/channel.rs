@@ -1,4 +1,5 @@
-//! A channel: two honest ends that put and take bytes through it, while a third party writes into every word of it, and into the connection below.
+//! A channel: two honest ends that put and take bytes through it, while a third party writes into
+//! every word of it, and into the connection below.
 
 use crate::Bytes;
 use ginnel_node::settings::Settings as NodeSettings;
@@ -53,6 +54,7 @@ fn stage() -> &'static Scene {
             },
             after: 0,
             policy: Default::default(),
+            broker: None,
             ring: PAGE,
             ring_max: 4 * PAGE,
             chaos: None,

@@ -1,6 +1,6 @@
-//! A segment of endpoints: two honest ones that send, receive, read and write, and a third party that writes
-//! into their pages, their rings and the owner words. What they send may be garbled or lost; nothing outside
-//! the memory that they gave may change, and everything comes back.
+//! A segment of endpoints: two honest ones that send, receive, read and write, and a third party
+//! that writes into their pages, their rings and the owner words. What they send may be garbled or
+//! lost; nothing outside the memory that they gave may change, and everything comes back.
 
 use crate::Bytes;
 use ginnel_fabric::endpoint::{Endpoint, Message, Tuning};

@@ -1,8 +1,10 @@
 //! Garbage for everything in Ginnel that reads what another party wrote.
 //!
-//! A target takes bytes and does with them what its reader does; whatever they are, it must come back, and nothing may crash. `tests/bounded.rs` runs each target for a few
-//! seconds with bytes from a seed that it prints; the program `ginnel-fuzz` does so for as long as is wanted. CONTRIBUTING.md has how the same runs with the code's own
-//! assertions, and under an address sanitizer.
+//! A target takes bytes and does with them what its reader does; whatever they are, it must come
+//! back, and nothing may crash. `tests/bounded.rs` runs each target for a few seconds with bytes
+//! from a seed that it prints; the program `ginnel-fuzz` does so for as long as is wanted.
+//! CONTRIBUTING.md has how the same runs with the code's own assertions, and under an address
+//! sanitizer.
 //!
 //! | target | reads |
 //! |---|---|
@@ -13,12 +15,14 @@
 //! | [`config`] | ginneld's configuration |
 //! | [`cache`] | commands to ginnel-cache; its memory, as a neighbour reads it |
 //! | [`switch`] | `ginnel-switch`: virtqueues, vhost-user, what is to be cut |
+//! | [`hosts`] | what other hosts send to it, how they call and answer |
 //! | [`vsock`] | its sockets between machines: packets, and what programs of the host say |
 
 pub mod cache;
 pub mod channel;
 pub mod config;
 pub mod fabric;
+pub mod hosts;
 pub mod protocol;
 pub mod segment;
 pub mod switch;
@@ -32,7 +36,7 @@ use std::time::{Duration, Instant};
 pub type Target = fn(&[u8]);
 
 /// Every target, by name.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("segment", segment::target),
     ("channel", channel::target),
     ("fabric", fabric::target),
@@ -44,9 +48,12 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("switch-messages", switch::messages),
     ("switch-offload", switch::offload),
     ("switch-vsock", vsock::packets),
+    ("switch-hosts", hosts::messages),
+    ("switch-handshakes", hosts::handshakes),
 ];
 
-/// How long one run of a target may take. Those that wait for a peer do so for half a second, some dozen times.
+/// How long one run of a target may take. Those that wait for a peer do so for half a second, some
+/// dozen times.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes, taken from the front; zeroes behind the end.
@@ -136,7 +143,8 @@ impl Dice {
     }
 }
 
-/// Runs a target for `time`, with bytes from `seed`. Returns how often. A run that does not come back ends the process.
+/// Runs a target for `time`, with bytes from `seed`. Returns how often. A run that does not come
+/// back ends the process.
 ///
 /// # Panics
 /// When the target does.

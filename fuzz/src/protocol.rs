@@ -19,7 +19,8 @@ fn send(socket: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) -> bool {
         let len = u32::try_from(size_of_val(descriptors)).unwrap_or(0);
         // SAFETY: a calculation.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(len) } as usize;
-        // SAFETY: `control` has room for a header and four descriptors; it is aligned as 64-bit numbers are.
+        // SAFETY: `control` has room for a header and four descriptors; it is aligned as 64-bit
+        // numbers are.
         unsafe {
             let message = libc::CMSG_FIRSTHDR(&raw const header);
             (*message).cmsg_level = libc::SOL_SOCKET;
@@ -32,7 +33,8 @@ fn send(socket: &UnixStream, bytes: &[u8], descriptors: &[RawFd]) -> bool {
     unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) >= 0 }
 }
 
-/// Messages in pieces, with descriptors and without, mostly in the order that is expected. A client keeps no more than it should.
+/// Messages in pieces, with descriptors and without, mostly in the order that is expected. A client
+/// keeps no more than it should.
 ///
 /// # Panics
 /// When no socket can be made.

@@ -17,10 +17,10 @@ use std::time::Duration;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Somewhere for sockets, removed when this is dropped.
-struct Place(PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ginnel-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);

@@ -48,6 +48,16 @@ fn switch_offload() {
 }
 
 #[test]
+fn switch_hosts() {
+    bounded("switch-hosts");
+}
+
+#[test]
+fn switch_handshakes() {
+    bounded("switch-handshakes");
+}
+
+#[test]
 fn switch_vsock() {
     bounded("switch-vsock");
 }

@@ -1,7 +1,8 @@
-//! Two guests with a segment, for trying things: each argument is a shell script that is run in guest 1, or, if it begins with `2:`, in guest 2; one that ends
-//! in `&` is not waited for.
+//! Two guests with a segment, for trying things: each argument is a shell script that is run in
+//! guest 1, or, if it begins with `2:`, in guest 2; one that ends in `&` is not waited for.
 //!
-//! `cargo run --release -p ginnel-guest --example lab -- 'ginnel run -- nc -l 5000 &' '2:echo x | ginnel run -v -- nc -N 10.77.0.1 5000'`
+//! `cargo run --release -p ginnel-guest --example lab -- 'ginnel run -- nc -l 5000 &' '2:echo x |
+//! ginnel run -v -- nc -N 10.77.0.1 5000'`
 
 use anyhow::Result;
 use ginnel_guest::daemon::Daemon;

@@ -1,4 +1,5 @@
-//! Commands into a guest, over a virtio port. Its other end is the guest's first process (`src/bin/init.rs`). Several commands may be under way at once.
+//! Commands into a guest, over a virtio port. Its other end is the guest's first process
+//! (`src/bin/init.rs`). Several commands may be under way at once.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! Guests on a bridge of the host's kernel: QEMU's `-netdev tap`, the usual way between machines of one host, here without the kernel's `vhost-net`. Needs root and `/dev/net/tun`.
+//! Guests on a bridge of the host's kernel: QEMU's `-netdev tap`, the usual way between machines of
+//! one host, here without the kernel's `vhost-net`. Needs root and `/dev/net/tun`.
 
 use crate::call;
 use crate::namespace::Namespace;
@@ -6,7 +7,8 @@ use anyhow::{Result, ensure};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A bridge with a tap device for each guest, in a network namespace of its own. Removed when it is dropped.
+/// A bridge with a tap device for each guest, in a network namespace of its own. Removed when it is
+/// dropped.
 pub struct Bridge {
     _namespace: Namespace,
     taps: Vec<File>,
@@ -22,7 +24,8 @@ impl Bridge {
         call(&mut namespace.command("ip link add bridge type bridge && ip link set bridge up"))?;
         let mut taps = Vec::new();
         for guest in 0..guests {
-            // With headers that say what is to be segmented and summed: as QEMU itself would open it.
+            // With headers that say what is to be segmented and summed: as QEMU itself would open
+            // it.
             let tap = namespace.tap(&format!("tap{guest}"), libc::IFF_VNET_HDR)?;
             call(&mut namespace.command(&format!("ip link set tap{guest} master bridge && ip link set tap{guest} up")))?;
             // QEMU inherits it.
@@ -33,7 +36,8 @@ impl Bridge {
         Ok(Self { _namespace: namespace, taps })
     }
 
-    /// QEMU's options for one of the guests, the first being 0. In the guest it is the card after the first.
+    /// QEMU's options for one of the guests, the first being 0. In the guest it is the card after
+    /// the first.
     ///
     /// # Panics
     /// Where there is no such guest.

@@ -17,7 +17,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it with `segments`, the part of its configuration that says what it serves; `keep`: under its keeper, so that it can be restarted.
+    /// Starts it with `segments`, the part of its configuration that says what it serves; `keep`:
+    /// under its keeper, so that it can be restarted.
     ///
     /// # Errors
     /// Where it does not start.
@@ -58,7 +59,8 @@ impl Daemon {
     }
 
     fn kill_serving(&self) -> Result<()> {
-        // SAFETY: touches no memory; its number is its own as long as its keeper, our child, waits for it.
+        // SAFETY: touches no memory; its number is its own as long as its keeper, our child, waits
+        // for it.
         unsafe { libc::kill(libc::pid_t::try_from(self.pid()?)?, libc::SIGKILL) };
         Ok(())
     }
@@ -79,7 +81,8 @@ impl Daemon {
         value.with_context(|| format!("no {name} in {text}"))
     }
 
-    /// Kills the instance that serves, under its keeper, and waits until the next one has taken over.
+    /// Kills the instance that serves, under its keeper, and waits until the next one has taken
+    /// over.
     ///
     /// # Errors
     /// Where none does.
@@ -108,7 +111,8 @@ impl Daemon {
     /// # Errors
     /// Where it has not started.
     pub fn kill(&mut self) -> Result<()> {
-        // SAFETY: touches no memory; the process is our child and has not been waited for. Stopped, it starts no other.
+        // SAFETY: touches no memory; the process is our child and has not been waited for. Stopped,
+        // it starts no other.
         unsafe { libc::kill(libc::pid_t::try_from(self.child.id())?, libc::SIGSTOP) };
         self.kill_serving()?;
         self.child.kill()?;

@@ -1,4 +1,5 @@
-//! The host as one more machine in the guests' network: a network namespace with one interface, which is plugged into their switch. Programs are started in it.
+//! The host as one more machine in the guests' network: a network namespace with one interface,
+//! which is plugged into their switch. Programs are started in it.
 
 use crate::namespace::Namespace;
 use crate::network::Switch;
@@ -25,7 +26,8 @@ pub struct Running {
 }
 
 impl Host {
-    /// Plugs a namespace with this address (and the prefix's length) into `switch`; its programs work in `directory/host`, which is Ginnel's directory too.
+    /// Plugs a namespace with this address (and the prefix's length) into `switch`; its programs
+    /// work in `directory/host`, which is Ginnel's directory too.
     ///
     /// # Errors
     /// Where namespace or interface cannot be made: who is not root cannot.

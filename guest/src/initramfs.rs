@@ -1,5 +1,6 @@
-//! The archive that a guest boots from (cpio "newc", the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`): programs of the host
-//! with the libraries that they need.
+//! The archive that a guest boots from (cpio "newc", the kernel's
+//! `Documentation/driver-api/early-userspace/buffer-format.rst`): programs of the host with the
+//! libraries that they need.
 
 use crate::{built, call, kernel::Kernel};
 use anyhow::{Context, Result};
@@ -23,7 +24,8 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// What every guest has: the first process, busybox, the modules, `ginnel` and its library (but not the driver).
+    /// What every guest has: the first process, busybox, the modules, `ginnel` and its library (but
+    /// not the driver).
     ///
     /// # Errors
     /// Where something is missing.
@@ -37,6 +39,7 @@ impl Initramfs {
         this.program(&built("ginnel-guest-init")?, "/init")?;
         this.program(&built("ginnel")?, "/usr/bin/ginnel")?;
         this.program(&built("libginnel_shim.so")?, "/usr/lib/ginnel/libginnel_shim.so")?;
+        this.program(&built("libginnel_sysv.so")?, "/usr/lib/ginnel/libginnel_sysv.so")?;
         this.program(&find("busybox").context("busybox is not installed (scripts/install-deps.sh test)")?, "/bin/busybox")?;
         // Busybox's own shell would take its applets for programs that are there.
         this.program(&find("dash").context("dash is not installed")?, "/bin/sh")?;
@@ -112,7 +115,8 @@ impl Initramfs {
 
     fn raw(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let inode = self.seen.len();
-        // Fields: inode, mode, uid, gid, links, time, size, device of the file, device that it is, length of the name, check sum.
+        // Fields: inode, mode, uid, gid, links, time, size, device of the file, device that it is,
+        // length of the name, check sum.
         let head = format!(
             "070701{inode:08X}{mode:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}{:08X}",
             0,

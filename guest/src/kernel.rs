@@ -1,4 +1,5 @@
-//! Debian's kernel for virtual machines, unpacked from its packages into `target/guest`, and the driver built for it. Nothing is installed.
+//! Debian's kernel for virtual machines, unpacked from its packages into `target/guest`, and the
+//! driver built for it. Nothing is installed.
 
 use crate::package::{self, Lock, apt};
 use crate::{call, source_dir, target_dir};
@@ -9,7 +10,8 @@ use std::process::Command;
 
 /// The package that depends on the newest kernel.
 const META: &str = "linux-image-cloud-amd64";
-/// What a guest needs to find its network card and its agent's port, in the order in which it is loaded. What is built in has no file.
+/// What a guest needs to find its network card and its agent's port, in the order in which it is
+/// loaded. What is built in has no file.
 const MODULES: [&str; 12] = [
     "virtio_ring",
     "virtio",
@@ -85,7 +87,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The headers' makefile names the place where the package would be installed, or, where a target folder is moved, that where it was (`before`).
+    /// The headers' makefile names the place where the package would be installed, or, where a
+    /// target folder is moved, that where it was (`before`).
     fn name_place(&self, before: &str) -> Result<()> {
         let makefile = self.headers().join("Makefile");
         let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
@@ -150,7 +153,8 @@ impl Kernel {
         for source in &sources {
             fs::copy(source, build.join(source.file_name().unwrap_or_default()))?;
         }
-        // The warnings of a newer compiler than the kernel's own are errors too: the driver is to have none.
+        // The warnings of a newer compiler than the kernel's own are errors too: the driver is to
+        // have none.
         call(Command::new("make").arg("-C").arg(self.headers()).arg(format!("M={}", build.display())).args([
             "W=1",
             "KCFLAGS=-Werror",

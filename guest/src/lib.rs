@@ -1,5 +1,6 @@
-//! Virtual machines in which the tests and the demo run real programs: Debian's stock kernel, fetched and never installed; an initramfs of the
-//! host's own programs and libraries; QEMU, under KVM where that works and under software emulation elsewhere.
+//! Virtual machines in which the tests and the demo run real programs: Debian's stock kernel,
+//! fetched and never installed; an initramfs of the host's own programs and libraries; QEMU, under
+//! KVM where that works and under software emulation elsewhere.
 //!
 //! | module | part |
 //! |---|---|
@@ -47,7 +48,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static OVER: OnceLock<fn() -> bool> = OnceLock::new();
 
-/// From now on nothing here waits any longer once `over` says so: for a program that goes home at Ctrl-C.
+/// From now on nothing here waits any longer once `over` says so: for a program that goes home at
+/// Ctrl-C.
 pub fn wait_only_until(over: fn() -> bool) {
     let _ = OVER.set(over);
 }
@@ -79,7 +81,8 @@ pub fn source_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
 }
 
-/// A file of the release build (`ginnel`, `ginnel-bench`, `ginneld`, `ginnel-switch`, `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
+/// A file of the release build (`ginnel`, `ginnel-bench`, `ginneld`, `ginnel-switch`,
+/// `libginnel_shim.so`, `ginnel-guest-init`). Built where it is missing.
 ///
 /// # Errors
 /// Where it cannot be built.
@@ -87,8 +90,16 @@ pub fn built(name: &str) -> Result<PathBuf> {
     let file = target_dir().join("release").join(name);
     if !file.exists() {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let packages =
-            ["ginnel-shim", "ginnel-cli", "ginnel-host", "ginnel-guest", "ginnel-bench", "ginnel-tests", "ginnel-switch"];
+        let packages = [
+            "ginnel-shim",
+            "ginnel-sysv",
+            "ginnel-cli",
+            "ginnel-host",
+            "ginnel-guest",
+            "ginnel-bench",
+            "ginnel-tests",
+            "ginnel-switch",
+        ];
         cargo.args(["build", "--release"]).args(packages.iter().flat_map(|package| ["-p", package]));
         let status = cargo.env("CARGO_TARGET_DIR", target_dir()).current_dir(source_dir()).status().context("cargo")?;
         ensure!(status.success() && file.exists(), "{} cannot be built", file.display());
@@ -107,8 +118,8 @@ pub(crate) fn call(command: &mut Command) -> Result<String> {
     Ok(text(&output.stdout))
 }
 
-/// Starts a process that the kernel kills if this one dies without having done so. The signal comes when the *thread* that started it ends: so one
-/// thread starts all of them, and never ends.
+/// Starts a process that the kernel kills if this one dies without having done so. The signal comes
+/// when the *thread* that started it ends: so one thread starts all of them, and never ends.
 ///
 /// # Errors
 /// Where it cannot be started.

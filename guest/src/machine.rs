@@ -1,4 +1,5 @@
-//! A running guest: machine q35, one processor, a network card, any further devices, and an agent that runs commands in it.
+//! A running guest: machine q35, one processor, a network card, any further devices, and an agent
+//! that runs commands in it.
 
 use crate::agent::{Agent, Output, Pending};
 use crate::initramfs::Initramfs;
@@ -14,14 +15,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a guest may take to boot: long enough for software emulation on a machine that is busy with other things.
+/// How long a guest may take to boot: long enough for software emulation on a machine that is busy
+/// with other things.
 const BOOT: Duration = Duration::from_secs(90);
-/// How often it is tried: where the host takes the processor away at the wrong moment, an emulated kernel finds no timer and boots no further.
+/// How often it is tried: where the host takes the processor away at the wrong moment, an emulated
+/// kernel finds no timer and boots no further.
 const ATTEMPTS: u32 = 3;
 /// What a kernel says on its console when it is ill.
 const ILL: [&str; 6] = ["Kernel panic", "Oops", "BUG:", "WARNING:", "Call Trace", "general protection"];
 
-/// Held by a test that boots guests: two or three at once are as many as a small machine bears, and the tests of one program run side by side.
+/// Held by a test that boots guests: two or three at once are as many as a small machine bears, and
+/// the tests of one program run side by side.
 ///
 /// # Panics
 /// Never: a test that failed with it held is of no concern to the next.
@@ -93,7 +97,8 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Starts QEMU. `incoming`: for a machine that comes from another QEMU, at this socket, without what had to be unplugged for that.
+    /// Starts QEMU. `incoming`: for a machine that comes from another QEMU, at this socket, without
+    /// what had to be unplugged for that.
     fn launch(kernel: &Kernel, directory: &Path, spec: &Spec, incoming: Option<&Path>) -> Result<Self> {
         let path = |kind: &str| directory.join(format!("{}.{kind}", spec.name));
         // The machine that it comes from has its sockets still.
@@ -105,8 +110,9 @@ impl Guest {
         let serve = |kind: &str| format!("path={},server=on,wait=off", here(kind).display());
         let mut command = Command::new("qemu-system-x86_64");
         let accelerator = accelerator(kernel);
-        // With one processor for ever QEMU's emulation leaves out barriers and makes atomic instructions of several (accel/tcg: CF_PARALLEL is set where
-        // `smp.max_cpus > 1`): nobody else could see, it thinks. The other machine of the segment does.
+        // With one processor for ever QEMU's emulation leaves out barriers and makes atomic
+        // instructions of several (accel/tcg: CF_PARALLEL is set where `smp.max_cpus > 1`): nobody
+        // else could see, it thinks. The other machine of the segment does.
         let (smp, clock) = if accelerator[1] == "tcg" { ("1,maxcpus=2", "tsc=reliable") } else { ("1", "") };
         command.args(accelerator).args(["-machine", "q35", "-cpu", "max", "-m", "256", "-smp", smp]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-kernel"]).arg(kernel.image());
@@ -151,7 +157,9 @@ impl Guest {
         Ok(Self { name: spec.name.clone(), child, agent, qmp, console, errors, setup: setup(spec) })
     }
 
-    /// Moves the machine, as it runs, into another QEMU, which it then is (QEMU, `docs/devel/migration`). Its devices of segments must be unplugged; no command may be under way in it.
+    /// Moves the machine, as it runs, into another QEMU, which it then is (QEMU,
+    /// `docs/devel/migration`). Its devices of segments must be unplugged; no command may be under
+    /// way in it.
     ///
     /// # Errors
     /// With QEMU's words.
@@ -280,7 +288,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Plugs in again what `ginnel vm args` describes and [`Guest::unplug`] took out: its chardev, anew, and the device.
+    /// Plugs in again what `ginnel vm args` describes and [`Guest::unplug`] took out: its chardev,
+    /// anew, and the device.
     ///
     /// # Errors
     /// With QEMU's words.
@@ -295,7 +304,8 @@ impl Guest {
         let backend = json!({"type": "socket", "data": {"addr": address, "server": false}});
         let until = Instant::now() + Duration::from_secs(10);
         loop {
-            // Busy until the device that had it is gone altogether, which is a little later than that it is not to be seen any more.
+            // Busy until the device that had it is gone altogether, which is a little later than
+            // that it is not to be seen any more.
             let _ = self.qmp(json!({"execute": "chardev-remove", "arguments": {"id": chardev}}));
             match self.qmp(json!({"execute": "chardev-add", "arguments": {"id": chardev, "backend": backend}})) {
                 Ok(_) => break,
@@ -357,7 +367,8 @@ impl Drop for Guest {
     }
 }
 
-/// Options of QEMU without those that `ginnel vm args` gives for the device itself and its chardev: of these only the root port stays.
+/// Options of QEMU without those that `ginnel vm args` gives for the device itself and its chardev:
+/// of these only the root port stays.
 fn without_segment(options: &[String]) -> Vec<&String> {
     // A port of a switch is not unplugged: it is part of the machine.
     let of_switch = |option: &String| option.starts_with("socket,id=ginnel-net-");
@@ -430,7 +441,8 @@ fn line(qmp: &mut BufReader<UnixStream>) -> Result<Value> {
     serde_json::from_str(&text).context("QMP speaks JSON")
 }
 
-/// KVM where it really runs this kernel: there are hosts whose `/dev/kvm` opens, and whose guests then hang in their firmware. Tried once for each boot of the host.
+/// KVM where it really runs this kernel: there are hosts whose `/dev/kvm` opens, and whose guests
+/// then hang in their firmware. Tried once for each boot of the host.
 fn accelerator(kernel: &Kernel) -> [&'static str; 2] {
     static WORKS: OnceLock<bool> = OnceLock::new();
     if *WORKS.get_or_init(|| kvm_works(kernel)) { ["-accel", "kvm"] } else { ["-accel", "tcg"] }

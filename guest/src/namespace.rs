@@ -33,7 +33,8 @@ impl Namespace {
         command
     }
 
-    /// A tap device in it, of this name; its other end is the file (Linux, Documentation/networking/tuntap). `flags`: beside `IFF_TAP` and `IFF_NO_PI`.
+    /// A tap device in it, of this name; its other end is the file (Linux,
+    /// Documentation/networking/tuntap). `flags`: beside `IFF_TAP` and `IFF_NO_PI`.
     ///
     /// # Errors
     /// Where there is no `/dev/net/tun`, or it does not let us.

@@ -1,5 +1,6 @@
-//! An Ethernet switch in this process for any number of guests (QEMU's `-netdev stream`: each frame behind its length, 32 bits, big endian). Like a real one
-//! it drops frames for a guest that does not take them.
+//! An Ethernet switch in this process for any number of guests (QEMU's `-netdev stream`: each frame
+//! behind its length, 32 bits, big endian). Like a real one it drops frames for a guest that does
+//! not take them.
 
 use anyhow::Result;
 use std::fs::File;

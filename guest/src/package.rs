@@ -36,7 +36,8 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Does something with the host's own package lists. They may be old, or missing: a second attempt fetches lists of our own, which needs no root.
+/// Does something with the host's own package lists. They may be old, or missing: a second attempt
+/// fetches lists of our own, which needs no root.
 pub(crate) fn with_lists<T>(cache: &Path, work: impl Fn(&[String]) -> Result<T>) -> Result<T> {
     match work(&[]) {
         Ok(done) => Ok(done),

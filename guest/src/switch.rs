@@ -65,7 +65,8 @@ impl VhostSwitch {
         Ok(Spec { options, address: Some(address.into()), ..Spec::new(port) })
     }
 
-    /// A guest without a network, with a device for sockets: as `ginnel vm args --vsock` connects it.
+    /// A guest without a network, with a device for sockets: as `ginnel vm args --vsock` connects
+    /// it.
     ///
     /// # Errors
     /// Where `ginnel` does not give the options.

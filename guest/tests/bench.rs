@@ -1,6 +1,8 @@
-//! `ginnel bench` between two guests: Ginnel and virtio-net side by side, the report taken out of the guest that measured.
+//! `ginnel bench` between two guests: Ginnel and virtio-net side by side, the report taken out of
+//! the guest that measured.
 //!
-//! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes half an hour under software emulation, and what came out is left there (scripts/record-bench.sh).
+//! With `GINNEL_RECORD=DIRECTORY` everything is measured, which takes half an hour under software
+//! emulation, and what came out is left there (scripts/record-bench.sh).
 
 use crate::common::{Lab, PATIENCE};
 use ginnel_guest::machine;
@@ -63,7 +65,8 @@ fn two_guests_are_measured_against_each_other() {
     let of_ginnel = fields.iter().filter(|line| line[transport] == "ginnel" && line[1] == "latency");
     let carried: Vec<f64> = of_ginnel.filter_map(|line| line[share].parse().ok()).collect();
     assert!(carried.len() == 2 && carried.iter().all(|share| *share > 0.9), "{said}\n{samples}");
-    // Both machines, emulated or not, take at least what the two ends in them do; CPU time of a fraction of the sample's second is told in ticks of 10 ms.
+    // Both machines, emulated or not, take at least what the two ends in them do; CPU time of a
+    // fraction of the sample's second is told in ticks of 10 ms.
     let host = column("host_cpu");
     let streams: Vec<f64> = fields.iter().filter(|line| line[1] == "stream").filter_map(|line| line[host].parse().ok()).collect();
     assert!(streams.len() == 4 && streams.iter().all(|share| *share > 0.3), "{said}\n{samples}");

@@ -26,8 +26,8 @@ fn a_tree_goes_from_machine_to_machine_and_back() {
     let again = two.sh("ginnel cp -a --json one:t back");
     assert!(again.contains("\"copied\":0") && again.contains("\"sent\":0"), "{again}");
 
-    // The server is killed in the midst of it: what is there is whole, and nothing is beside it. Who dies alone in its machine
-    // is told by silence (docs/sdk.md).
+    // The server is killed in the midst of it: what is there is whole, and nothing is beside it.
+    // Who dies alone in its machine is told by silence (docs/sdk.md).
     let client = two.start("ginnel cp --timeout 5 --bwlimit 1M t/big one:new; echo $?", PATIENCE).expect("started");
     one.sh("sleep 3; kill -9 $(cat pid); sleep 1");
     let said = client.finish().expect("ended");

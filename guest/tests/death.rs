@@ -4,7 +4,8 @@ use crate::common::{Lab, PATIENCE, assert_works, reported, status, wait, wait_fo
 use ginnel_guest::machine::{self, Guest};
 use std::time::Duration;
 
-/// Starts a stream from guest `from` to guest `to` that does not end by itself, and waits until a ring carries it.
+/// Starts a stream from guest `from` to guest `to` that does not end by itself, and waits until a
+/// ring carries it.
 fn stream(lab: &Lab, from: usize, to: usize, port: u16) {
     let (source, sink) = (&lab.guests[from], &lab.guests[to]);
     let address = format!("10.77.0.{}", to + 1);
@@ -19,7 +20,8 @@ fn pages(guest: &Guest, which: &str) -> u64 {
     status(guest)["segments"][0][which].as_u64().expect("pages")
 }
 
-/// Asks every guest, so that each finds what its own dead held, until nothing of the segment is taken.
+/// Asks every guest, so that each finds what its own dead held, until nothing of the segment is
+/// taken.
 fn assert_all_free(guests: &[&Guest]) {
     wait("all pages free", || {
         let free: Vec<bool> = guests.iter().map(|guest| pages(guest, "free_pages") == pages(guest, "pages")).collect();
@@ -57,7 +59,8 @@ fn a_machine_is_killed_in_the_middle_of_traffic_and_comes_back() {
     let mut lab = Lab::boot(2, true, &["nc"]);
     stream(&lab, 1, 0, 5000);
     lab.guests[1].kill();
-    // As on TCP, nothing says so until somebody sends. The daemon sees it: what the machine held is given back once the survivor's end is closed.
+    // As on TCP, nothing says so until somebody sends. The daemon sees it: what the machine held is
+    // given back once the survivor's end is closed.
     let survivor = &lab.guests[0];
     survivor.sh("killall nc; sleep 1");
     assert_all_free(&[survivor]);

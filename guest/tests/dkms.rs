@@ -1,4 +1,5 @@
-//! The driver as its README installs it: built by Debian's DKMS for the guest's kernel, loaded by udev when the device is seen, and given to a group.
+//! The driver as its README installs it: built by Debian's DKMS for the guest's kernel, loaded by
+//! udev when the device is seen, and given to a group.
 
 use crate::common::{PATIENCE, SEGMENT, wait};
 use ginnel_guest::daemon::Daemon;
@@ -20,7 +21,8 @@ fn copy_into(from: &Path, to: &Path) {
     }
 }
 
-/// A host of our own as far as DKMS looks: sources, kernels and its own tree are folders of the test, in a mount namespace of each command.
+/// A host of our own as far as DKMS looks: sources, kernels and its own tree are folders of the
+/// test, in a mount namespace of each command.
 struct Host {
     directory: PathBuf,
 }
@@ -52,7 +54,8 @@ impl Host {
     }
 }
 
-/// udev, and the folder of its own rules: of the host where it is installed there, else unpacked from its package.
+/// udev, and the folder of its own rules: of the host where it is installed there, else unpacked
+/// from its package.
 fn udev() -> (PathBuf, PathBuf) {
     let root = if find("udevadm").is_some() { "/".into() } else { package::unpacked("udev").expect("udev") };
     let first = |places: [&str; 2]| places.map(|place| root.join(place)).into_iter().find(|path| path.exists()).expect("there");

@@ -1,4 +1,5 @@
-//! `ginnel doctor` in a virtual machine: each thing that can be wrong with the device, made wrong. On a host: `crates/cli/tests/doctor.rs`.
+//! `ginnel doctor` in a virtual machine: each thing that can be wrong with the device, made wrong.
+//! On a host: `crates/cli/tests/doctor.rs`.
 
 use crate::common::{Lab, PATIENCE};
 use ginnel_guest::kernel::Kernel;
@@ -79,7 +80,8 @@ fn what_is_wrong_with_a_device_is_said() {
     guest.assert_healthy();
 }
 
-/// A device without interrupts, whose memory no ginneld made; under other drivers; and one whose segment is of another version.
+/// A device without interrupts, whose memory no ginneld made; under other drivers; and one whose
+/// segment is of another version.
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn a_device_that_is_not_ginnelds() {

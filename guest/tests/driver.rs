@@ -42,7 +42,8 @@ fn devices_are_found_and_their_memory_is_write_back() {
     assert_eq!(guest.sh("for n in 0 1; do /root/device rules /dev/ginnel$n; done"), "good\ngood\n");
     assert_eq!(guest.sh("mmap=$(readlink -f /sys/class/ginnel/ginnel0/device); /root/device sysfs $mmap/resource2"), "EINVAL\n");
 
-    // The page tables, as QEMU sees them from outside, while a program that has mapped and touched everything is the one that runs.
+    // The page tables, as QEMU sees them from outside, while a program that has mapped and touched
+    // everything is the one that runs.
     let spinning = guest.start("/root/device spin /dev/ginnel0 0x600000000000", Duration::from_secs(120)).expect("started");
     let entries = loop {
         let all = guest.monitor("info tlb").expect("page tables");
@@ -53,7 +54,8 @@ fn devices_are_found_and_their_memory_is_write_back() {
         std::thread::sleep(Duration::from_millis(200));
     };
     for entry in &entries {
-        // "virtual: physical XGPDACTUW": C and T are PCD and PWT; P is the page-size bit, which in a last-level entry of 4 KiB is the PAT bit.
+        // "virtual: physical XGPDACTUW": C and T are PCD and PWT; P is the page-size bit, which in
+        // a last-level entry of 4 KiB is the PAT bit.
         let flags = entry.rsplit(' ').next().expect("flags");
         assert!(!flags.contains(['C', 'T', 'P']) && flags.ends_with("UW"), "not write-back: {entry}");
     }

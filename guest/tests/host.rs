@@ -1,4 +1,5 @@
-//! A process of the host and programs in a guest: plain TCP over the guest's network, carried by the segment that `ginneld` serves to both.
+//! A process of the host and programs in a guest: plain TCP over the guest's network, carried by
+//! the segment that `ginneld` serves to both.
 
 use crate::common::{Lab, PATIENCE, interrupts, reported, status, wait, wait_for_ring};
 use ginnel_guest::host::Host;
@@ -30,7 +31,8 @@ fn listening(guest: &Guest, port: u16) {
     guest.sh(&format!("until grep -q ':{port:04X} 00000000:0000 0A' /proc/net/tcp; do sleep 0.1; done"));
 }
 
-/// Asks both sides, so that each finds what its own dead held, until nothing of the segment is taken.
+/// Asks both sides, so that each finds what its own dead held, until nothing of the segment is
+/// taken.
 fn assert_all_free(guest: &Guest, host: &Host) {
     wait("all pages free", || {
         let _ = host_status(host);
@@ -84,7 +86,8 @@ fn host_and_guest_talk_through_the_segment() {
     ping(&lab, &host, true, 300, 10);
     ping(&lab, &host, false, 300, 10);
 
-    // A checked stream each way. One without pauses begins on TCP and moves when its reader has caught up: not every time.
+    // A checked stream each way. One without pauses begins on TCP and moves when its reader has
+    // caught up: not every time.
     let _ = host.sh("head -c 20000000 /dev/urandom >out");
     let sum = host.sh("md5sum <out");
     let carried = (0..4).any(|_| {
@@ -119,7 +122,8 @@ fn host_and_guest_talk_through_the_segment() {
     lab.assert_healthy();
 }
 
-/// Who has no driver cannot ring: each is woken by tokens, the host too, which asked for a doorbell.
+/// Who has no driver cannot ring: each is woken by tokens, the host too, which asked for a
+/// doorbell.
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn a_machine_without_the_driver_and_the_host() {
@@ -184,7 +188,8 @@ fn a_process_of_the_host_is_killed_in_the_middle_of_traffic() {
     let lab = Lab::boot(1, true, &["nc"]);
     let Some(host) = lab.host() else { return };
     let guest = &lab.guests[0];
-    // Nobody but these is attached on the host: when they are gone the guest gives back what they held.
+    // Nobody but these is attached on the host: when they are gone the guest gives back what they
+    // held.
     guest.sh("(ginnel run -- nc -d -l 5000 >/dev/null; echo $? >ended) >/dev/null 2>&1 &");
     listening(guest, 5000);
     let mut source = host.start(&format!("{} nc 10.77.0.1 5000 </dev/zero", run(&lab))).expect("started");

@@ -1,4 +1,5 @@
-//! A machine that means harm to another one of its segment: garbage over all of the memory, and doorbells without end.
+//! A machine that means harm to another one of its segment: garbage over all of the memory, and
+//! doorbells without end.
 
 use crate::common::{Lab, PATIENCE, interrupts, program, program_of_one_kernel, reported, status, wait};
 use ginnel_guest::host::Host;
@@ -11,7 +12,8 @@ fn bring(guest: &Guest, name: &str, content: &[u8]) {
     guest.put(&format!("/root/{name}"), 0o755, content).expect("written");
 }
 
-/// One machine's programs lose connections, and nothing else, while another spoils the memory that they use; and both work when it has stopped.
+/// One machine's programs lose connections, and nothing else, while another spoils the memory that
+/// they use; and both work when it has stopped.
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn garbage_from_another_machine() {
@@ -40,8 +42,10 @@ fn garbage_from_another_machine() {
     lab.assert_healthy();
 }
 
-/// What a machine is like, for some seconds: its QEMU's use of the host's processors while it has nothing to do (percent of one), the interrupts of the device that it takes a
-/// second, how long a fixed piece of computing takes (ms), and a round trip of two programs in it that sleep in between (median, µs).
+/// What a machine is like, for some seconds: its QEMU's use of the host's processors while it has
+/// nothing to do (percent of one), the interrupts of the device that it takes a second, how long a
+/// fixed piece of computing takes (ms), and a round trip of two programs in it that sleep in
+/// between (median, µs).
 struct Life {
     host: u64,
     interrupts: u64,
@@ -89,7 +93,8 @@ fn life(guest: &Guest, port: u16) -> Life {
     Life { host, interrupts, work, trip: trip.trim().parse().expect("a number") }
 }
 
-/// Rung without end, a machine goes on working, if slower; and nothing is left of it afterwards. What it costs is printed; docs/threat-model.md has it.
+/// Rung without end, a machine goes on working, if slower; and nothing is left of it afterwards.
+/// What it costs is printed; docs/threat-model.md has it.
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn doorbells_without_end() {
@@ -114,8 +119,9 @@ fn doorbells_without_end() {
     lab.assert_healthy();
 }
 
-/// What the host is like, for some seconds: what `ginneld` and a program of the segment take of a processor (percent of one), how many doorbells are passed on to the host's programs a
-/// second, and a round trip of two of them that sleep in between (median, µs).
+/// What the host is like, for some seconds: what `ginneld` and a program of the segment take of a
+/// processor (percent of one), how many doorbells are passed on to the host's programs a second,
+/// and a round trip of two of them that sleep in between (median, µs).
 struct HostLife {
     daemon: u64,
     program: u64,

@@ -1,5 +1,5 @@
-//! One executable of all tests in this folder: it is linked once, and tests that wait overlap across files.
-//! One file's tests, or one: `cargo test -p ginnel-guest death::`.
+//! One executable of all tests in this folder: it is linked once, and tests that wait overlap
+//! across files. One file's tests, or one: `cargo test -p ginnel-guest death::`.
 
 mod bench;
 mod boot;
@@ -17,4 +17,5 @@ mod possession;
 mod segments;
 mod servers;
 mod switch;
+mod sysv;
 mod vsock;

@@ -1,5 +1,6 @@
-//! A machine with open, busy connections is detached, unplugged, live-migrated to another QEMU, plugged in again and attached: no connection breaks, no byte is lost or
-//! repeated, and the connections are upgraded again.
+//! A machine with open, busy connections is detached, unplugged, live-migrated to another QEMU,
+//! plugged in again and attached: no connection breaks, no byte is lost or repeated, and the
+//! connections are upgraded again.
 
 use crate::common::{Lab, PATIENCE, program_of_one_kernel, status, wait};
 use ginnel_guest::machine::{self, Guest};
@@ -15,7 +16,8 @@ const EACH: usize = 3;
 /// How long wrk goes on: the machine has moved by then.
 const SECONDS: u32 = 60;
 
-/// A checked stream from one guest to another (`tests/programs/path`), which goes on until it is told to end.
+/// A checked stream from one guest to another (`tests/programs/path`), which goes on until it is
+/// told to end.
 struct Stream {
     from: usize,
     to: usize,
@@ -25,7 +27,8 @@ struct Stream {
 impl Stream {
     fn start(lab: &Lab, from: usize, to: usize, port: u16) -> Self {
         let address = format!("10.77.0.{}", from + 1);
-        // Each in a session of its own, with its output in files: no command of the agent's is under way while the machine moves.
+        // Each in a session of its own, with its output in files: no command of the agent's is
+        // under way while the machine moves.
         let run = |guest: &Guest, role: &str| {
             let command =
                 format!("ginnel run -- ./path {role} {address} {port} >{role}.{port} 2>&1; echo $? >{role}.{port}.status");
@@ -128,7 +131,8 @@ fn connections_move_with_their_machine() {
     println!("{said}");
     let (carried, all, seen) = ends(&lab.guests[1]);
     assert!(carried == 0 && all >= 2 + 2 * EACH, "{seen}");
-    // The ends there are on TCP. A reader in the other machine hears of it by that way, which takes its time, or finds it when it next reads.
+    // The ends there are on TCP. A reader in the other machine hears of it by that way, which takes
+    // its time, or finds it when it next reads.
     wait("the other ends", || Some(ends(&lab.guests[0])).filter(|(carried, all, _)| *carried == 0 && *all >= 2 + 2 * EACH));
     streams.iter().for_each(|stream| stream.moves_on(&lab));
     lab.unplug(1);

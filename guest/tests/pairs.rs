@@ -5,15 +5,17 @@ use ginnel_guest::machine::{self, Guest};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// 15 MB through netcat each way, one after the other (both at once are more than netcat bears, with or without Ginnel: it ends when one way
-/// does): the same bytes, by the ring, and nothing of the segment is lost afterwards.
+/// 15 MB through netcat each way, one after the other (both at once are more than netcat bears,
+/// with or without Ginnel: it ends when one way does): the same bytes, by the ring, and nothing of
+/// the segment is lost afterwards.
 fn netcat(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     let free = |guest: &Guest| status(guest)["segments"][0]["free_pages"].as_u64().expect("pages");
     for (server, client, from, to) in
         [("-N -l 5000 <out", "-d 10.77.0.1 5000 >in", one, two), ("-d -l 5000 >in", "-N 10.77.0.1 5000 <out", two, one)]
     {
-        // A stream without pauses begins on TCP, and is moved when the reader has caught up: on a busy machine not every time.
+        // A stream without pauses begins on TCP, and is moved when the reader has caught up: on a
+        // busy machine not every time.
         let carried = (0..4).any(|_| {
             from.sh("head -c 15000000 /dev/urandom >out; rm -f report");
             to.sh("rm -f report");
@@ -42,7 +44,8 @@ fn netcat(lab: &Lab) {
     }
 }
 
-/// The first machine sleeps by doorbells, which the second, that has lost its driver, cannot ring: small messages with both asleep, and a stream each way.
+/// The first machine sleeps by doorbells, which the second, that has lost its driver, cannot ring:
+/// small messages with both asleep, and a stream each way.
 fn with_one_driver_alone(lab: &Lab) {
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
     two.sh("cd /sys/class/ginnel/ginnel0/device && basename $(pwd -P) >/sys/bus/pci/drivers/ginnel/unbind");
@@ -112,7 +115,8 @@ fn iperf3_and_netpipe_between_two_guests() {
     lab.assert_healthy();
 }
 
-/// One who sleeps in poll and one who sleeps in epoll are woken by interrupts, and use no time while nothing comes.
+/// One who sleeps in poll and one who sleeps in epoll are woken by interrupts, and use no time
+/// while nothing comes.
 #[test]
 #[ignore = "test-all: boots guests of its own"]
 fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
@@ -148,7 +152,8 @@ fn doorbells_wake_sleepers_and_idle_ones_cost_nothing() {
     two.sh("until grep -q 30 said; do sleep 0.1; done");
     let rung = interrupts(one) - before;
     assert!(rung > 0, "{rung} interrupts: {}", status(one));
-    // Nothing to do for five seconds: the processors idle, as they would on TCP. (What asks takes some time itself.)
+    // Nothing to do for five seconds: the processors idle, as they would on TCP. (What asks takes
+    // some time itself.)
     let before = [busy(one), busy(two)];
     std::thread::sleep(Duration::from_secs(5));
     let used = [busy(one) - before[0], busy(two) - before[1]];

@@ -1,4 +1,5 @@
-//! What `ginneld` serves: segments that cannot see each other, and its own death in the middle of traffic.
+//! What `ginneld` serves: segments that cannot see each other, and its own death in the middle of
+//! traffic.
 
 use crate::common::{Lab, PATIENCE, SEGMENT, assert_works, interrupts, reported, status, wait};
 use ginnel_guest::machine::{self, Guest};
@@ -16,7 +17,8 @@ fn two_segments_cannot_see_each_other() {
     let lab = Lab::in_segments(&format!("{SEGMENT}{}", SEGMENT.replace(".t]", ".u]")), &["t", "u"], true, &[]);
     let (one, two) = (&lab.guests[0], &lab.guests[1]);
 
-    // What one writes into its last page, the other does not find in its own; whatever one rings, nobody else hears.
+    // What one writes into its last page, the other does not find in its own; whatever one rings,
+    // nobody else hears.
     let (last, rung) = ("/dev/ginnel0 0x3fff000", interrupts(two));
     one.sh(&format!("./device put {last} 4711"));
     one.sh("for peer in 0 1 2 3; do for vector in 0 1 2; do ./device ring /dev/ginnel0 $peer $vector; done; done");
@@ -52,7 +54,8 @@ fn the_daemon_is_killed_in_the_middle_of_traffic() {
     let mut lab = Lab::boot(2, true, &["nc"]);
     {
         let (one, two) = (&lab.guests[0], &lab.guests[1]);
-        // Checked round trips, both ends asleep between them: every answer takes two doorbells. And a checked stream.
+        // Checked round trips, both ends asleep between them: every answer takes two doorbells. And
+        // a checked stream.
         let run = "GINNEL_SPIN=0 GINNEL_REPORT=/root/report ginnel run -- ./pingpong";
         let server = one.start(&format!("{run} serve 6000"), PATIENCE).expect("started");
         let client = two.start(&format!("{run} ask 10.77.0.1 6000 400 10"), PATIENCE).expect("started");

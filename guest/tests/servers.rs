@@ -1,4 +1,5 @@
-//! Debian's servers and their clients, each in a guest of its own, under `ginnel run`: what they answer is right, and goes through the segment.
+//! Debian's servers and their clients, each in a guest of its own, under `ginnel run`: what they
+//! answer is right, and goes through the segment.
 
 use crate::common::{Lab, reported};
 use ginnel_guest::agent::Output;
@@ -9,7 +10,8 @@ const NGINX: &str = "daemon off; worker_processes 1; user root root; pid /tmp/ng
 http { access_log off; client_body_temp_path /tmp/a; proxy_temp_path /tmp/b; fastcgi_temp_path /tmp/c; uwsgi_temp_path /tmp/d;
 scgi_temp_path /tmp/e; server { listen 8080; root /root/pages; } }";
 
-/// Runs a load in a guest under `ginnel run`; how much of what it received came through rings, 0 to 1, and what it printed.
+/// Runs a load in a guest under `ginnel run`; how much of what it received came through rings, 0 to
+/// 1, and what it printed.
 fn load(guest: &Guest, command: &str) -> (f64, String) {
     guest.sh("rm -f /root/report");
     let script = format!("GINNEL_REPORT=/root/report ginnel run -- {command}");

@@ -174,3 +174,39 @@ fn a_machine_is_moved_under_traffic_and_nothing_is_lost() {
     assert!(ping(&lab.guests[1], "10.77.0.1"));
     lab.guests[0].assert_healthy();
 }
+
+#[test]
+#[ignore = "test-all: boots guests of its own"]
+fn stock_guests_of_two_hosts_talk() {
+    let _alone = machine::alone();
+    let kernel = Kernel::fetch().expect("a kernel");
+    let directory = tempfile::tempdir().expect("a directory");
+    // Two switches at two addresses of loopback: each is a host to the other.
+    let names = ["one", "two"];
+    let start = |n: u32| {
+        let name = names[n as usize - 1];
+        let text = format!(
+            "[port.{name}]\n[fabric]\nlisten = \"127.77.0.{n}\"\n\
+             [fabric.hosts]\nh1 = \"127.77.0.1\"\nh2 = \"127.77.0.2\"\n"
+        );
+        VhostSwitch::start(&directory.path().join(n.to_string()), &text).expect("a switch")
+    };
+    let mut switches = [1, 2].map(start);
+    let spec = |n: u32| {
+        let (switch, name) = (&switches[n as usize - 1], names[n as usize - 1]);
+        let spec = switch.spec(name, &format!("10.77.0.{n}/24")).expect("options");
+        Spec { programs: vec!["nc".into(), "iperf3".into()], ..spec }
+    };
+    let guests = Guest::boot_all(&kernel, directory.path(), &[spec(1), spec(2)]).expect("they boot");
+    assert!(ping(&guests[0], "10.77.0.2"));
+    assert!(guests[0].sh("ping -c 2 -s 4000 10.77.0.2 | tail -2").contains("2 packets received"));
+    // One of the hosts' switches is killed: both the guest and the other host find the next one.
+    switches[1].kill_and_restart().expect("another");
+    let until = Instant::now() + PATIENCE;
+    while !ping(&guests[1], "10.77.0.1") {
+        assert!(Instant::now() < until, "{}", guests[1].said());
+    }
+    for guest in &guests {
+        guest.assert_healthy();
+    }
+}

@@ -1,4 +1,5 @@
-//! Stock guests with vhost-user-vsock devices of `ginnel-switch`: to each other, to the host and from it.
+//! Stock guests with vhost-user-vsock devices of `ginnel-switch`: to each other, to the host and
+//! from it.
 
 use crate::common::program;
 use ginnel_guest::kernel::Kernel;

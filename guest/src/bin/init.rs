@@ -1,5 +1,5 @@
-//! A guest's first process, and the agent in it: mounts what programs expect, loads the modules, and runs the commands that come over a virtio
-//! port (`ginnel_guest::agent` is the other end).
+//! A guest's first process, and the agent in it: mounts what programs expect, loads the modules,
+//! and runs the commands that come over a virtio port (`ginnel_guest::agent` is the other end).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -152,8 +152,9 @@ fn answer(port: &Port, id: &str, status: i32, out: &[u8], err: &[u8]) {
     say(port, &text);
 }
 
-/// Runs a script; past its time limit its whole process group is killed and the status is 124. What it leaves running in the background, and whatever
-/// that writes, is not waited for: the output goes through files.
+/// Runs a script; past its time limit its whole process group is killed and the status is 124. What
+/// it leaves running in the background, and whatever that writes, is not waited for: the output
+/// goes through files.
 fn run(id: &str, script: &[u8], limit: Duration) -> (i32, Vec<u8>, Vec<u8>) {
     let names = [format!("/tmp/.{id}.out"), format!("/tmp/.{id}.err")];
     let stream = |name: &String| File::create(name).map(Stdio::from).unwrap_or_else(|_| Stdio::null());
@@ -170,7 +171,8 @@ fn run(id: &str, script: &[u8], limit: Duration) -> (i32, Vec<u8>, Vec<u8>) {
         let until = Instant::now() + limit;
         while !watched.load(Ordering::Relaxed) {
             if Instant::now() >= until {
-                // SAFETY: touches no memory; the group's leader has not been waited for, so the number is still its own.
+                // SAFETY: touches no memory; the group's leader has not been waited for, so the
+                // number is still its own.
                 unsafe { libc::kill(-libc::pid_t::try_from(group).unwrap_or(libc::pid_t::MAX), libc::SIGKILL) };
                 return true;
             }

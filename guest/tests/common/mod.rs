@@ -16,6 +16,11 @@ pub fn program(directory: &Path, name: &str) -> Vec<u8> {
     compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(format!("{name}.c")))
 }
 
+/// The same for a program of the tests of System V objects.
+fn program_of_sysv(directory: &Path, name: &str) -> Vec<u8> {
+    compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../crates/sysv/tests/programs/{name}.c")))
+}
+
 /// The same for a program of the tests on one kernel.
 pub fn program_of_one_kernel(directory: &Path, name: &str) -> Vec<u8> {
     compiled(directory, name, &Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/programs/{name}/{name}.c")))
@@ -58,13 +63,15 @@ impl Lab {
         let directory = tempfile::tempdir().expect("a directory");
         let daemon = Daemon::start(directory.path(), config, true).expect("ginneld");
         let switch = Switch::new(directory.path()).expect("a switch");
-        let compiled = ["pingpong", "device"].map(|name| (format!("/root/{name}"), 0o755, program(directory.path(), name)));
+        let file = |name: &str, program| (format!("/root/{name}"), 0o755, program);
+        let mut compiled = ["pingpong", "device", "sysv"].map(|name| file(name, program(directory.path(), name))).to_vec();
+        compiled.push(file("lives", program_of_sysv(directory.path(), "lives")));
         let spec = |slot: u16, segment: &str| Spec {
             programs: programs.iter().map(|&name| name.to_owned()).collect(),
             netdev: Some(switch.netdev("net")),
             address: Some(format!("10.77.0.{slot}/24")),
             options: daemon.vm_args(segment, slot).expect("options"),
-            files: compiled.to_vec(),
+            files: compiled.clone(),
             driver,
             ..Spec::new(&format!("guest{slot}"))
         };
@@ -75,7 +82,8 @@ impl Lab {
         Self { guests, daemon, switch, directory, kernel, specs }
     }
 
-    /// The host as one more machine of the network, 10.77.0.100, with `pingpong` in its directory. `None`, and a line that says so, without root.
+    /// The host as one more machine of the network, 10.77.0.100, with `pingpong` in its directory.
+    /// `None`, and a line that says so, without root.
     pub fn host(&self) -> Option<Host> {
         match Host::plug_in(&self.switch, self.directory.path(), "10.77.0.100/24") {
             Ok(host) => {
@@ -155,7 +163,8 @@ pub fn wait<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until a connection of a guest has moved a million bytes by ring: `counter` is `in_ring` or `out_ring`.
+/// Waits until a connection of a guest has moved a million bytes by ring: `counter` is `in_ring` or
+/// `out_ring`.
 pub fn wait_for_ring(guest: &Guest, counter: &str) {
     wait("a ring that carries bytes", || {
         let seen = status(guest);
@@ -170,7 +179,8 @@ pub fn reported(guest: &Guest, counter: &str) -> u64 {
     text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")[counter].as_u64().unwrap_or(0)).sum()
 }
 
-/// Ticks that a guest's programs have used, kernel and user time, and those that its processor was not idle.
+/// Ticks that a guest's programs have used, kernel and user time, and those that its processor was
+/// not idle.
 pub fn busy(guest: &Guest) -> u64 {
     let stat = guest.sh("head -1 /proc/stat");
     // "cpu user nice system idle iowait irq softirq …", hundredths of a second.
